@@ -1,0 +1,1 @@
+"""nnburst: execute a prepared neural network again and again in another process."""

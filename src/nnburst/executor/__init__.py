@@ -1,0 +1,1 @@
+"""Executors: what a driver computes with. `protocol` is the contract, each sibling implements it."""

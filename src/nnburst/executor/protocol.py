@@ -1,0 +1,131 @@
+"""The contract between a driver and whatever computes.
+
+    Executor.supported(model)  -> which operations of the main subgraph it can run
+    Executor.prepare(model, …) -> Prepared       once per model, heavy work belongs here
+    Prepared.bind(arguments)   -> Execution      once per distinct request
+    Execution.run(deadlines)   -> Outcome        again and again
+
+An executor never sees queues, slots or fds: only numpy views of memory that the driver has mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model
+from nnburst.hal.timing import OutputShape
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One input or output of a bound request.
+
+    Attributes:
+        buffer: the bytes, a one-dimensional uint8 view of shared memory (read-only for inputs);
+            None where the argument is omitted. Another process may change the bytes at any time.
+        dimensions: the model's dimensions merged with the request's; 0 is unknown (outputs only),
+            and an empty tuple is a scalar or, for a tensor, an unknown rank (outputs only).
+    """
+
+    buffer: Bytes | None
+    dimensions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an execution reports.
+
+    Attributes:
+        status: NONE, OUTPUT_INSUFFICIENT_SIZE, GENERAL_FAILURE, INVALID_ARGUMENT or MISSED_DEADLINE_*.
+        output_shapes: one per output with NONE and OUTPUT_INSUFFICIENT_SIZE; may be empty with NONE
+            where every output is fully specified; empty with any other status.
+        message: why it failed, for logs and for callers that can be told.
+    """
+
+    status: ErrorStatus = ErrorStatus.NONE
+    output_shapes: tuple[OutputShape, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """An execution that the burst loop can run without entering Python.
+
+    Attributes:
+        function: address of `int32_t (*)(void *context)` that returns an ErrorStatus.
+        context: its argument. The Execution keeps both alive.
+    """
+
+    function: int
+    context: int
+
+
+class Execution(Protocol):
+    """A request bound to its memory. One thread runs it at a time; `close` frees what it holds."""
+
+    @property
+    def native(self) -> NativeCall | None:
+        """How to run it without Python; None where only `run` can."""
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Outcome:
+        """Execute once. `deadline_ns` is on CLOCK_BOOTTIME. Never raises for bad data."""
+
+    def close(self) -> None:
+        """Free what the binding holds; the buffers are not touched any more afterwards."""
+
+
+class Prepared(Protocol):
+    """A model ready to be executed. `bind` may be called from several threads at once."""
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
+        """Bind memory. The request has passed validation (R1 to R15) before.
+
+        Raises:
+            NnburstError: the request cannot be executed; `.status` says why.
+        """
+
+    def close(self) -> None:
+        """Free what the model holds. No execution runs any more."""
+
+
+class Executor(Protocol):
+    """A way to compute models. Thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """The name under which it is registered in the entry-point group `nnburst.executors`."""
+
+    def supported(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be run; False for any doubt."""
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Bytes],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+    ) -> Prepared:
+        """Prepare a validated model.
+
+        Args:
+            model: the model; its `pools` describe `pools`.
+            pools: bytes of the model's pools. Another process may change them: copy what is kept.
+            preference: what to optimise for.
+            priority: relative priority among the client's models.
+
+        Raises:
+            NnburstError: it cannot be prepared; `.status` says why.
+        """

@@ -1,0 +1,206 @@
+"""What an operation is made of: one registration holds its signature, shape rule and kernel.
+
+    @operation(signature, shape=rule)          # static shape: known from input shapes and CONTROL values
+    def kernel(node: Node) -> Run:             # bind: look at types, shapes, CONTROL values; allocate scratch
+        x, y = node.tensor("input").array, node.output().array
+        def run() -> None:                     # run: no allocation, no Python work per element
+            np.negative(x, out=y)
+        return run
+
+A kernel is bound once per request where shapes are static, and before every run where they are not.
+Operations whose output shape depends on data (BOX_WITH_NMS_LIMIT) register with `shape=None` and
+return their outputs instead: `def kernel(node) -> list[Array]`.
+
+float16: unless `half=True`, the evaluator hands a kernel float32 copies of its float16 inputs (tensors
+and scalars) and float32 memory for its float16 outputs, typed as their float32 counterparts, and
+rounds once after the run. A kernel thus implements float32 only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.errors import NnburstError
+from nnburst.hal.signature import Match, Signature
+
+Run = Callable[[], None]
+
+
+class OperationFailed(NnburstError):
+    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT where spec says so.
+
+    Messages name the operation, the operand and the rule.
+    """
+
+    default_status = ErrorStatus.GENERAL_FAILURE
+
+
+class Node:
+    """One operation with concrete operands: what shape rules and kernels look at.
+
+    In a shape rule the inputs' `array` may be read only for CONTROL operands; outputs are not there.
+    """
+
+    __slots__ = ("_scratch", "inputs", "match", "outputs", "outputs_declared", "type")
+
+    def __init__(
+        self,
+        type: OperationType,  # noqa: A002 - NNAPI's word
+        match: Match,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor] = (),
+        outputs_declared: Sequence[TensorType] = (),
+        scratch: Callable[[tuple[int, ...], np.dtype[Any]], Array] | None = None,
+    ) -> None:
+        """See the attributes.
+
+        Args:
+            type: the operation.
+            match: form and slots.
+            inputs: one per input of the operation; None where omitted.
+            outputs: memory for the outputs, with the types that the shape rule gave.
+            outputs_declared: type, quantisation and (possibly unknown) dimensions of the output
+                operands as the model declares them.
+            scratch: allocator of memory that lives until the next operation runs.
+        """
+        self.type = type
+        self.match = match
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.outputs_declared = tuple(outputs_declared)
+        self._scratch = scratch
+
+    def find(self, name: str) -> Tensor | None:
+        """The input called `name`; None where it is omitted or left out."""
+        for slot, tensor in zip(self.match.inputs, self.inputs, strict=True):
+            if slot.name == name:
+                return tensor
+        return None
+
+    def tensor(self, name: str) -> Tensor:
+        """The input called `name`, which must be there.
+
+        Raises:
+            OperationFailed: it is omitted.
+        """
+        found = self.find(name)
+        if found is None:
+            raise self.failure(f"operand '{name}' is omitted")
+        return found
+
+    def tensors(self, name: str) -> list[Tensor]:
+        """All inputs of a slot that repeats; none may be omitted."""
+        found = []
+        for slot, tensor in zip(self.match.inputs, self.inputs, strict=True):
+            if slot.name == name:
+                if tensor is None:
+                    raise self.failure(f"operand '{name}' is omitted")
+                found.append(tensor)
+        return found
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - int, float or bool by the slot's type
+        """Value of a scalar input as a Python number (bool for BOOL), or its slot's default."""
+        for slot, tensor in zip(self.match.inputs, self.inputs, strict=True):
+            if slot.name == name:
+                if tensor is None:
+                    raise self.failure(f"operand '{name}' is omitted")
+                value = tensor.array.item()
+                return bool(value) if tensor.type.name == "BOOL" else value
+        for slot in self.match.form.inputs:
+            if slot.name == name:
+                return slot.default
+        raise KeyError(name)
+
+    def output(self, index: int = 0) -> Tensor:
+        """Memory of an output (kernels only)."""
+        return self.outputs[index]
+
+    def declared(self, index: int = 0) -> TensorType:
+        """An output operand as the model declares it (its dimensions may be unknown)."""
+        return self.outputs_declared[index]
+
+    def like_declared(self, dimensions: Sequence[int], index: int = 0) -> TensorType:
+        """The declared output type and quantisation with computed dimensions: the usual answer of a shape rule."""
+        meta = self.outputs_declared[index]
+        return TensorType(
+            meta.type,
+            tuple(int(d) for d in dimensions),
+            meta.scale,
+            meta.zero_point,
+            meta.extra_params,
+        )
+
+    def scratch(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
+        """Uninitialised memory for intermediate results; reused by other operations after the run."""
+        if self._scratch is None:
+            return np.empty(shape, dtype)
+        return self._scratch(tuple(shape), np.dtype(dtype))
+
+    def failure(
+        self, message: str, status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
+    ) -> OperationFailed:
+        """The exception to raise where the operands break a rule at execution."""
+        return OperationFailed(f"{self.type.name}: {message}", status=status)
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raise OperationFailed(message) unless `condition`."""
+        if not condition:
+            raise self.failure(message)
+
+
+ShapeRule = Callable[[Node], Sequence[TensorType]]
+Kernel = Callable[[Node], Any]
+K = TypeVar("K", bound=Kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDefinition:
+    """One registered operation.
+
+    Attributes:
+        signature: what it accepts.
+        shape: types of the outputs from the inputs' types and CONTROL values; None where they
+            depend on data (the kernel then returns the output arrays and their dimensions decide).
+        kernel: binds it.
+        half: the kernel handles float16 itself.
+        zero_sized: inputs with an extent of 0 are accepted; otherwise they fail the execution.
+        omitted_status: what an omitted operand or a zero-sized input ends as (spec/ops/index.md §2).
+    """
+
+    signature: Signature
+    shape: ShapeRule | None
+    kernel: Kernel
+    half: bool = False
+    zero_sized: bool = False
+    omitted_status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
+
+
+REGISTRY: Final[dict[OperationType, OperationDefinition]] = {}
+
+
+def operation(
+    signature: Signature,
+    shape: ShapeRule | None,
+    *,
+    half: bool = False,
+    zero_sized: bool = False,
+    omitted_status: ErrorStatus = ErrorStatus.GENERAL_FAILURE,
+) -> Callable[[K], K]:
+    """Register the decorated kernel; see `OperationDefinition` for the arguments."""
+
+    def register(kernel: K) -> K:
+        if signature.type in REGISTRY:
+            raise ValueError(f"{signature.type.name} is registered twice")
+        REGISTRY[signature.type] = OperationDefinition(
+            signature, shape, kernel, half, zero_sized, omitted_status
+        )
+        return kernel
+
+    return register

@@ -1,0 +1,71 @@
+"""An operand with memory, as shape rules and kernels see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.enums import OperandType
+from nnburst.hal.model import ExtraParams
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Type, shape and quantisation: what a shape rule computes.
+
+    Attributes:
+        type: core operand type.
+        dimensions: extents, all known; () for scalars. A 0 is a truly empty extent here.
+        scale: quantisation step (a float32 value held as a Python float).
+        zero_point: stored value of 0.
+        extra_params: per-channel scales.
+    """
+
+    type: OperandType
+    dimensions: tuple[int, ...]
+    scale: float = 0.0
+    zero_point: int = 0
+    extra_params: ExtraParams = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A typed array.
+
+    Attributes:
+        meta: type, shape and quantisation; `meta.dimensions == array.shape`.
+        array: the elements; inputs are read-only, outputs are written in place (`out=`, `[...] =`).
+    """
+
+    meta: TensorType
+    array: Array
+
+    @property
+    def type(self) -> OperandType:
+        """Operand type."""
+        return self.meta.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self.meta.dimensions
+
+    @property
+    def scale(self) -> float:
+        """Quantisation step."""
+        return self.meta.scale
+
+    @property
+    def zero_point(self) -> int:
+        """Stored value of 0."""
+        return self.meta.zero_point
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of `array`."""
+        return self.array.dtype

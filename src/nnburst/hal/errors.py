@@ -1,0 +1,121 @@
+"""Exceptions: one class per ErrorStatus that a caller can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.timing import OutputShape
+
+
+class NnburstError(Exception):
+    """Root of every error of this package.
+
+    Attributes:
+        status: the HAL status that the error stands for.
+        output_shapes: what the driver reported for the outputs, where it reported anything.
+    """
+
+    default_status: ClassVar[ErrorStatus] = ErrorStatus.GENERAL_FAILURE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: ErrorStatus | None = None,
+        output_shapes: Sequence[OutputShape] = (),
+    ) -> None:
+        """Keep the message, the status (the class's own unless given) and the shapes."""
+        super().__init__(message)
+        self.status = self.default_status if status is None else status
+        self.output_shapes = tuple(output_shapes)
+
+
+class GeneralFailure(NnburstError):
+    """The driver failed for a reason that the other classes do not name."""
+
+
+class DeviceUnavailable(NnburstError):
+    """The driver is busy, offline, or of a feature level that cannot be spoken to."""
+
+    default_status = ErrorStatus.DEVICE_UNAVAILABLE
+
+
+class OutputInsufficientSize(NnburstError):
+    """An output buffer is too small; `output_shapes` says what is needed."""
+
+    default_status = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+
+
+class InvalidArgument(NnburstError, ValueError):
+    """An argument breaks a rule; the message names the argument and the rule."""
+
+    default_status = ErrorStatus.INVALID_ARGUMENT
+
+
+class MissedDeadline(NnburstError, TimeoutError):
+    """A deadline or timeout passed. `status` says whether a retry may help (TRANSIENT)."""
+
+    default_status = ErrorStatus.MISSED_DEADLINE_TRANSIENT
+
+
+class ResourceExhausted(NnburstError):
+    """A quota or the memory is used up. `status` says whether a retry may help (TRANSIENT)."""
+
+    default_status = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+
+
+class DeadObject(NnburstError, ConnectionError):
+    """The process behind the object has died; the message says how, where that is known."""
+
+    default_status = ErrorStatus.DEAD_OBJECT
+
+
+class MalformedPacket(NnburstError, ValueError):
+    """A burst packet breaks one of burst:D1 to D8.
+
+    Attributes:
+        index: element of the packet at which the rule broke.
+        rule: "D1" to "D8".
+    """
+
+    def __init__(self, message: str, *, index: int, rule: str) -> None:
+        """Keep where and why beside the message."""
+        super().__init__(f"{rule} at element {index}: {message}")
+        self.index = index
+        self.rule = rule
+
+
+class QueueCorrupted(NnburstError):
+    """The peer's counter of a queue is impossible; the queue is unusable from now on."""
+
+
+class BurstBusy(NnburstError):
+    """Another thread is using this burst: one thread at a time (NDK: BAD_STATE)."""
+
+
+class Closed(NnburstError, ValueError):
+    """The object was closed or released before this call."""
+
+    default_status = ErrorStatus.INVALID_ARGUMENT
+
+
+_BY_STATUS: dict[ErrorStatus, type[NnburstError]] = {
+    ErrorStatus.DEVICE_UNAVAILABLE: DeviceUnavailable,
+    ErrorStatus.GENERAL_FAILURE: GeneralFailure,
+    ErrorStatus.OUTPUT_INSUFFICIENT_SIZE: OutputInsufficientSize,
+    ErrorStatus.INVALID_ARGUMENT: InvalidArgument,
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: MissedDeadline,
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: MissedDeadline,
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ResourceExhausted,
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ResourceExhausted,
+    ErrorStatus.DEAD_OBJECT: DeadObject,
+}
+
+
+def error_for(
+    status: ErrorStatus, message: str, output_shapes: Sequence[OutputShape] = ()
+) -> NnburstError:
+    """The exception that stands for `status`, which must not be NONE."""
+    return _BY_STATUS[status](message, status=status, output_shapes=output_shapes)

@@ -1,0 +1,29 @@
+"""Every bound of the HAL and of this implementation, in one place.
+
+Anything a peer sends is compared with a number from here before memory is allocated for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+UINT32_MAX: Final = 2**32 - 1
+UINT64_MAX: Final = 2**64 - 1
+INT32_MAX: Final = 2**31 - 1
+
+#: NNAPI: Constant:BYTE_SIZE_OF_CACHE_TOKEN.
+BYTE_SIZE_OF_CACHE_TOKEN: Final = 32
+#: NNAPI: Constant:MAX_NUMBER_OF_CACHE_FILES, per kind of cache.
+MAX_NUMBER_OF_CACHE_FILES: Final = 32
+#: NNAPI: OperandTypeRange:BASE_MAX and OperationTypeRange:BASE_MAX; above lies an extension.
+OPERAND_TYPE_BASE_MAX: Final = 0xFFFF
+OPERATION_TYPE_BASE_MAX: Final = 0xFFFF
+#: NNAPI: ControlFlow.h; a WHILE whose body outlives this ends as MISSED_DEADLINE_TRANSIENT.
+DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
+MAX_LOOP_TIMEOUT_NS: Final = 15_000_000_000
+#: NNAPI: kExecutionBurstChannelLength; elements in each ring of a burst.
+BURST_CHANNEL_LENGTH: Final = 1024
+#: A timing that was not measured (microseconds on the wire).
+NO_TIMING: Final = UINT64_MAX
+#: Largest rank this implementation computes with; numpy's own limit is higher.
+MAX_RANK: Final = 16

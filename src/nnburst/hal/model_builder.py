@@ -1,0 +1,255 @@
+"""Building a `Model` by name instead of by index.
+
+builder = ModelBuilder()
+x = builder.input(OperandType.TENSOR_FLOAT32, (1, 4))
+w = builder.constant(OperandType.TENSOR_FLOAT32, numpy.ones(4, "f4"))
+act = builder.scalar(0)
+y = builder.output(OperandType.TENSOR_FLOAT32, (1, 4))
+builder.operation(OperationType.ADD, [x, w, act], [y])
+model = builder.build()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.enums import OperandLifeTime, OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import (
+    DataLocation,
+    ExtensionNameAndPrefix,
+    ExtraParams,
+    MemoryPool,
+    Model,
+    Operand,
+    Operation,
+    Subgraph,
+)
+from nnburst.hal.operand_types import DTYPES
+
+#: Constants start at multiples of this in `operand_values`, so that their arrays are aligned.
+_ALIGNMENT = 16
+
+
+class SubgraphBuilder:
+    """Collects the operands and operations of one subgraph. Not thread-safe."""
+
+    def __init__(self, values: bytearray) -> None:
+        """`values` receives the constants; all subgraphs of a model share it."""
+        self._values = values
+        self._operands: list[Operand] = []
+        self._operations: list[Operation] = []
+        self._inputs: list[int] = []
+        self._outputs: list[int] = []
+
+    def operand(self, operand: Operand) -> int:
+        """Add an operand as it is and return its index."""
+        self._operands.append(operand)
+        index = len(self._operands) - 1
+        if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
+            self._inputs.append(index)
+        elif operand.lifetime == OperandLifeTime.SUBGRAPH_OUTPUT:
+            self._outputs.append(index)
+        return index
+
+    def _typed(
+        self,
+        lifetime: OperandLifeTime,
+        kind: int,
+        dimensions: Sequence[int],
+        scale: float,
+        zero_point: int,
+        extra_params: ExtraParams,
+    ) -> int:
+        return self.operand(
+            Operand(
+                type=int(kind),
+                dimensions=tuple(int(d) for d in dimensions),
+                scale=float(scale),
+                zero_point=int(zero_point),
+                lifetime=lifetime,
+                extra_params=extra_params,
+            )
+        )
+
+    def input(
+        self,
+        kind: int,
+        dimensions: Sequence[int] = (),
+        scale: float = 0.0,
+        zero_point: int = 0,
+        extra_params: ExtraParams = None,
+    ) -> int:
+        """Add a subgraph input and return its operand index."""
+        return self._typed(
+            OperandLifeTime.SUBGRAPH_INPUT, kind, dimensions, scale, zero_point, extra_params
+        )
+
+    def output(
+        self,
+        kind: int,
+        dimensions: Sequence[int] = (),
+        scale: float = 0.0,
+        zero_point: int = 0,
+        extra_params: ExtraParams = None,
+    ) -> int:
+        """Add a subgraph output and return its operand index."""
+        return self._typed(
+            OperandLifeTime.SUBGRAPH_OUTPUT, kind, dimensions, scale, zero_point, extra_params
+        )
+
+    def temporary(
+        self,
+        kind: int,
+        dimensions: Sequence[int] = (),
+        scale: float = 0.0,
+        zero_point: int = 0,
+        extra_params: ExtraParams = None,
+    ) -> int:
+        """Add a temporary and return its operand index."""
+        return self._typed(
+            OperandLifeTime.TEMPORARY_VARIABLE, kind, dimensions, scale, zero_point, extra_params
+        )
+
+    def constant(
+        self,
+        kind: int,
+        values: npt.ArrayLike,
+        scale: float = 0.0,
+        zero_point: int = 0,
+        extra_params: ExtraParams = None,
+    ) -> int:
+        """Add a CONSTANT_COPY tensor and return its operand index.
+
+        Args:
+            kind: a tensor type; `values` is cast to its element type, its shape is the dimensions.
+            values: the elements.
+            scale: quantisation step.
+            zero_point: stored value of 0.
+            extra_params: per-channel scales.
+        """
+        array = np.ascontiguousarray(values, dtype=DTYPES[OperandType(kind)])
+        return self._constant(
+            kind, tuple(array.shape), array.tobytes(), scale, zero_point, extra_params
+        )
+
+    def scalar(self, value: float | bool, kind: int | None = None) -> int:
+        """Add a constant scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` is given."""
+        if kind is None:
+            kind = (
+                OperandType.BOOL
+                if isinstance(value, bool)
+                else OperandType.INT32
+                if isinstance(value, int)
+                else OperandType.FLOAT32
+            )
+        data = np.asarray(value, dtype=DTYPES[OperandType(kind)]).tobytes()
+        return self._constant(kind, (), data, 0.0, 0, None)
+
+    def _constant(
+        self,
+        kind: int,
+        dimensions: tuple[int, ...],
+        data: bytes,
+        scale: float,
+        zero_point: int,
+        extra_params: ExtraParams,
+    ) -> int:
+        self._values.extend(b"\0" * (-len(self._values) % _ALIGNMENT))
+        location = DataLocation(offset=len(self._values), length=len(data))
+        self._values.extend(data)
+        return self.operand(
+            Operand(
+                type=int(kind),
+                dimensions=dimensions,
+                scale=float(scale),
+                zero_point=int(zero_point),
+                lifetime=OperandLifeTime.CONSTANT_COPY,
+                location=location,
+                extra_params=extra_params,
+            )
+        )
+
+    def no_value(self, kind: int, dimensions: Sequence[int] = ()) -> int:
+        """Add an omitted optional operand and return its index."""
+        return self._typed(OperandLifeTime.NO_VALUE, kind, dimensions, 0.0, 0, None)
+
+    def subgraph(self, index: int) -> int:
+        """Add an operand that names referenced subgraph `index` and return its operand index."""
+        return self.operand(
+            Operand(
+                type=OperandType.SUBGRAPH,
+                lifetime=OperandLifeTime.SUBGRAPH,
+                location=DataLocation(offset=index),
+            )
+        )
+
+    def operation(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Add an operation over operand indexes."""
+        self._operations.append(Operation(int(kind), tuple(inputs), tuple(outputs)))
+
+    def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Set the order of the subgraph's inputs and outputs (by default: the order of adding)."""
+        self._inputs, self._outputs = list(inputs), list(outputs)
+
+    def finish(self) -> Subgraph:
+        """The subgraph, with the consumers counted."""
+        uses = [0] * len(self._operands)
+        for operation in self._operations:
+            for index in operation.inputs:
+                if not 0 <= index < len(uses):
+                    raise InvalidArgument(
+                        f"P2: operand index {index} of an operation is not defined"
+                    )
+                uses[index] += 1
+        operands = tuple(
+            Operand(
+                type=o.type,
+                dimensions=o.dimensions,
+                number_of_consumers=n,
+                scale=o.scale,
+                zero_point=o.zero_point,
+                lifetime=o.lifetime,
+                location=o.location,
+                extra_params=o.extra_params,
+            )
+            for o, n in zip(self._operands, uses, strict=True)
+        )
+        return Subgraph(
+            operands, tuple(self._operations), tuple(self._inputs), tuple(self._outputs)
+        )
+
+
+class ModelBuilder(SubgraphBuilder):
+    """Builds a model: itself the main subgraph, with `add_subgraph` for referenced ones."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__(bytearray())
+        self._referenced: list[SubgraphBuilder] = []
+
+    def add_subgraph(self) -> tuple[int, SubgraphBuilder]:
+        """A new referenced subgraph: its index (for `subgraph`) and its builder."""
+        builder = SubgraphBuilder(self._values)
+        self._referenced.append(builder)
+        return len(self._referenced) - 1, builder
+
+    def build(
+        self,
+        *,
+        relax_computation_float32_to_float16: bool = False,
+        pools: Sequence[MemoryPool] = (),
+        extension_name_to_prefix: Sequence[ExtensionNameAndPrefix] = (),
+    ) -> Model:
+        """The finished model (not validated: the driver does that)."""
+        return Model(
+            main=self.finish(),
+            referenced=tuple(b.finish() for b in self._referenced),
+            operand_values=bytes(self._values),
+            pools=tuple(pools),
+            relax_computation_float32_to_float16=relax_computation_float32_to_float16,
+            extension_name_to_prefix=tuple(extension_name_to_prefix),
+        )

@@ -1,0 +1,216 @@
+"""What an operation accepts: its operands by name, their types per version, and defaults.
+
+A signature is data. It is declared once, beside the operation's kernel, and drives validation
+(validation:P4), getSupportedOperations, the generated documentation and the completeness test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Operand
+
+
+class Role(Enum):
+    """What a kernel does with an operand's bytes, and so what a hostile writer could do with them."""
+
+    #: Numbers that are computed with; they may change under the kernel without harm.
+    DATA = "data"
+    #: Steers shapes or configuration (axis, paddings, strides, sizes); read once, before binding.
+    CONTROL = "control"
+    #: Used as indexes or lengths while the kernel runs; the kernel sees a private copy.
+    INDEX = "index"
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One operand position.
+
+    Attributes:
+        name: the operand's name, snake_case; kernels ask for it by this name.
+        type: a concrete type, or the name of a type variable that the rows resolve.
+        role: what the kernel does with the bytes.
+        default: value of a scalar that may be left out at the end of the list.
+        nullable: the operand may be given without a value (lifetime NO_VALUE, or hasNoValue).
+        since: version that introduced this position.
+        repeats: None for one operand; otherwise the least number of operands that this slot takes.
+            At most one slot of a list repeats.
+        rank: ranks that validation accepts where the rank is known; empty for any.
+    """
+
+    name: str
+    type: OperandType | str
+    role: Role = Role.DATA
+    default: object = REQUIRED
+    nullable: bool = False
+    since: FeatureLevel = FeatureLevel.V1_0
+    repeats: int | None = None
+    rank: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One accepted list of inputs and outputs.
+
+    Attributes:
+        inputs: slots in order.
+        outputs: slots in order.
+        counts: accepted numbers of inputs; empty for exactly all slots (or, with a slot that
+            repeats, for any number that fits).
+        since: version that introduced the form.
+        name: told apart in messages and documentation ("implicit padding", say).
+    """
+
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    counts: tuple[int, ...] = ()
+    since: FeatureLevel = FeatureLevel.V1_0
+    name: str = ""
+
+    def expand_inputs(self, count: int) -> tuple[Slot, ...] | None:
+        """The slot of each of `count` inputs, or None where this form does not take so many."""
+        if self.counts:
+            return self.inputs[:count] if count in self.counts else None
+        return _expand(self.inputs, count)
+
+    def expand_outputs(self, count: int) -> tuple[Slot, ...] | None:
+        """The slot of each of `count` outputs, or None where this form does not give so many."""
+        return _expand(self.outputs, count)
+
+
+def _expand(slots: tuple[Slot, ...], count: int) -> tuple[Slot, ...] | None:
+    at = next((i for i, slot in enumerate(slots) if slot.repeats is not None), None)
+    if at is None:
+        return slots if count == len(slots) else None
+    repeated = count - (len(slots) - 1)
+    if repeated < (slots[at].repeats or 0):
+        return None
+    return slots[:at] + (slots[at],) * repeated + slots[at + 1 :]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """One accepted combination of types.
+
+    Attributes:
+        since: version that introduced the combination.
+        types: type (or set of types) of every type variable of the signature.
+    """
+
+    since: FeatureLevel
+    types: Mapping[str, OperandType | frozenset[OperandType]]
+
+
+class Match(NamedTuple):
+    """How an operation's operands were understood.
+
+    Attributes:
+        form: the form that fits.
+        inputs: slot of each input.
+        outputs: slot of each output.
+        since: lowest version in which exactly this use is valid.
+    """
+
+    form: Form
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    since: FeatureLevel
+
+
+#: Extra rule of one operation at validation: gets the match and the operands of inputs and outputs,
+#: raises InvalidArgument naming operand and rule.
+Check = Callable[[Match, Sequence[Operand], Sequence[Operand]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Everything about an operation that is known without running it.
+
+    Attributes:
+        type: code of the operation.
+        since: version that introduced it.
+        forms: accepted operand lists; the first that fits in number and types is taken.
+        rows: accepted type combinations.
+        check: rules that counts and types cannot say.
+        summary: one sentence for the documentation.
+    """
+
+    type: OperationType
+    since: FeatureLevel
+    forms: tuple[Form, ...]
+    rows: tuple[TypeRow, ...]
+    summary: str
+    check: Check | None = field(default=None, compare=False)
+
+    def match(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Match:
+        """Find form and row for these operands.
+
+        Raises:
+            InvalidArgument: validation:P4; the message names the operation, the operand and the rule.
+        """
+        reason = ""
+        for form in self.forms:
+            ins, outs = form.expand_inputs(len(inputs)), form.expand_outputs(len(outputs))
+            if ins is None or outs is None:
+                continue
+            slots = [*zip(ins, inputs, strict=True), *zip(outs, outputs, strict=True)]
+            for row in self.rows:
+                wrong = _first_mismatch(slots, row)
+                if wrong is None:
+                    since = max(self.since, form.since, row.since, *(s.since for s in ins))
+                    found = Match(form, ins, outs, FeatureLevel(since))
+                    _check_ranks(self.type, slots)
+                    if self.check is not None:
+                        self.check(found, inputs, outputs)
+                    return found
+                reason = reason or wrong
+        if not reason:
+            counts = sorted(
+                {len(f.inputs) for f in self.forms} | {c for f in self.forms for c in f.counts}
+            )
+            reason = (
+                f"{len(inputs)} inputs and {len(outputs)} outputs fit no form"
+                f" (inputs: {', '.join(map(str, counts))})"
+            )
+        raise InvalidArgument(f"P4: {self.type.name}: {reason}")
+
+
+def _first_mismatch(slots: Sequence[tuple[Slot, Operand]], row: TypeRow) -> str | None:
+    for slot, operand in slots:
+        wanted = row.types[slot.type] if isinstance(slot.type, str) else slot.type
+        accepted = wanted if isinstance(wanted, frozenset) else (wanted,)
+        if operand.type not in accepted:
+            names = " or ".join(sorted(t.name for t in accepted))
+            return f"operand '{slot.name}' is {type_name(operand.type)}, expected {names}"
+    return None
+
+
+def _check_ranks(operation: OperationType, slots: Sequence[tuple[Slot, Operand]]) -> None:
+    for slot, operand in slots:
+        rank = len(operand.dimensions)
+        if slot.rank and rank and rank not in slot.rank:
+            raise InvalidArgument(
+                f"P4: {operation.name}: operand '{slot.name}' has rank {rank},"
+                f" expected {' or '.join(map(str, slot.rank))}"
+            )
+
+
+def type_name(kind: int) -> str:
+    """Name of an operand type for messages; extension types by their number."""
+    try:
+        return OperandType(kind).name
+    except ValueError:
+        return f"type {kind:#x}"

@@ -1,0 +1,34 @@
+"""What an execution reports beside its outputs: OutputShape and Timing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nnburst.hal.limits import NO_TIMING
+
+
+class OutputShape(msgspec.Struct, frozen=True):
+    """Shape of one output (1.2).
+
+    Attributes:
+        dimensions: extents as far as known; 0 is unknown.
+        is_sufficient: whether the given buffer was large enough.
+    """
+
+    dimensions: tuple[int, ...]
+    is_sufficient: bool
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Durations in microseconds; NO_TIMING (2**64 - 1) where not measured.
+
+    Both include time spent waiting or preempted; `time_on_device` <= `time_in_driver`.
+    """
+
+    time_on_device: int = NO_TIMING
+    time_in_driver: int = NO_TIMING
+
+    @property
+    def measured(self) -> bool:
+        """Whether the driver reported its own duration."""
+        return self.time_in_driver != NO_TIMING
