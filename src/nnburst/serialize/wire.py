@@ -1,0 +1,138 @@
+"""The one table of the datum layouts; dtypes, unpackers and the C header all come from it.
+
+NNAPI: FmqRequestDatum and FmqResultDatum of 1.2/types.hal, laid out as the original's interface
+compiler lays out a safe union: a discriminator byte, then the variant, little-endian, 24 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+#: Bytes of one datum of either kind (the quantum of both queues).
+DATUM_BYTES: Final = 24
+
+#: numpy and struct format of each field type. A bool is one byte and never anything but 0 or 1.
+_NUMPY: Final = {"bool": "u1", "u32": "<u4", "i32": "<i4", "u64": "<u8"}
+_STRUCT: Final = {"bool": "B", "u32": "I", "i32": "i", "u64": "Q"}
+
+
+class Field(NamedTuple):
+    """One member of a variant: its name, its byte offset in the datum and its type."""
+
+    name: str
+    offset: int
+    type: str
+
+
+class Variant(NamedTuple):
+    """One alternative of a datum union."""
+
+    name: str
+    discriminator: int
+    fields: tuple[Field, ...]
+
+    def unpacker(self) -> struct.Struct:
+        """Packs and unpacks one whole datum: discriminator, then the fields; padding is 0."""
+        form, at = "<B", 1
+        for field in self.fields:
+            form += f"{field.offset - at}x{_STRUCT[field.type]}"
+            at = field.offset + struct.calcsize("<" + _STRUCT[field.type])
+        return struct.Struct(f"{form}{DATUM_BYTES - at}x")
+
+
+class DatumUnion(NamedTuple):
+    """A datum type: its prefix in the C header and its variants in declaration order."""
+
+    name: str
+    prefix: str
+    variants: tuple[Variant, ...]
+
+    def dtype(self) -> np.dtype[np.void]:
+        """24-byte items: `discriminator`, and one overlapping nested record per variant."""
+        union_offset = min(f.offset for v in self.variants for f in v.fields)
+        return np.dtype(
+            {
+                "names": ["discriminator", *(v.name for v in self.variants)],
+                "formats": ["u1", *(_record(v, union_offset) for v in self.variants)],
+                "offsets": [0] + [union_offset] * len(self.variants),
+                "itemsize": DATUM_BYTES,
+            }
+        )
+
+
+def _record(variant: Variant, union_offset: int) -> np.dtype[np.void]:
+    return np.dtype(
+        {
+            "names": [f.name for f in variant.fields],
+            "formats": [_NUMPY[f.type] for f in variant.fields],
+            "offsets": [f.offset - union_offset for f in variant.fields],
+            "itemsize": DATUM_BYTES - union_offset,
+        }
+    )
+
+
+_REQUEST_OPERAND: Final = (
+    Field("has_no_value", 4, "bool"),
+    Field("pool_index", 8, "u32"),
+    Field("offset", 12, "u32"),
+    Field("length", 16, "u32"),
+    Field("number_of_dimensions", 20, "u32"),
+)
+
+REQUEST: Final = DatumUnion(
+    "FmqRequestDatum",
+    "NNB_REQUEST",
+    (
+        Variant(
+            "packet_information",
+            0,
+            (
+                Field("packet_size", 4, "u32"),
+                Field("number_of_input_operands", 8, "u32"),
+                Field("number_of_output_operands", 12, "u32"),
+                Field("number_of_pools", 16, "u32"),
+            ),
+        ),
+        Variant("input_operand_information", 1, _REQUEST_OPERAND),
+        Variant("input_operand_dimension_value", 2, (Field("value", 4, "u32"),)),
+        Variant("output_operand_information", 3, _REQUEST_OPERAND),
+        Variant("output_operand_dimension_value", 4, (Field("value", 4, "u32"),)),
+        Variant("pool_identifier", 5, (Field("value", 4, "i32"),)),
+        Variant("measure_timing", 6, (Field("value", 4, "i32"),)),
+    ),
+)
+
+RESULT: Final = DatumUnion(
+    "FmqResultDatum",
+    "NNB_RESULT",
+    (
+        Variant(
+            "packet_information",
+            0,
+            (
+                Field("packet_size", 8, "u32"),
+                Field("error_status", 12, "i32"),
+                Field("number_of_operands", 16, "u32"),
+            ),
+        ),
+        Variant(
+            "operand_information",
+            1,
+            (Field("is_sufficient", 8, "bool"), Field("number_of_dimensions", 12, "u32")),
+        ),
+        Variant("operand_dimension_value", 2, (Field("value", 8, "u32"),)),
+        Variant(
+            "execution_timing",
+            3,
+            (Field("time_on_device", 8, "u64"), Field("time_in_driver", 16, "u64")),
+        ),
+    ),
+)
+
+#: Items of the request ring: 24 bytes, nested records named as in the table.
+REQUEST_DATUM: Final = REQUEST.dtype()
+#: Items of the result ring.
+RESULT_DATUM: Final = RESULT.dtype()
