@@ -1,0 +1,55 @@
+# Every habit is one word; `make help` lists them. Only Python 3.11 with headers and venv, gcc and make
+# are needed: each word sets up .venv by itself, and needs no network once that is done.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+NATIVE := $(VENV)/.native
+NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help setup demo test lint bench fuzz asan tsan docs wheel clean
+.DEFAULT_GOAL := help
+
+help: ## list the words
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(NATIVE) ## create .venv, install what is missing, compile the C module
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The build tools come first: without build isolation a changed C file is recompiled offline.
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(PIP) install "setuptools>=77" "cffi>=1.17" wheel build
+	$(PIP) install --no-build-isolation -e ".[cli,test,lint]"
+	@touch $@
+
+$(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace --force
+	@touch $@
+
+demo: setup ## classify digits through a driver process, and see what each route costs
+	@$(BIN)/nnburst demo
+
+test: setup ## run all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup ## latency of a burst beside its floor and its rivals
+	$(BIN)/nnburst bench burst
+
+fuzz: setup ## mutated packets against a live driver
+	$(BIN)/nnburst fuzz packets
+
+wheel: setup ## sdist and abi3 wheel in dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+clean: ## remove everything that was built, and .venv
+	rm -rf $(VENV) build dist src/*.egg-info src/nnburst/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,124 @@
+"""The command line: one command, one module of this package.
+
+A command module has `prepare_parser(subparsers)`, which adds a parser named like the command, and
+`run(args) -> int`, which returns the exit status. Module `bench_burst` is the nested command
+`nnburst bench burst`. Only the module of the command that was asked for is imported; all of them
+are where help or a mistyped name needs their descriptions. Modules without `prepare_parser` help
+commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import itertools
+import logging
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+
+from nnburst.hal.errors import NnburstError
+
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+#: First words of nested commands and their descriptions.
+GROUPS: Final = {
+    "bench": "measure latency",
+    "fuzz": "send what no honest client would send",
+}
+
+
+#: What may stand before the command without changing which it is.
+_FLAGS: Final = frozenset({"-v", "-vv", "--verbose"})
+
+
+class Command(Protocol):
+    """What a command module offers."""
+
+    def prepare_parser(self, subparsers: Subparsers) -> None:
+        """Add the command's parser to `subparsers`."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Carry the command out and return the exit status."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Args:
+        argv: the words after `nnburst`; those of this process unless given.
+
+    Returns:
+        The command's status; 1 with one line on stderr for an error that has a reason; 130 after
+        Ctrl-C; 141 where the reader of the output went away. Wrong usage exits with 2.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = _parser(words).parse_args(words)
+    logging.basicConfig(
+        level=[logging.WARNING, logging.INFO, logging.DEBUG][min(args.verbose, 2)],
+        format="%(name)s: %(message)s",
+    )
+    try:
+        status = _load(_module_name(args.command, getattr(args, "subcommand", ""))).run(args)
+        sys.stdout.flush()  # here, where a reader that went away is understood
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit works
+        return 141
+    except (NnburstError, OSError) as error:
+        print(f"nnburst: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nnburst", description="NNAPI bursts on Linux.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="log more (twice: all)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    groups: dict[str, Subparsers] = {}
+    for name in _wanted(words):
+        group = name.partition("_")[0]
+        if group in GROUPS and group not in groups:
+            nested = commands.add_parser(group, help=GROUPS[group])
+            groups[group] = nested.add_subparsers(
+                dest="subcommand", required=True, metavar="SUBCOMMAND"
+            )
+        _load(name).prepare_parser(groups.get(group, commands))
+    return parser
+
+
+def _wanted(words: Sequence[str]) -> list[str]:
+    """Names of the command modules that parsing `words` needs."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    words = list(itertools.dropwhile(lambda word: word in _FLAGS, words))
+    for depth in (2, 1):
+        exact = _module_name(*words[:depth])
+        if exact in names and _is_command(exact):
+            return [exact]
+    return [name for name in names if _is_command(name)]
+
+
+def _is_command(name: str) -> bool:
+    return hasattr(_load(name), "prepare_parser")
+
+
+def _module_name(*words: str) -> str:
+    return "_".join(word.replace("-", "_") for word in words if word)
+
+
+def _load(name: str) -> Command:
+    return cast("Command", importlib.import_module(f"{__name__}.{name}"))
+
+
+class _Version(argparse.Action):
+    """Prints the version; it is looked up only when asked for, because that takes long."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> None:
+        print(f"nnburst {importlib.metadata.version('nnburst')}")
+        parser.exit()

@@ -1,0 +1,98 @@
+"""What commands show: tables and progress for people, JSON for machines.
+
+On a terminal `rich` draws them, where it is installed; a pipe, a file or a plain installation gets
+plain text without control characters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+Cells = Sequence[object]
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Give a command its `--json FILE` (`args.json`, a Path or None; "-" is stdout)."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+
+
+def write_json(path: Path | None, value: object) -> None:
+    """Write `value` as JSON to `path`; nothing where it is None.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if path is None:
+        return
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if str(path) == "-":
+        sys.stdout.write(text)
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
+    """Print a table: the first column left-aligned, the others right-aligned."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    if _is_rich():
+        _rich_table(title, columns, texts)
+    else:
+        print(plain_table(title, columns, texts))
+
+
+def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The table as text, every line without trailing blanks."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    lines = [columns, ["-" * width for width in widths], *rows]
+    return "\n".join([title, *(_line(cells, widths) for cells in lines), ""])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(["", f"{cells[0]:<{len(first)}}", *others]).rstrip()
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how far a long step is; the value is called with the number of units just done.
+
+    A pipe gets one line when the step begins and none after.
+    """
+    if not _is_rich():
+        print(f"{description} ...", flush=True)
+        yield lambda _done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def microseconds(nanoseconds: float) -> str:
+    """A duration for a table cell: microseconds with three significant digits or more."""
+    value = nanoseconds / 1000
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def _is_rich() -> bool:
+    return sys.stdout.isatty() and find_spec("rich") is not None
+
+
+def _rich_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        drawn.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        drawn.add_row(*row)
+    Console().print(drawn)

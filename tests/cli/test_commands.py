@@ -1,0 +1,135 @@
+"""How commands are found, run and end, shown with commands that the tests write themselves."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nnburst.cli
+from nnburst.cli import main
+
+AddCommand = Callable[[str, str], None]
+
+
+@pytest.fixture
+def add_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AddCommand]:
+    """Adds a command module with the given body of `run` to the command line."""
+    # Its own folder alone: other commands may be heavy to import and are not what is tested.
+    monkeypatch.setattr(nnburst.cli, "__path__", [str(tmp_path)])
+    added = []
+
+    def add(module: str, body: str) -> None:
+        source = f"""
+            def prepare_parser(subparsers):
+                parser = subparsers.add_parser("{module.rpartition("_")[2]}", help="{module} help")
+                parser.add_argument("--count", type=int, default=1)
+
+            def run(args):
+                {body}
+            """
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source))
+        added.append(f"nnburst.cli.{module}")
+
+    yield add
+    for name in added:
+        sys.modules.pop(name, None)
+        vars(nnburst.cli).pop(name.rpartition(".")[2], None)
+
+
+def test_command_returns_its_exit_status(add_command: AddCommand) -> None:
+    add_command("probe", "return args.count")
+    assert main(["probe", "--count", "7"]) == 7
+
+
+def test_module_with_group_prefix_is_nested_command(add_command: AddCommand) -> None:
+    add_command("fuzz_probe", "return 5")
+    assert main(["fuzz", "probe"]) == 5
+
+
+def test_only_the_module_of_the_command_is_imported(add_command: AddCommand) -> None:
+    add_command("probe", "return 0")
+    add_command("other", "return 0")
+    assert main(["-v", "probe"]) == 0
+    assert "nnburst.cli.other" not in sys.modules
+
+
+@pytest.mark.parametrize("words", [["--help"], ["fuzz", "--help"]])
+def test_help_lists_commands(
+    words: list[str], add_command: AddCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_command("fuzz_probe", "return 5")
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert ("fuzz_probe help" if len(words) == 2 else "honest client") in capsys.readouterr().out
+
+
+def test_unknown_command_is_wrong_usage_and_names_the_known_ones(
+    add_command: AddCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_command("probe", "return 0")
+    with pytest.raises(SystemExit) as ended:
+        main(["prob"])
+    assert ended.value.code == 2
+    assert "probe" in capsys.readouterr().err
+
+
+def test_module_without_parser_is_no_command(add_command: AddCommand, tmp_path: Path) -> None:
+    add_command("probe", "return 0")
+    (tmp_path / "helper.py").write_text("VALUE = 1\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["helper"])
+    assert ended.value.code == 2
+
+
+def test_nnburst_error_is_one_line_on_stderr(
+    add_command: AddCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_command("probe", "from nnburst.hal.errors import Closed; raise Closed('burst is closed')")
+    assert main(["probe"]) == 1
+    assert capsys.readouterr().err == "nnburst: burst is closed\n"
+
+
+def test_ctrl_c_exits_with_130(add_command: AddCommand) -> None:
+    add_command("probe", "raise KeyboardInterrupt")
+    assert main(["probe"]) == 130
+
+
+def test_other_exceptions_are_bugs_and_stay_visible(add_command: AddCommand) -> None:
+    add_command("probe", "raise ZeroDivisionError")
+    with pytest.raises(ZeroDivisionError):
+        main(["probe"])
+
+
+def test_version_names_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("nnburst ")
+
+
+def test_json_file_that_cannot_be_written_is_one_line(
+    add_command: AddCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_command(
+        "probe",
+        "from pathlib import Path; from nnburst.cli.output import write_json;"
+        f" write_json(Path({str(tmp_path / 'absent' / 'x.json')!r}), {{}}); return 0",
+    )
+    assert main(["probe"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_json_goes_to_file(add_command: AddCommand, tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    add_command(
+        "probe",
+        "from pathlib import Path; from nnburst.cli.output import write_json;"
+        f" write_json(Path({str(target)!r}), {{'cases': [1.5]}}); return 0",
+    )
+    assert main(["probe"]) == 0
+    assert json.loads(target.read_text()) == {"cases": [1.5]}
