@@ -1,0 +1,304 @@
+"""Integer arithmetic shared by quantised kernels, right to the last bit.
+
+Every function takes integers of any width (arrays or Python numbers, each holding a 32-bit value,
+or a 16-bit value where `bits=16`) and returns int64 arrays that hold such values again: a sum with
+a zero point cannot wrap before it is clamped. Functions are pure and thread-safe, and broadcast
+like numpy.
+
+"F<k>" is a fixed-point number with k integer bits and 31 - k fractional ones (15 - k for 16 bits).
+
+NNAPI: OperationsExecutionUtils.cpp, QuantUtils.cpp and the fixed-point maths of gemmlowp that they
+rely on. The conversions between stored integers and real numbers come from `quantized_values`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.executor.reference.operation import OperationFailed
+from nnburst.executor.reference.quantized_values import (
+    activation_range,
+    all_stored_values,
+    dequantize,
+    float_activation_range,
+    quantize,
+    requantize,
+    round_half_away,
+)
+
+__all__ = [
+    "activation_range",
+    "all_stored_values",
+    "dequantize",
+    "exp_on_negative",
+    "float_activation_range",
+    "input_radius",
+    "inv_sqrt_quantized_multiplier",
+    "logistic",
+    "multiply_by_quantized_multiplier",
+    "quantize",
+    "quantize_multiplier",
+    "quantize_multiplier_greater_than_one",
+    "quantize_multiplier_smaller_than_one",
+    "quantize_multipliers",
+    "requantize",
+    "round_half_away",
+    "rounding_divide_by_pot",
+    "saturating_multiply_by_pot",
+    "srdhm",
+    "srdhm16",
+    "tanh",
+    "wrap_int32",
+]
+
+Int64 = npt.NDArray[np.int64]
+Integers = npt.NDArray[Any] | int
+Bits = Literal[16, 32]
+
+INT32_MAX: Final = 2**31 - 1
+
+
+# Products and shifts.
+
+
+def srdhm(a: Integers, b: Integers) -> Int64:
+    """Saturating rounding doubling high multiplication: a * b / 2**31, ties towards +inf."""
+    return np.asarray(np.minimum((_int64(a) * _int64(b) + (1 << 30)) >> 31, INT32_MAX))
+
+
+def srdhm16(a: Integers, b: Integers) -> Int64:
+    """The same with 16-bit numbers: a * b / 2**15, ties towards +inf."""
+    return np.asarray(np.minimum((_int64(a) * _int64(b) + (1 << 14)) >> 15, 32767))
+
+
+def rounding_divide_by_pot(x: Integers, n: Integers) -> Int64:
+    """Quotient x / 2**n, ties away from zero; n from 0 to 31, per element where it is an array."""
+    values, shift = _int64(x), _int64(n)
+    half = (1 << shift) >> 1
+    # A tie of a negative number goes down: one less than half makes it fall below the boundary.
+    return np.asarray((values + half + ((values >> 63) & -(shift > 0).astype(np.int64))) >> shift)
+
+
+def saturating_multiply_by_pot(x: Integers, e: int, bits: Bits = 32) -> Int64:
+    """Product x * 2**e: saturated to `bits` for a positive exponent, rounded for a negative one."""
+    if e <= 0:
+        return rounding_divide_by_pot(x, -e)
+    limit = 1 << (bits - 1)
+    return np.asarray(np.clip(_int64(x) << e, -limit, limit - 1))
+
+
+# A real multiplier as an integer and a shift.
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """The pair (m, shift) with real ≈ m * 2**(shift - 31) and 2**30 ≤ m < 2**31; (0, 0) for 0.
+
+    Args:
+        real: a ratio of scales. Where NNAPI forms a product of scales in float32, so must the
+            caller.
+
+    Raises:
+        OperationFailed: it is negative, infinite or NaN.
+    """
+    if not (math.isfinite(real) and real >= 0):
+        raise OperationFailed(
+            f"scales give the multiplier {real}, which is not a finite number ≥ 0"
+        )
+    fraction, shift = math.frexp(real)
+    multiplier = math.floor(fraction * (1 << 31) + 0.5)
+    if multiplier == 1 << 31:
+        multiplier, shift = 1 << 30, shift + 1
+    # NNAPI: a ratio below 2**-32 cannot be told from 0 after the shift.
+    return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Int64, Int64]:
+    """`quantize_multiplier` of each number of a one-dimensional list, as two arrays."""
+    pairs = [quantize_multiplier(float(real)) for real in np.asarray(reals, np.float64)]
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+def quantize_multiplier_smaller_than_one(real: float) -> tuple[int, int]:
+    """`quantize_multiplier` where 0 < real < 1 is required; the shift is ≤ 0.
+
+    Raises:
+        OperationFailed: it is not, or so close to 1 that it rounds to 1.
+    """
+    multiplier, shift = quantize_multiplier(real)
+    if not 0 < real < 1 or shift > 0:
+        raise OperationFailed(f"scales give the multiplier {real}, which must lie between 0 and 1")
+    return multiplier, shift
+
+
+def quantize_multiplier_greater_than_one(real: float) -> tuple[int, int]:
+    """`quantize_multiplier` where real > 1 is required; the shift is ≥ 0.
+
+    Raises:
+        OperationFailed: it is not.
+    """
+    multiplier, shift = quantize_multiplier(real)
+    if not real > 1:
+        raise OperationFailed(f"scales give the multiplier {real}, which must be above 1")
+    return multiplier, shift
+
+
+def multiply_by_quantized_multiplier(x: Integers, m: Integers, shift: Integers) -> Int64:
+    """Product x * m * 2**(shift - 31), rounded twice: after the product and after the right shift.
+
+    A left shift (shift > 0) comes first and wraps at 32 bits. `m` and `shift` may be arrays (one
+    per channel, say) that broadcast against `x`; m is above -2**31.
+    """
+    shifts = _int64(shift)
+    product = _int64(x)
+    if np.any(shifts > 0):
+        product = wrap_int32(product << np.maximum(shifts, 0))
+    product = product * _int64(m)
+    product += 1 << 30
+    product >>= 31
+    if np.any(shifts < 0):
+        product = rounding_divide_by_pot(product, np.maximum(-shifts, 0))
+    return np.asarray(product)
+
+
+def wrap_int32(x: Integers) -> Int64:
+    """The lowest 32 bits of x as a signed number."""
+    return _int64(x).astype(np.int32).astype(np.int64)
+
+
+# Functions of fixed-point numbers.
+
+
+def exp_on_negative(a: Integers, integer_bits: int, bits: Bits = 32) -> Int64:
+    """exp(a) in F0 of a ≤ 0 in F<integer_bits>."""
+    values = _int64(a)
+    fractional_bits = bits - 1 - integer_bits
+    quarter = 1 << (fractional_bits - 2)
+    in_quarter = (values & (quarter - 1)) - quarter
+    result = _exp_on_last_quarter(saturating_multiply_by_pot(in_quarter, integer_bits, bits), bits)
+    remainder = in_quarter - values
+    for exponent, factor in _EXP_OF_MINUS_POT.items():
+        if integer_bits > exponent:
+            bit = 1 << (fractional_bits + exponent)
+            scaled = _multiply(result, _constant(factor, bits), bits)
+            result = np.where(remainder & bit, scaled, result)
+    if integer_bits > 5:
+        result = np.where(values < -(1 << (fractional_bits + 5)), 0, result)
+    return np.where(values == 0, _one(bits), result)
+
+
+def logistic(a: Integers, integer_bits: int, bits: Bits = 32) -> Int64:
+    """1 / (1 + exp(-a)) in F0 of a in F<integer_bits>."""
+    values = _int64(a)
+    positive = _one_over_one_plus(exp_on_negative(-np.abs(values), integer_bits, bits), bits)
+    result = np.where(values > 0, positive, _one(bits) - positive)
+    return np.where(values == 0, 1 << (bits - 2), result)
+
+
+def tanh(a: Integers, integer_bits: int, bits: Bits = 32) -> Int64:
+    """Hyperbolic tangent in F0 of a in F<integer_bits>."""
+    values = _int64(a)
+    # The same bits read with one integer bit more are twice the number: exp(-2|a|).
+    doubled = exp_on_negative(-np.abs(values), integer_bits + 1, bits)
+    return np.sign(values) * _one_minus_over_one_plus(doubled, bits)
+
+
+def inv_sqrt_quantized_multiplier(n: Integers) -> tuple[Int64, Int64]:
+    """The pairs (m, shift) with 1 / sqrt(n) ≈ m * 2**(shift - 31), for 32-bit integers n ≥ 0.
+
+    n ≤ 1 gives (2**31 - 1, 0), so that a division by 0 cannot happen.
+    """
+    values = np.maximum(_int64(n), 2)
+    right_shift = np.full(values.shape, 11, np.int64)
+    while np.any(large := values >= 1 << 29):
+        values = np.where(large, values >> 2, values)
+        right_shift = right_shift + large
+    leading_zeros = 32 - np.frexp(values.astype(np.float64))[1].astype(np.int64)
+    pairs = (leading_zeros - 1) // 2 - 1
+    right_shift = right_shift - pairs
+    root = srdhm(_inverse_root(values << (2 * pairs)), 1518500250)  # sqrt(1/2)
+    root = np.where(right_shift < 0, root << np.maximum(-right_shift, 0), root)
+    small = _int64(n) <= 1
+    return np.where(small, INT32_MAX, root), np.where(small, 0, -np.maximum(right_shift, 0))
+
+
+def input_radius(integer_bits: int, left_shift: int) -> int:
+    """Largest integer that fits F<integer_bits> after `left_shift` (CalculateInputRadius)."""
+    largest = math.ldexp(float((1 << integer_bits) - 1), 31 - integer_bits)
+    return math.floor(math.ldexp(largest, -left_shift))
+
+
+#: exp(-2**e) in F0, by e.
+_EXP_OF_MINUS_POT: Final = {
+    -2: 1672461947,
+    -1: 1302514674,
+    0: 790015084,
+    1: 290630308,
+    2: 39332535,
+    3: 720401,
+    4: 242,
+}
+
+
+def _constant(value: int, bits: Bits) -> int:
+    return value if bits == 32 else min((value + (1 << 15)) >> 16, 32767)
+
+
+def _one(bits: Bits) -> int:
+    return (1 << (bits - 1)) - 1
+
+
+def _multiply(a: Integers, b: Integers, bits: Bits) -> Int64:
+    return srdhm(a, b) if bits == 32 else srdhm16(a, b)
+
+
+def _exp_on_last_quarter(a: Int64, bits: Bits) -> Int64:
+    """exp(a) of -1/4 ≤ a < 0 in F0: the Taylor polynomial of degree 4 around -1/8."""
+    x = a + (1 << (bits - 4))
+    x2 = _multiply(x, x, bits)
+    x3 = _multiply(x2, x, bits)
+    x4 = _multiply(x2, x2, bits)
+    third = _constant(715827883, bits)
+    tail = _multiply(rounding_divide_by_pot(x4, 2) + x3, third, bits) + x2
+    centre = _constant(1895147668, bits)  # exp(-1/8)
+    result = centre + _multiply(centre, x + rounding_divide_by_pot(tail, 1), bits)
+    return np.asarray(np.minimum(result, _one(bits)))
+
+
+def _newton_reciprocal(a: Int64, bits: Bits) -> Int64:
+    """2 / (1 + a) in F2 of 0 ≤ a ≤ 1 in F0."""
+    half = (a + _one(bits) + 1) >> 1
+    one = 1 << (bits - 3)
+    # The linear guess 48/17 - 32/17 * half is off by 1/17 at most; each step squares the error.
+    x = _constant(1515870810, bits) + _multiply(half, _constant(-1010580540, bits), bits)
+    for _ in range(3):
+        step = _multiply(x, one - _multiply(half, x, bits), bits)
+        x = x + saturating_multiply_by_pot(step, 2, bits)
+    return x
+
+
+def _one_over_one_plus(a: Int64, bits: Bits) -> Int64:
+    return saturating_multiply_by_pot(_newton_reciprocal(a, bits), 1, bits)
+
+
+def _one_minus_over_one_plus(a: Int64, bits: Bits) -> Int64:
+    return saturating_multiply_by_pot(_newton_reciprocal(a, bits) - (1 << (bits - 3)), 2, bits)
+
+
+def _inverse_root(n: Int64) -> Int64:
+    """1 / sqrt(n) in F3 by Newton's method, of n in F2 between 1/16 and 1/4 (2**27 to 2**29)."""
+    half = rounding_divide_by_pot(n >> 1, 1)
+    x: Int64 = np.full(n.shape, 1 << 28, np.int64)
+    three_halves = (1 << 28) + (1 << 27)
+    for _ in range(5):
+        cube = saturating_multiply_by_pot(srdhm(srdhm(x, x), x), 6)
+        x = saturating_multiply_by_pot(srdhm(three_halves, x) - srdhm(half, cube), 3)
+    return x
+
+
+def _int64(x: Integers) -> Int64:
+    return np.asarray(x, np.int64)
