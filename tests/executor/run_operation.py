@@ -1,10 +1,10 @@
 """Run one operation the way a driver would: as a model of its own, through the reference executor.
 
-    [y] = run(OperationType.ADD, [tensor(F32, [[1, 2]]), tensor(F32, [3, 4]), scalar(0)], [output(F32)])
+    [y] = run(OperationType.ABS, [tensor(F32, [[1, -2]])], [output(F32)])
 
-Inputs are model inputs unless `constant=True`; scalars are constants unless `constant=False`. Outputs
-may leave dimensions unknown (0), or their rank (no dimensions at all). A failure raises the
-NnburstError that stands for the outcome's status.
+Inputs are model inputs unless `constant=True`; scalars are constants unless `constant=False`.
+Outputs may leave dimensions unknown (0), or their rank (no dimensions at all). A failure raises
+the NnburstError that stands for the outcome's status.
 """
 
 from __future__ import annotations

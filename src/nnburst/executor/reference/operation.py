@@ -9,7 +9,13 @@
 
 A kernel is bound once per request where shapes are static, and before every run where they are not.
 Operations whose output shape depends on data (BOX_WITH_NMS_LIMIT) register with `shape=None` and
-return their outputs instead: `def kernel(node) -> list[Array]`.
+return their outputs instead: `def kernel(node) -> list[Array]` (a Tensor instead of an array where
+quantisation is forced).
+
+Weights that a kernel rearranges are rearranged once per prepared model where they are constants:
+
+    if node.is_constant("filter"):
+        filter = node.constant("transposed", lambda: rearrange(node.tensor("filter").array))
 
 float16: unless `half=True`, the evaluator hands a kernel float32 copies of its float16 inputs (tensors
 and scalars) and float32 memory for its float16 outputs, typed as their float32 counterparts, and
@@ -18,9 +24,9 @@ rounds once after the run. A kernel thus implements float32 only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,13 +48,52 @@ class OperationFailed(NnburstError):
     default_status = ErrorStatus.GENERAL_FAILURE
 
 
+V = TypeVar("V")
+
+
+class Evaluation(Protocol):
+    """What control flow needs of the running evaluator."""
+
+    @property
+    def loop_timeout_ns(self) -> int:
+        """How long a WHILE may loop."""
+
+    def call(
+        self,
+        subgraph: int,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[TensorType] | None = None,
+    ) -> list[Tensor]:
+        """Run referenced subgraph `subgraph` and return its outputs in private memory.
+
+        `outputs` are the declared outputs; None for those of the subgraph itself.
+        """
+
+
+@dataclass(slots=True)
+class Binding:
+    """What a node is bound in: everything but its operands.
+
+    Attributes:
+        scratch: allocator of memory that lives until the next operation runs.
+        constants: positions of the inputs that are constants of the model.
+        cache: values that the operation keeps with the prepared model.
+        evaluation: the running evaluator (control flow only).
+    """
+
+    scratch: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
+    constants: frozenset[int] = frozenset()
+    cache: dict[Hashable, Any] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+
+
 class Node:
     """One operation with concrete operands: what shape rules and kernels look at.
 
     In a shape rule the inputs' `array` may be read only for CONTROL operands; outputs are not there.
     """
 
-    __slots__ = ("_scratch", "inputs", "match", "outputs", "outputs_declared", "type")
+    __slots__ = ("_binding", "inputs", "match", "outputs", "outputs_declared", "type")
 
     def __init__(
         self,
@@ -57,7 +102,7 @@ class Node:
         inputs: Sequence[Tensor | None],
         outputs: Sequence[Tensor] = (),
         outputs_declared: Sequence[TensorType] = (),
-        scratch: Callable[[tuple[int, ...], np.dtype[Any]], Array] | None = None,
+        binding: Binding | None = None,
     ) -> None:
         """See the attributes.
 
@@ -68,14 +113,14 @@ class Node:
             outputs: memory for the outputs, with the types that the shape rule gave.
             outputs_declared: type, quantisation and (possibly unknown) dimensions of the output
                 operands as the model declares them.
-            scratch: allocator of memory that lives until the next operation runs.
+            binding: scratch memory and cache; fresh ones unless given.
         """
         self.type = type
         self.match = match
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.outputs_declared = tuple(outputs_declared)
-        self._scratch = scratch
+        self._binding = Binding() if binding is None else binding
 
     def find(self, name: str) -> Tensor | None:
         """The input called `name`; None where it is omitted or left out."""
@@ -138,10 +183,38 @@ class Node:
         )
 
     def scratch(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
-        """Uninitialised memory for intermediate results; reused by other operations after the run."""
-        if self._scratch is None:
-            return np.empty(shape, dtype)
-        return self._scratch(tuple(shape), np.dtype(dtype))
+        """Uninitialised memory for intermediate results of one run.
+
+        Other operations overwrite it between two runs: whatever a kernel relies on (the border of a
+        padded copy, say) it writes in `run`, not at binding.
+        """
+        return self._binding.scratch(tuple(shape), np.dtype(dtype))
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the input called `name` is there and a constant of the model."""
+        return any(
+            slot.name == name and position in self._binding.constants
+            for position, slot in enumerate(self.match.inputs)
+        )
+
+    def constant(self, key: Hashable, build: Callable[[], V]) -> V:
+        """The result of `build`, computed once per prepared model and shared by all bindings.
+
+        `build` may depend only on types, on constant operands (`is_constant`) and on what `key`
+        says. Its result must not be changed. Threads may build at once; one result is kept.
+        """
+        cache = self._binding.cache
+        if key not in cache:
+            cache.setdefault(key, build())
+        value: V = cache[key]
+        return value
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The running evaluator, which runs subgraphs (kernels of control flow only)."""
+        if self._binding.evaluation is None:
+            raise self.failure("control flow runs only inside an evaluator")
+        return self._binding.evaluation
 
     def failure(
         self, message: str, status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
