@@ -1,0 +1,117 @@
+"""Imports go one way: what each layer may know of the others, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
+
+_CONTROL: Final = {"hal", "fmq"}
+_ENDS: Final = {*_CONTROL, "serialize", "control"}
+_DRIVER: Final = {*_ENDS, "executor"}
+_RUNTIME: Final = {*_DRIVER, "driver", "client"}
+_TESTING: Final = {*_RUNTIME, "importer", "runtime"}
+
+#: Layers that each layer may import besides itself.
+ALLOWED: Final[dict[str, set[str]]] = {
+    "hal": set(),
+    "fmq": {"hal"},
+    "serialize": {"hal"},
+    "executor": {"hal"},
+    "importer": {"hal"},
+    "demo": {"hal"},
+    "control": _CONTROL,
+    "client": _ENDS,
+    "driver": _DRIVER,
+    "runtime": _RUNTIME,
+    "testing": _TESTING,
+    "cli": {*_TESTING, "testing", "demo"},
+    # The package itself only re-exports, and starts the command line.
+    "__init__": {"hal", "client", "runtime", "importer"},
+    "__main__": {"cli"},
+}
+
+#: The C module is for those who move packets, and for the executor that does nothing.
+NATIVE_USERS: Final = ("fmq", "client", "driver", "executor/null")
+
+#: Distributions that each layer may import; the four of the core are allowed everywhere.
+CORE_DISTRIBUTIONS: Final = {"numpy", "cffi", "msgspec", "posix_ipc"}
+EXTRA_DISTRIBUTIONS: Final = {
+    "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert"},
+    "executor/litert": {"ai_edge_litert"},
+    "testing": {"pytest", "hypothesis"},
+}
+
+
+def modules() -> list[str]:
+    """Every module of the package, as a path below it without suffix."""
+    return sorted(str(path.relative_to(SOURCE).with_suffix("")) for path in SOURCE.rglob("*.py"))
+
+
+def imports(module: str) -> Iterator[str]:
+    """Dotted names that `module` imports, wherever in it; `from a import b` counts as a.b."""
+    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layer(path: str) -> str:
+    """The layer of a module path or of a dotted name below nnburst."""
+    return path.replace(".", "/").split("/")[0]
+
+
+def layers_imported(module: str) -> set[str]:
+    """Layers that `module` imports; names that the package itself defines count as none."""
+    inside = {name.removeprefix("nnburst.") for name in imports(module) if layer(name) == "nnburst"}
+    return {layer(name) for name in inside} & (ALLOWED.keys() - {layer(module)})
+
+
+def is_within(module: str, places: tuple[str, ...]) -> bool:
+    return any(module == place or module.startswith(f"{place}/") for place in places)
+
+
+def test_every_folder_is_a_known_layer() -> None:
+    assert {layer(module) for module in modules()} <= ALLOWED.keys()
+
+
+@pytest.mark.parametrize("module", modules())
+def test_module_imports_only_layers_below(module: str) -> None:
+    assert layers_imported(module) <= ALLOWED[layer(module)]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_native_module_is_used_only_where_packets_move(module: str) -> None:
+    if any(name.startswith("nnburst._native") for name in imports(module)):
+        assert is_within(module, NATIVE_USERS)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_module_imports_only_declared_distributions(module: str) -> None:
+    allowed = {"nnburst", *CORE_DISTRIBUTIONS, *sys.stdlib_module_names}
+    for place, extra in EXTRA_DISTRIBUTIONS.items():
+        if is_within(module, (place,)):
+            allowed |= extra
+    assert {layer(name) for name in imports(module)} <= allowed
+
+
+def test_no_layer_may_reach_itself_through_others() -> None:
+    reachable = {name: set(below) for name, below in ALLOWED.items()}
+    for _ in ALLOWED:
+        for below in reachable.values():
+            below |= {further for name in below for further in reachable[name]}
+    assert [name for name, below in reachable.items() if name in below] == []
+
+
+def test_client_and_driver_never_import_each_other() -> None:
+    assert "driver" not in ALLOWED["client"]
+    assert "client" not in ALLOWED["driver"]

@@ -1,0 +1,98 @@
+"""House rules of the text: memory orders explained in pairs, files and functions short."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Final
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = sorted((ROOT / "src").rglob("*.py"))
+C = sorted(path for path in (ROOT / "csrc").rglob("*.[ch]") if "tests" not in path.parts)
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+LONGEST_FILE: Final = 600
+LONGEST_FUNCTION: Final = 80
+#: An explanation stands at most this many lines above the ordered access that it explains.
+NEAR: Final = 12
+
+SYNC_POINT = re.compile(r"SYNC POINT ([A-Z]+\d*)\b")
+ORDERED_CALL = re.compile(r"\bnnb_(?:load|store)_(?:acquire|release)_\w+\(")
+#: What a compiler offers to order memory; only atomics.h may name it.
+MEMORY_ORDER = re.compile(r"\b(memory_order_\w+|atomic_\w+|__atomic_\w+|__sync_\w+|_Atomic)\b")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end, less the docstring."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function) is not None:
+        lines -= (first.end_lineno or 0) - first.lineno + 1
+    return lines
+
+
+def test_every_sync_point_has_a_partner() -> None:
+    letters = Counter(letter for path in C for letter in SYNC_POINT.findall(path.read_text()))
+    assert letters, "no SYNC POINT at all: the pattern no longer fits the sources"
+    assert [letter for letter, count in letters.items() if count < 2] == []
+
+
+@pytest.mark.parametrize("path", C, ids=name)
+def test_every_ordered_access_says_what_becomes_visible(path: Path) -> None:
+    if path.name == "atomics.h":
+        return
+    lines = path.read_text().splitlines()
+    silent = [
+        f"{name(path)}:{number + 1}"
+        for number, line in enumerate(lines)
+        if ORDERED_CALL.search(line)
+        and not any(SYNC_POINT.search(above) for above in lines[max(0, number - NEAR) : number + 1])
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", C, ids=name)
+def test_only_atomics_h_names_memory_orders(path: Path) -> None:
+    if path.name != "atomics.h":
+        assert MEMORY_ORDER.findall(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", [*PYTHON, *C], ids=name)
+def test_file_is_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_functions_are_short(path: Path) -> None:
+    long = [f.name for f in functions(path) if code_lines(f) > LONGEST_FUNCTION]
+    assert long == []
+
+
+def test_most_files_and_functions_fit_on_a_page() -> None:
+    files = [len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON]
+    lengths = [code_lines(function) for path in PYTHON for function in functions(path)]
+    assert median(files) <= 150
+    assert median(lengths) <= 10
+    assert quantiles(lengths, n=10)[-1] <= 35
+
+
+@pytest.mark.parametrize("path", [*PYTHON, *C, *TESTS], ids=name)
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    if path != Path(__file__):
+        assert UNFINISHED.findall(path.read_text(encoding="utf-8")) == []
