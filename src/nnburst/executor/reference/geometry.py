@@ -1,0 +1,206 @@
+"""Geometry of windows that slide over images: padding, extents, layouts and views.
+
+Images are [batches, height, width, channels] (NHWC) or [batches, channels, height, width] (NCHW).
+One `Axis` describes what happens along the height or the width. Everything here is pure; views
+share the memory of what they view.
+
+NNAPI: OperationsExecutionUtils.cpp calculateExplicitPadding, computeOutSize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nnburst.executor.reference.tensor import Array
+
+#: Implicit padding schemes.
+SAME: Final = 1
+VALID: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial axis of a sliding window, in cells.
+
+    Attributes:
+        size: extent of the input.
+        filter: cells of the window.
+        stride: distance between two windows.
+        head: padding before the first cell.
+        tail: padding behind the last cell.
+        dilation: distance between two cells of the window.
+    """
+
+    size: int
+    filter: int
+    stride: int
+    head: int = 0
+    tail: int = 0
+    dilation: int = 1
+
+    @property
+    def span(self) -> int:
+        """Cells from the first to the last one of the dilated window."""
+        return effective_filter(self.filter, self.dilation)
+
+    @property
+    def output(self) -> int:
+        """Number of window positions; ≤ 0 where the window does not fit once."""
+        return output_extent(
+            self.size, self.filter, self.stride, self.head, self.tail, self.dilation
+        )
+
+    @property
+    def padded(self) -> int:
+        """Cells that the windows touch, padding included: enough for the last window, no more."""
+        return (self.output - 1) * self.stride + self.span
+
+    @property
+    def inside(self) -> tuple[slice, slice]:
+        """Where the input lies in the padded axis, and which part of the input lies there."""
+        used = min(self.size, self.padded - self.head)
+        return slice(self.head, self.head + used), slice(0, used)
+
+
+def effective_filter(filter: int, dilation: int) -> int:  # noqa: A002 - NNAPI's word
+    """Cells that a dilated filter spans."""
+    return (filter - 1) * dilation + 1
+
+
+def implicit_padding(
+    scheme: int,
+    size: int,
+    filter: int,  # noqa: A002
+    stride: int,
+    dilation: int = 1,
+) -> tuple[int, int]:
+    """Padding (head, tail) of one axis; the smaller half comes first.
+
+    Args:
+        scheme: SAME (1) keeps ceil(size / stride) windows; anything else does not pad.
+        size: extent of the input.
+        filter: cells of the window.
+        stride: distance between two windows, > 0.
+        dilation: distance between two cells of the window, > 0.
+    """
+    if scheme != SAME:
+        return 0, 0
+    windows = -(-size // stride)
+    needed = (windows - 1) * stride + effective_filter(filter, dilation)
+    total = max(0, needed - size)
+    return total // 2, total - total // 2
+
+
+def output_extent(
+    size: int,
+    filter: int,  # noqa: A002
+    stride: int,
+    head: int = 0,
+    tail: int = 0,
+    dilation: int = 1,
+) -> int:
+    """Number of windows along one axis; ≤ 0 where the window does not fit once."""
+    return (size - effective_filter(filter, dilation) + stride + head + tail) // stride
+
+
+def transposed_implicit_padding(
+    scheme: int,
+    output: int,
+    filter: int,  # noqa: A002
+    stride: int,
+) -> tuple[int, int]:
+    """Padding (head, tail) of one axis of a transposed convolution that shall give `output` cells.
+
+    The tail is negative where the filter does not reach the last cells.
+    NNAPI: calculateExplicitPaddingImpl with isTransposeConv.
+    """
+    if scheme != SAME:
+        return 0, 0
+    windows = -(-output // stride)
+    surplus = (windows - 1) * stride + filter - output
+    head = max(0, surplus) // 2
+    return head, surplus - head
+
+
+def transposed_output_extent(
+    size: int,
+    filter: int,  # noqa: A002
+    stride: int,
+    head: int = 0,
+    tail: int = 0,
+) -> int:
+    """Cells along one axis of a transposed convolution's output; may be ≤ 0."""
+    return size * stride + filter - stride - head - tail
+
+
+def nhwc(array: Array, nchw: bool) -> Array:
+    """A view of a rank 4 image as NHWC; the array itself where it is NHWC already."""
+    return array.transpose(0, 2, 3, 1) if nchw else array
+
+
+def nhwc_extents(dimensions: Sequence[int], nchw: bool) -> tuple[int, int, int, int]:
+    """Batches, height, width and channels of an image of rank 4."""
+    first, second, third, fourth = dimensions
+    return (first, third, fourth, second) if nchw else (first, second, third, fourth)
+
+
+def in_layout(
+    batches: int, height: int, width: int, channels: int, nchw: bool
+) -> tuple[int, int, int, int]:
+    """Dimensions of an image in the wanted layout."""
+    if nchw:
+        return batches, channels, height, width
+    return batches, height, width, channels
+
+
+def windows(padded: Array, height: Axis, width: Axis) -> Array:
+    """All windows over a padded NHWC image, as a read-only view that copies nothing.
+
+    Args:
+        padded: [batches, ≥ height.padded, ≥ width.padded, channels], in any memory order.
+        height: the vertical axis.
+        width: the horizontal axis.
+
+    Returns:
+        [batches, height.output, width.output, height.filter, width.filter, channels].
+    """
+    batches, _, _, channels = padded.shape
+    by_batch, by_row, by_column, by_channel = padded.strides
+    return np.lib.stride_tricks.as_strided(
+        padded,
+        (batches, height.output, width.output, height.filter, width.filter, channels),
+        (
+            by_batch,
+            by_row * height.stride,
+            by_column * width.stride,
+            by_row * height.dilation,
+            by_column * width.dilation,
+            by_channel,
+        ),
+        writeable=False,
+    )
+
+
+def taps(padded: Array, height: Axis, width: Axis) -> list[Array]:
+    """What each cell of the window sees: one strided NHWC view per cell, row by row.
+
+    Each view is [batches, height.output, width.output, channels].
+    """
+    return [
+        padded[
+            :,
+            _positions(height, i),
+            _positions(width, j),
+        ]
+        for i in range(height.filter)
+        for j in range(width.filter)
+    ]
+
+
+def _positions(axis: Axis, cell: int) -> slice:
+    start = cell * axis.dilation
+    return slice(start, start + (axis.output - 1) * axis.stride + 1, axis.stride)
