@@ -1,0 +1,234 @@
+"""From a step and its operands to something that runs: checks, shape rule, float16, kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from nnburst.executor.reference.arena import byte_size
+from nnburst.executor.reference.operation import Binding, Node, OperationFailed, Run
+from nnburst.executor.reference.plan import Step, read_only
+from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.hal.enums import OperandType
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.operand_types import DTYPES, is_scalar
+
+_WIDER: Final = {
+    OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
+    OperandType.FLOAT16: OperandType.FLOAT32,
+}
+_FLOAT32: Final = np.dtype(np.float32)
+
+
+def infer(
+    step: Step,
+    inputs: Sequence[Tensor | TensorType | None],
+    declared: Sequence[TensorType],
+    exact: Sequence[bool],
+) -> list[TensorType]:
+    """Types of a step's outputs: what it computes, merged with what is declared.
+
+    Args:
+        step: an operation with a shape rule.
+        inputs: its inputs; types are enough for those that are not CONTROL.
+        declared: its output operands as declared.
+        exact: whether each output's quantisation must equal the declared one (subgraph outputs).
+
+    Raises:
+        OperationFailed: the operation cannot compute these operands.
+    """
+    rule = step.definition.shape
+    assert rule is not None
+    check_operands(step, inputs)
+    seen = [_for_shape_rule(step, at, x) for at, x in enumerate(inputs)]
+    node = Node(step.type, step.match, seen, (), _widened(step, declared))
+    computed = rule(node)
+    return [
+        merge(step, want, found, strict)
+        for want, found, strict in zip(declared, computed, exact, strict=True)
+    ]
+
+
+def bind(
+    step: Step,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    declared: Sequence[TensorType],
+    binding: Binding,
+) -> Run:
+    """Bind a step with a shape rule to its operands, float16 converted around the kernel."""
+    before: list[Run] = []
+    after: list[Run] = []
+    ins = [_widen_input(step, at, x, binding, before) for at, x in enumerate(inputs)]
+    outs = [_widen_output(step, x, binding, after) for x in outputs]
+    node = Node(step.type, step.match, ins, outs, _widened(step, declared), binding)
+    run: Run = step.definition.kernel(node)
+    if not before and not after:
+        return run
+    return _sequence((*before, run, *after))
+
+
+def compute(
+    step: Step,
+    inputs: Sequence[Tensor | None],
+    declared: Sequence[TensorType],
+    exact: Sequence[bool],
+    binding: Binding,
+) -> list[Tensor]:
+    """Run a step whose output shapes depend on data.
+
+    The arrays are the kernel's and may lie in scratch memory or be an input's: copy them at once.
+    """
+    check_operands(step, inputs)
+    before: list[Run] = []
+    ins = [_widen_input(step, at, x, binding, before) for at, x in enumerate(inputs)]
+    for convert in before:
+        convert()
+    node = Node(step.type, step.match, ins, (), _widened(step, declared), binding)
+    outputs = []
+    for want, strict, found in zip(declared, exact, step.definition.kernel(node), strict=True):
+        made = (
+            found
+            if isinstance(found, Tensor)
+            else Tensor(_with_dimensions(want, found.shape), found)
+        )
+        meta = merge(step, want, made.meta, strict)
+        outputs.append(Tensor(meta, made.array))
+    return outputs
+
+
+def check_operands(step: Step, inputs: Sequence[Tensor | TensorType | None]) -> None:
+    """Refuse omitted operands that are not optional, and empty tensors where they are not accepted.
+
+    Raises:
+        OperationFailed: with the status that the operation's definition gives.
+    """
+    status = step.definition.omitted_status
+    for slot, given in zip(step.match.inputs, inputs, strict=True):
+        if given is None:
+            if not slot.nullable:
+                raise OperationFailed(
+                    f"{step.type.name}: operand '{slot.name}' is omitted", status=status
+                )
+            continue
+        meta = given.meta if isinstance(given, Tensor) else given
+        if 0 in meta.dimensions and not step.definition.zero_sized:
+            raise OperationFailed(
+                f"{step.type.name}: operand '{slot.name}' is empty"
+                f" (dimensions {list(meta.dimensions)})",
+                status=status,
+            )
+
+
+def merge(step: Step, declared: TensorType, computed: TensorType, exact: bool) -> TensorType:
+    """The type of an output: the computed one, which must not contradict the declared one.
+
+    NNAPI: OperationsUtils.cpp setInfoAndAllocateIfNeeded, combineDimensions.
+
+    Raises:
+        OperationFailed: ranks, extents, types or (where `exact`) quantisation differ.
+    """
+    dimensions = tuple(int(d) for d in computed.dimensions)
+    kind = declared.type if _wider(declared.type) == computed.type else computed.type
+    found = TensorType(kind, dimensions, computed.scale, computed.zero_point, computed.extra_params)
+    name = step.type.name
+    if kind != declared.type:
+        raise OperationFailed(f"{name}: computes {kind.name}, declared is {declared.type.name}")
+    _check_dimensions(name, declared, dimensions)
+    if exact and _quantisation(found) != _quantisation(declared):
+        raise OperationFailed(
+            f"{name}: computes scale {found.scale} and zero point {found.zero_point},"
+            f" declared are {declared.scale} and {declared.zero_point}"
+        )
+    return found
+
+
+def _check_dimensions(name: str, declared: TensorType, dimensions: tuple[int, ...]) -> None:
+    wanted = declared.dimensions
+    known = bool(wanted) or is_scalar(declared.type)
+    fits = not known or (
+        len(wanted) == len(dimensions)
+        and all(w in (0, d) for w, d in zip(wanted, dimensions, strict=True))
+    )
+    if not fits:
+        raise OperationFailed(
+            f"{name}: computes dimensions {list(dimensions)}, declared are {list(wanted)}"
+        )
+    if min(dimensions, default=0) < 0:
+        raise OperationFailed(f"{name}: computes a negative extent: {list(dimensions)}")
+    if byte_size(dimensions, DTYPES[declared.type]) > UINT32_MAX:
+        raise OperationFailed(f"{name}: output of {list(dimensions)} exceeds 2**32 - 1 bytes")
+
+
+def _quantisation(meta: TensorType) -> tuple[object, ...]:
+    return meta.scale, meta.zero_point, meta.extra_params
+
+
+def _wider(kind: OperandType) -> OperandType:
+    return _WIDER.get(kind, kind)
+
+
+def _widened(step: Step, declared: Sequence[TensorType]) -> list[TensorType]:
+    return [meta if step.definition.half else _widen_type(meta) for meta in declared]
+
+
+def _widen_type(meta: TensorType) -> TensorType:
+    if meta.type not in _WIDER:
+        return meta
+    return TensorType(
+        _wider(meta.type), meta.dimensions, meta.scale, meta.zero_point, meta.extra_params
+    )
+
+
+def _with_dimensions(meta: TensorType, dimensions: Sequence[int]) -> TensorType:
+    return TensorType(meta.type, tuple(dimensions), meta.scale, meta.zero_point, meta.extra_params)
+
+
+def _for_shape_rule(step: Step, at: int, given: Tensor | TensorType | None) -> Tensor | None:
+    if given is None:
+        return None
+    meta = given.meta if isinstance(given, Tensor) else given
+    seen = meta if step.definition.half else _widen_type(meta)
+    dtype = DTYPES[seen.type]
+    if at in step.controls:
+        assert isinstance(given, Tensor)  # its value is known before shapes are inferred
+        return Tensor(seen, given.array.astype(dtype, copy=False))
+    # A shape rule must not look at data; it sees zeros that take no memory.
+    return Tensor(seen, np.broadcast_to(np.zeros((), dtype), seen.dimensions))
+
+
+def _widen_input(
+    step: Step, at: int, given: Tensor | None, binding: Binding, before: list[Run]
+) -> Tensor | None:
+    if given is None or step.definition.half or given.type not in _WIDER:
+        return given
+    narrow = given.array
+    if at in step.constants:
+        key = ("float32", at)
+        if key not in step.cache:
+            step.cache.setdefault(key, read_only(narrow.astype(np.float32)))
+        return Tensor(_widen_type(given.meta), step.cache[key])
+    wide = binding.scratch(narrow.shape, _FLOAT32)
+    if at in step.controls:
+        np.copyto(wide, narrow)  # the kernel reads it while it binds
+    before.append(lambda: np.copyto(wide, narrow))
+    return Tensor(_widen_type(given.meta), read_only(wide))
+
+
+def _widen_output(step: Step, given: Tensor, binding: Binding, after: list[Run]) -> Tensor:
+    if step.definition.half or given.type not in _WIDER:
+        return given
+    narrow: Array = given.array
+    wide = binding.scratch(narrow.shape, _FLOAT32)
+    after.append(lambda: np.copyto(narrow, wide, casting="same_kind"))
+    return Tensor(_widen_type(given.meta), wide)
+
+
+def _sequence(runs: tuple[Run, ...]) -> Run:
+    def run() -> None:
+        for part in runs:
+            part()
+
+    return run

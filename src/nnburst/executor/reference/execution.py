@@ -1,0 +1,220 @@
+"""A bound request: static steps bound once into one arena, the others bound before each run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from nnburst.executor.protocol import Argument, NativeCall, Outcome
+from nnburst.executor.reference.arena import aligned_bytes, byte_size, carve
+from nnburst.executor.reference.binding import bind
+from nnburst.executor.reference.evaluator import Evaluator, Frame
+from nnburst.executor.reference.layout import Layout
+from nnburst.executor.reference.operation import Run
+from nnburst.executor.reference.plan import Graph, Plan, read_only
+from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.timing import OutputShape
+
+log = logging.getLogger("nnburst.executor")
+
+_TOO_SMALL: Final = "an output buffer is too small for what was computed"
+
+
+class OutputBuffers:
+    """Where the model's outputs go: the request's buffers, or private memory that is copied.
+
+    An output that is read by an operation is computed privately, because another process may change
+    the request's memory; one whose buffer is too small is computed privately and not copied.
+    """
+
+    def __init__(self, graph: Graph, arguments: Sequence[Argument]) -> None:
+        """One argument per output of `graph`."""
+        self._order = graph.outputs
+        self._read = graph.last_read
+        self._buffers = dict(zip(graph.outputs, (a.buffer for a in arguments), strict=True))
+        self._shapes: dict[int, OutputShape] = {}
+        self._copies: dict[int, tuple[Array, Array]] = {}
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._buffers
+
+    def memory(self, index: int, meta: TensorType) -> Array:
+        """Memory for output `index`, and note its shape."""
+        dtype = DTYPES[meta.type]
+        buffer = self._buffers[index]
+        size = byte_size(meta.dimensions, dtype)
+        sufficient = size <= (0 if buffer is None else buffer.size)
+        self._shapes[index] = OutputShape(meta.dimensions, sufficient)
+        self._copies.pop(index, None)
+        if not sufficient or buffer is None:
+            return np.empty(meta.dimensions, dtype)
+        target = carve(buffer, 0, meta.dimensions, dtype)
+        if index not in self._read:
+            return target
+        private = np.empty(meta.dimensions, dtype)
+        self._copies[index] = (target, private)
+        return private
+
+    def copy_back(self) -> None:
+        """Copy what was computed privately to the request's buffers."""
+        for target, private in self._copies.values():
+            np.copyto(target, private)
+
+    def outcome(self) -> Outcome:
+        """What the execution reports, once every output has its memory."""
+        shapes = tuple(self._shapes[i] for i in self._order)
+        if all(shape.is_sufficient for shape in shapes):
+            return Outcome(ErrorStatus.NONE, shapes)
+        return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, _TOO_SMALL)
+
+
+class MainFrame(Frame):
+    """The main graph's operands: those of static steps stay, the others change with each run."""
+
+    def __init__(self, graph: Graph, evaluator: Evaluator, outputs: OutputBuffers) -> None:
+        """Start with the constants."""
+        super().__init__(graph, evaluator)
+        self._outputs = outputs
+        self.kept.update(graph.inputs)
+
+    def allocate(self, index: int, meta: TensorType) -> Tensor:
+        """Memory for operand `index`: an output's own, or fresh."""
+        if index in self._outputs:
+            return Tensor(meta, self._outputs.memory(index, meta))
+        return super().allocate(index, meta)
+
+
+class ReferenceExecution:
+    """One request bound to its memory. One thread runs it at a time.
+
+    Model inputs that steer an operation (axes, sizes, indexes, conditions) are copied at the start
+    of each run: another process may change them at any time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        inputs: Mapping[int, TensorType | None],
+        arguments: tuple[Sequence[Argument], Sequence[Argument]],
+        declared: Mapping[int, TensorType],
+    ) -> None:
+        """Bind.
+
+        Args:
+            plan: the prepared model.
+            layout: its static part for these shapes.
+            inputs: type of each input by operand index; None where it is omitted.
+            arguments: inputs and outputs of the request, in the model's order.
+            declared: each output as declared by model and request together.
+
+        Raises:
+            NnburstError: a static operation cannot be bound.
+        """
+        graph = plan.main
+        self._evaluator = Evaluator(plan)
+        self._outputs = OutputBuffers(graph, arguments[1])
+        self._frame = MainFrame(graph, self._evaluator, self._outputs)
+        self._frame.declared.update(declared)
+        self._refresh: list[tuple[Array, Array]] = []
+        for (index, meta), argument in zip(inputs.items(), arguments[0], strict=True):
+            self._frame.values[index] = self._input(graph, index, meta, argument)
+        with np.errstate(all="ignore"):
+            self._runs = self._bind_steps(layout)
+        self._closed = False
+        static = len(layout.steps) == len(graph.steps)
+        self._outcome = self._outputs.outcome() if static else None
+
+    @property
+    def native(self) -> NativeCall | None:
+        """None: numpy needs Python."""
+        return None
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Outcome:
+        """Execute once; see `nnburst.executor.protocol.Execution`."""
+        if self._closed:
+            return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
+        try:
+            with np.errstate(all="ignore"):
+                return self._run(deadline_ns, loop_timeout_ns)
+        except NnburstError as error:
+            return Outcome(error.status, (), str(error))
+        except Exception as error:
+            log.exception("an execution failed")
+            return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Drop every view of the request's memory."""
+        self._closed = True
+        self._runs = []
+        self._refresh = []
+        self._frame.values.clear()
+        del self._outputs, self._frame
+
+    def _run(self, deadline_ns: int | None, loop_timeout_ns: int) -> Outcome:
+        evaluator = self._evaluator
+        evaluator.deadline_ns = deadline_ns
+        evaluator.loop_timeout_ns = loop_timeout_ns
+        for private, shared in self._refresh:
+            np.copyto(private, shared)
+        if deadline_ns is None:
+            for run in self._runs:
+                run()
+        else:
+            for run in self._runs:
+                evaluator.check_deadline()
+                run()
+        self._outputs.copy_back()
+        return self._outcome or self._outputs.outcome()
+
+    def _input(
+        self, graph: Graph, index: int, meta: TensorType | None, argument: Argument
+    ) -> Tensor | None:
+        if meta is None or argument.buffer is None:
+            return None
+        dtype = DTYPES[meta.type]
+        if argument.buffer.size < byte_size(meta.dimensions, dtype):
+            raise InvalidArgument(
+                f"R11: an input of {list(meta.dimensions)} has only {argument.buffer.size} bytes"
+            )
+        shared = carve(argument.buffer, 0, meta.dimensions, dtype)
+        if index not in graph.steering:
+            return Tensor(meta, read_only(shared))
+        private = shared.copy()
+        self._refresh.append((private, shared))
+        return Tensor(meta, read_only(private))
+
+    def _bind_steps(self, layout: Layout) -> list[Run]:
+        frame = self._frame
+        arena = aligned_bytes(layout.arena_bytes)
+        runs: list[Callable[[], None]] = []
+        for number, step in enumerate(frame.graph.steps):
+            if number not in layout.steps:
+                runs.append(partial(frame.evaluate, number))
+                continue
+            outputs = [self._static(arena, layout, i) for i in step.outputs]
+            inputs = [frame.values.get(i) for i in step.inputs]
+            declared, _ = frame.declarations(step)
+            runs.append(bind(step, inputs, outputs, declared, self._evaluator.binding(step)))
+            frame.values.update(zip(step.outputs, outputs, strict=True))
+            frame.kept.update(step.outputs)
+        return runs
+
+    def _static(self, arena: Array, layout: Layout, index: int) -> Tensor:
+        meta = layout.types[index]
+        if index in self._outputs:
+            return self._frame.allocate(index, meta)
+        dtype = DTYPES[meta.type]
+        return Tensor(meta, carve(arena, layout.offsets[index], meta.dimensions, dtype))

@@ -1,0 +1,125 @@
+"""The reference executor as a driver loads it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
+from nnburst.executor.protocol import Argument, Bytes
+from nnburst.executor.reference.execution import ReferenceExecution
+from nnburst.executor.reference.layout import Layout, lay_out
+from nnburst.executor.reference.plan import Plan, match_operation
+from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.model import Model, Operation, Subgraph
+
+log = logging.getLogger("nnburst.executor")
+
+_Shapes = tuple[tuple[int, ...] | None, ...]
+
+
+class ReferencePrepared:
+    """A model ready to be executed. `bind` may be called from several threads at once."""
+
+    def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
+        """Unpack a validated model."""
+        self._plan = Plan(model, pools)
+        self._layouts: dict[tuple[_Shapes, _Shapes], Layout] = {}
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReferenceExecution:
+        """Bind memory; see `nnburst.executor.protocol.Prepared`."""
+        try:
+            return self._bind(inputs, outputs)
+        except NnburstError:
+            raise
+        except Exception as error:
+            log.exception("a request could not be bound")
+            raise GeneralFailure(f"{type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Drop constants and layouts."""
+        self._layouts.clear()
+
+    def _bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReferenceExecution:
+        graph = self._plan.main
+        if len(inputs) != len(graph.inputs) or len(outputs) != len(graph.outputs):
+            raise InvalidArgument(
+                f"R1: {len(inputs)} inputs and {len(outputs)} outputs given,"
+                f" the model has {len(graph.inputs)} and {len(graph.outputs)}"
+            )
+        given = {
+            index: None if a.buffer is None else _typed(graph.declared[index], a)
+            for index, a in zip(graph.inputs, inputs, strict=True)
+        }
+        declared = {
+            index: _typed(graph.declared[index], a)
+            for index, a in zip(graph.outputs, outputs, strict=True)
+        }
+        key = (
+            tuple(None if t is None else t.dimensions for t in given.values()),
+            tuple(t.dimensions for t in declared.values()),
+        )
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._layouts.setdefault(key, lay_out(graph, given, declared))
+        return ReferenceExecution(self._plan, layout, given, (inputs, outputs), declared)
+
+
+class ReferenceExecutor:
+    """Every operation in numpy. Thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """`reference`."""
+        return "reference"
+
+    def supported(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be run; False for any doubt."""
+        return [_supported(model, model.main, op, ()) for op in model.main.operations]
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Bytes],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
+        priority: Priority = Priority.MEDIUM,  # noqa: ARG002
+    ) -> ReferencePrepared:
+        """Prepare a validated model; see `nnburst.executor.protocol.Executor`.
+
+        Preference and priority make no difference: there is one way to compute, on the caller's
+        thread.
+        """
+        try:
+            return ReferencePrepared(model, pools)
+        except NnburstError:
+            raise
+        except Exception as error:
+            log.exception("a model could not be prepared")
+            raise GeneralFailure(f"{type(error).__name__}: {error}") from error
+
+
+def _typed(meta: TensorType, argument: Argument) -> TensorType:
+    return TensorType(
+        meta.type, argument.dimensions, meta.scale, meta.zero_point, meta.extra_params
+    )
+
+
+def _supported(
+    model: Model, subgraph: Subgraph, operation: Operation, callers: tuple[int, ...]
+) -> bool:
+    try:
+        match_operation(subgraph, operation)
+        called = [
+            subgraph.operands[i].location.offset
+            for i in operation.inputs
+            if subgraph.operands[i].lifetime == OperandLifeTime.SUBGRAPH
+        ]
+        return not set(called) & set(callers) and all(
+            _supported(model, model.referenced[g], op, (*callers, g))
+            for g in called
+            for op in model.referenced[g].operations
+        )
+    except (InvalidArgument, IndexError):
+        return False

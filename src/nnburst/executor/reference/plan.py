@@ -1,0 +1,178 @@
+"""A prepared model: operations matched with definitions, constants unpacked, lifetimes known."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nnburst.executor.protocol import Bytes
+from nnburst.executor.reference.operation import REGISTRY, OperationDefinition
+from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Model, Operand, Operation, Subgraph
+from nnburst.hal.operand_types import DTYPES, is_scalar
+from nnburst.hal.signature import Match, Role
+
+_CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
+_CONSTANTS = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a graph.
+
+    Attributes:
+        definition: signature, shape rule and kernel.
+        match: form and slots of the operands.
+        inputs: operand indexes.
+        outputs: operand indexes.
+        constants: positions of the inputs that are constants.
+        controls: positions of the inputs whose values are needed before shapes are inferred: those
+            of CONTROL slots, and all scalars.
+        cache: values that the kernel keeps with the prepared model.
+    """
+
+    definition: OperationDefinition
+    match: Match
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: frozenset[int]
+    controls: frozenset[int]
+    cache: dict[Hashable, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def type(self) -> OperationType:
+        """Which operation it is."""
+        return self.definition.signature.type
+
+    @property
+    def is_control_flow(self) -> bool:
+        """Whether it runs subgraphs."""
+        return self.type in _CONTROL_FLOW
+
+    def steers(self, position: int) -> bool:
+        """Whether the input at `position` steers the operation: its bytes must not change."""
+        role = self.match.inputs[position].role
+        return role is not Role.DATA or position in self.controls or self.is_control_flow
+
+
+class Graph:
+    """One subgraph, ready to be evaluated. Immutable but for the caches, which threads may share.
+
+    Attributes:
+        declared: type, quantisation and (possibly unknown) dimensions of each operand.
+        steps: the operations in order.
+        inputs: operand indexes.
+        outputs: operand indexes.
+        constants: value of each operand that has one, read-only.
+        steering: operands whose values reach a CONTROL or INDEX slot or a subgraph; their bytes
+            must not change while operations run.
+        last_read: number of the last step that reads an operand; absent where none does.
+    """
+
+    def __init__(self, subgraph: Subgraph, values: bytes, pools: Sequence[Bytes]) -> None:
+        """Prepare `subgraph`, which is valid (validation:O1 to P11).
+
+        Raises:
+            InvalidArgument: an operation is not registered or its operands do not fit it.
+        """
+        self.declared = tuple(_meta(operand) for operand in subgraph.operands)
+        self.inputs = subgraph.input_indexes
+        self.outputs = subgraph.output_indexes
+        self.constants = {
+            index: _constant(operand, values, pools)
+            for index, operand in enumerate(subgraph.operands)
+            if operand.lifetime in _CONSTANTS or operand.lifetime == OperandLifeTime.SUBGRAPH
+        }
+        self.steps = tuple(self._step(subgraph, op) for op in subgraph.operations)
+        self.last_read = {i: n for n, step in enumerate(self.steps) for i in step.inputs}
+        self.steering = frozenset(
+            index for step in self.steps for at, index in enumerate(step.inputs) if step.steers(at)
+        )
+
+    def _step(self, subgraph: Subgraph, operation: Operation) -> Step:
+        definition = definition_of(operation)
+        constants = frozenset(
+            at for at, index in enumerate(operation.inputs) if index in self.constants
+        )
+        match = match_operation(subgraph, operation)
+        controls = frozenset(
+            at
+            for at, index in enumerate(operation.inputs)
+            if match.inputs[at].role is Role.CONTROL or is_scalar(self.declared[index].type)
+        )
+        return Step(definition, match, operation.inputs, operation.outputs, constants, controls)
+
+
+class Plan:
+    """All graphs of a prepared model: `main` and the `referenced` ones."""
+
+    def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
+        """Prepare every subgraph of a validated model; see `Graph`."""
+        self.main = Graph(model.main, model.operand_values, pools)
+        self.referenced = tuple(Graph(g, model.operand_values, pools) for g in model.referenced)
+
+
+def definition_of(operation: Operation) -> OperationDefinition:
+    """The registered operation.
+
+    Raises:
+        InvalidArgument: there is none (an extension's operation, OEM_OPERATION, an unknown code).
+    """
+    try:
+        return REGISTRY[OperationType(operation.type)]
+    except (KeyError, ValueError):
+        raise InvalidArgument(
+            f"P1: operation type {operation.type:#x} is not supported by the reference executor"
+        ) from None
+
+
+def match_operation(subgraph: Subgraph, operation: Operation) -> Match:
+    """Form and slots of an operation's operands.
+
+    Raises:
+        InvalidArgument: the operation is unknown or does not accept them (validation:P4).
+    """
+    inputs = [subgraph.operands[i] for i in operation.inputs]
+    outputs = [subgraph.operands[i] for i in operation.outputs]
+    return definition_of(operation).signature.match(inputs, outputs)
+
+
+def _meta(operand: Operand) -> TensorType:
+    try:
+        kind = OperandType(operand.type)
+    except ValueError:
+        raise InvalidArgument(
+            f"O1: operand type {operand.type:#x} is not supported by the reference executor"
+        ) from None
+    return TensorType(
+        kind, operand.dimensions, operand.scale, operand.zero_point, operand.extra_params
+    )
+
+
+def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes]) -> Tensor:
+    meta = _meta(operand)
+    if operand.lifetime == OperandLifeTime.SUBGRAPH:
+        return Tensor(meta, read_only(np.array(operand.location.offset, np.uint32)))
+    place = operand.location
+    end = place.offset + place.length
+    if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+        data = np.frombuffer(values, np.uint8)[place.offset : end]
+    else:
+        # Another process may change a pool at any time; a prepared model keeps what it was given.
+        data = pools[place.pool_index][place.offset : end].copy()
+    dtype = DTYPES[meta.type]
+    if data.ctypes.data % dtype.itemsize:
+        data = data.copy()
+    return Tensor(meta, read_only(data.view(dtype).reshape(meta.dimensions)))
+
+
+def read_only(array: Array) -> Array:
+    """A view of `array` that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
