@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.reference.operation import REGISTRY, Node
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
-from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.model import ExtraParams, Operand
-from nnburst.hal.operand_types import DTYPES
+from nnburst.executor.protocol import Argument, Outcome
+from nnburst.executor.reference.execution import ReferenceExecution
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.reference.tensor import Array
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.errors import error_for
+from nnburst.hal.model import ExtraParams, Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.operand_types import DTYPES, is_scalar
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def scalar(value: float | bool, kind: OperandType | None = None, *, constant: bo
 
 
 def omitted(kind: OperandType) -> Given:
-    """An operand without a value (hasNoValue; NO_VALUE where `constant` inputs are asked for)."""
+    """A model input to which the request gives no value."""
     return Given(kind, None)
 
 
@@ -85,49 +88,75 @@ def output(
     return Wanted(kind, tuple(dimensions), scale, zero_point, extra_params)
 
 
-def _operand(o: Given | Wanted, dimensions: Sequence[int]) -> Operand:
-    return Operand(
-        type=int(o.type),
-        dimensions=tuple(dimensions),
-        scale=o.scale,
-        zero_point=o.zero_point,
-        extra_params=o.extra_params,
-    )
+def model(
+    kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Wanted]
+) -> tuple[Model, list[Given]]:
+    """A model of one operation, and the inputs that the request has to pass."""
+    builder = ModelBuilder()
+    indexes = []
+    passed = []
+    for given in inputs:
+        dims = () if given.array is None else given.array.shape
+        if given.constant and given.array is not None:
+            indexes.append(_constant(builder, given))
+            continue
+        meta = (dims, given.scale, given.zero_point, given.extra_params)
+        indexes.append(builder.input(given.type, *meta))
+        passed.append(given)
+    results = [
+        builder.output(o.type, o.dimensions, o.scale, o.zero_point, o.extra_params) for o in outputs
+    ]
+    builder.operation(kind, indexes, results)
+    return builder.build(), passed
 
 
-_WIDER = {
-    OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
-    OperandType.FLOAT16: OperandType.FLOAT32,
-}
+def _constant(builder: ModelBuilder, given: Given) -> int:
+    assert given.array is not None
+    if is_scalar(given.type):
+        return builder.scalar(given.array.item(), given.type)
+    meta = (given.scale, given.zero_point, given.extra_params)
+    return builder.constant(given.type, given.array, *meta)
 
 
 def run(
     kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Wanted]
 ) -> list[npt.NDArray[Any]]:
-    """Run one operation and return its outputs."""
-    definition = REGISTRY[kind]
-    ins = [_operand(o, () if o.array is None else o.array.shape) for o in inputs]
-    outs = [_operand(o, o.dimensions) for o in outputs]
-    match = definition.signature.match(ins, outs)
-    widen = (lambda t: t) if definition.half else (lambda t: _WIDER.get(t, t))
-    tensors = [
-        None
-        if o.array is None
-        else Tensor(
-            TensorType(widen(o.type), o.array.shape, o.scale, o.zero_point, o.extra_params),
-            o.array.astype(DTYPES[widen(o.type)]),
-        )
-        for o in inputs
+    """Run one operation and return its outputs.
+
+    It runs twice: with empty buffers, which tells the shapes, and with buffers that fit. In between
+    scratch memory is overwritten, as other operations of a bigger model would do.
+
+    Raises:
+        NnburstError: preparing, binding or running failed; `.status` says as what.
+    """
+    built, passed = model(kind, inputs, outputs)
+    prepared = ReferenceExecutor().prepare(built, [])
+    arguments = [_argument(given) for given in passed]
+    nowhere = [Argument(None, o.dimensions) for o in outputs]
+    shapes = _run(prepared.bind(arguments, nowhere)).output_shapes
+    arrays = [
+        np.full(shape.dimensions, 0x55, DTYPES[o.type])
+        for shape, o in zip(shapes, outputs, strict=True)
     ]
-    declared = [
-        TensorType(widen(o.type), o.dimensions, o.scale, o.zero_point, o.extra_params)
-        for o in outputs
+    wanted = [
+        Argument(array.reshape(-1).view(np.uint8), o.dimensions)
+        for array, o in zip(arrays, outputs, strict=True)
     ]
-    if definition.shape is None:
-        found = definition.kernel(Node(kind, match, tensors, (), declared))
-        return [np.asarray(a) for a in found]
-    metas = definition.shape(Node(kind, match, tensors, (), declared))
-    memory = [Tensor(m, np.empty(m.dimensions, DTYPES[m.type])) for m in metas]
-    with np.errstate(all="ignore"):
-        definition.kernel(Node(kind, match, tensors, memory, declared))()
-    return [t.array.astype(DTYPES[o.type]) for t, o in zip(memory, outputs, strict=True)]
+    outcome = _run(prepared.bind(arguments, wanted))
+    assert outcome.status is ErrorStatus.NONE
+    assert [s.dimensions for s in outcome.output_shapes] == [a.shape for a in arrays]
+    return arrays
+
+
+def _argument(given: Given) -> Argument:
+    if given.array is None:
+        return Argument(None, ())
+    return Argument(given.array.reshape(-1).view(np.uint8), given.array.shape)
+
+
+def _run(execution: ReferenceExecution) -> Outcome:
+    execution._evaluator.scratch.fill(0xA5)
+    outcome = execution.run()
+    if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
+        raise error_for(outcome.status, outcome.message)
+    return outcome
