@@ -3,3 +3,18 @@
 Pure functions over arrays; this package knows no queues and no file descriptors.
 `docs/wire_format.md` says what every byte is and how malformed packets are read.
 """
+
+from nnburst.serialize.request import deserialize_request, serialize_request
+from nnburst.serialize.result import deserialize_result, normalize_result, serialize_result
+from nnburst.serialize.wire import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM
+
+__all__ = [
+    "serialize_request",
+    "deserialize_request",
+    "serialize_result",
+    "deserialize_result",
+    "normalize_result",
+    "REQUEST_DATUM",
+    "RESULT_DATUM",
+    "DATUM_BYTES",
+]

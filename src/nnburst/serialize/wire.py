@@ -10,6 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 #: Bytes of one datum of either kind (the quantum of both queues).
 DATUM_BYTES: Final = 24
@@ -26,6 +27,11 @@ class Field(NamedTuple):
     offset: int
     type: str
 
+    @property
+    def width(self) -> int:
+        """Bytes that it takes."""
+        return np.dtype(_NUMPY[self.type]).itemsize
+
 
 class Variant(NamedTuple):
     """One alternative of a datum union."""
@@ -34,13 +40,26 @@ class Variant(NamedTuple):
     discriminator: int
     fields: tuple[Field, ...]
 
-    def unpacker(self) -> struct.Struct:
+    def layout(self) -> struct.Struct:
         """Packs and unpacks one whole datum: discriminator, then the fields; padding is 0."""
         form, at = "<B", 1
         for field in self.fields:
             form += f"{field.offset - at}x{_STRUCT[field.type]}"
-            at = field.offset + struct.calcsize("<" + _STRUCT[field.type])
+            at = field.offset + field.width
         return struct.Struct(f"{form}{DATUM_BYTES - at}x")
+
+    def view(self, datums: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """The same memory with this variant's fields by name, whatever the discriminators say."""
+        return datums.view(
+            np.dtype(
+                {
+                    "names": ["discriminator", *(f.name for f in self.fields)],
+                    "formats": ["u1", *(_NUMPY[f.type] for f in self.fields)],
+                    "offsets": [0, *(f.offset for f in self.fields)],
+                    "itemsize": DATUM_BYTES,
+                }
+            )
+        )
 
 
 class DatumUnion(NamedTuple):
@@ -51,27 +70,19 @@ class DatumUnion(NamedTuple):
     variants: tuple[Variant, ...]
 
     def dtype(self) -> np.dtype[np.void]:
-        """24-byte items: `discriminator`, and one overlapping nested record per variant."""
-        union_offset = min(f.offset for v in self.variants for f in v.fields)
+        """24-byte items: `discriminator`, `padding` and `body`, read through `Variant.view`.
+
+        The fields cover every byte and do not overlap: numpy copies structured items field by
+        field, so bytes that no field covers would be left uninitialised and leak memory.
+        """
+        body = min(f.offset for v in self.variants for f in v.fields)
         return np.dtype(
-            {
-                "names": ["discriminator", *(v.name for v in self.variants)],
-                "formats": ["u1", *(_record(v, union_offset) for v in self.variants)],
-                "offsets": [0] + [union_offset] * len(self.variants),
-                "itemsize": DATUM_BYTES,
-            }
+            [
+                ("discriminator", "u1"),
+                ("padding", f"V{body - 1}"),
+                ("body", f"V{DATUM_BYTES - body}"),
+            ]
         )
-
-
-def _record(variant: Variant, union_offset: int) -> np.dtype[np.void]:
-    return np.dtype(
-        {
-            "names": [f.name for f in variant.fields],
-            "formats": [_NUMPY[f.type] for f in variant.fields],
-            "offsets": [f.offset - union_offset for f in variant.fields],
-            "itemsize": DATUM_BYTES - union_offset,
-        }
-    )
 
 
 _REQUEST_OPERAND: Final = (
@@ -132,7 +143,7 @@ RESULT: Final = DatumUnion(
     ),
 )
 
-#: Items of the request ring: 24 bytes, nested records named as in the table.
+#: Items of the request ring.
 REQUEST_DATUM: Final = REQUEST.dtype()
 #: Items of the result ring.
 RESULT_DATUM: Final = RESULT.dtype()

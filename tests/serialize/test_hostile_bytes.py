@@ -1,0 +1,113 @@
+"""Whatever bytes arrive, a decoder answers or raises MalformedPacket, in memory bounded by them."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnburst.hal.enums import ErrorStatus, MeasureTiming
+from nnburst.hal.errors import MalformedPacket
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.model import DataLocation
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import OutputShape, Timing
+from nnburst.serialize import (
+    deserialize_request,
+    deserialize_result,
+    serialize_request,
+    serialize_result,
+)
+from nnburst.testing import packet_mutators
+from serialize.strategies import MEASURES, REQUESTS, SLOTS
+
+Decoder = Callable[[bytes], object]
+DECODERS = pytest.mark.parametrize("decode", [deserialize_request, deserialize_result])
+
+
+def peak_of(decode: Decoder, packet: bytes) -> int:
+    """Bytes that decoding allocated at most; the outcome must be a value or MalformedPacket."""
+    tracemalloc.start()
+    try:
+        decode(packet)
+    except MalformedPacket:
+        pass
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+def bound(packet: bytes) -> int:
+    """12 times the packet (one element can become two structs, three integers and a place), and
+    64 KiB for the exception and for what the test's own tracing allocates."""
+    return 12 * len(packet) + 65536
+
+
+@DECODERS
+@given(data=st.binary(max_size=600))
+def test_random_bytes_are_read_or_malformed_in_bounded_memory(decode: Decoder, data: bytes) -> None:
+    assert peak_of(decode, data) <= bound(data)
+
+
+FIELDS = st.lists(st.sampled_from([0, 1, 2, 2**31, UINT32_MAX]), min_size=5, max_size=5)
+ELEMENTS = st.lists(st.tuples(st.integers(0, 8), FIELDS), min_size=1, max_size=12)
+
+
+@DECODERS
+@given(elements=ELEMENTS)
+def test_random_elements_with_a_true_packet_size_are_read_or_malformed(
+    decode: Decoder, elements: list[tuple[int, list[int]]]
+) -> None:
+    words = np.array([[tag, *fields] for tag, fields in elements], "<u4")
+    words[0, 0] = 0
+    words[0, 1 if decode is deserialize_request else 2] = len(words)
+    assert peak_of(decode, words.tobytes()) <= bound(words.tobytes())
+
+
+@settings(max_examples=25)
+@given(REQUESTS, SLOTS, MEASURES, st.integers(0, 2**32))
+def test_mutated_requests_are_read_or_malformed(
+    request_: Request, slots: tuple[int, ...], measure: MeasureTiming, seed: int
+) -> None:
+    packet = serialize_request(request_, slots, measure)
+    for mutate in (
+        packet_mutators.random_bytes,
+        packet_mutators.random_fields,
+        packet_mutators.random_structure,
+    ):
+        for mutation in mutate(packet, seed, 5):
+            data = mutation.packet.tobytes()
+            assert peak_of(deserialize_request, data) <= bound(data), mutation.description
+
+
+@pytest.mark.parametrize("count", [1, 30, 1000])
+def test_largest_objects_stay_within_the_bound(count: int) -> None:
+    big = RequestArgument(location=DataLocation(UINT32_MAX, UINT32_MAX - 1, UINT32_MAX - 2))
+    wide = RequestArgument(dimensions=(UINT32_MAX,) * count)
+    for request in (Request((big,) * count, ()), Request((), (wide,))):
+        packet = serialize_request(request, (2**31 - 1,) * count, MeasureTiming.YES).tobytes()
+        assert peak_of(deserialize_request, packet) <= bound(packet)
+    shapes = (OutputShape((UINT32_MAX,), False),) * count
+    packet = serialize_result(ErrorStatus.NONE, shapes, Timing(2**63, 2**63)).tobytes()
+    assert peak_of(deserialize_result, packet) <= bound(packet)
+
+
+def test_counts_are_not_believed() -> None:
+    good = serialize_request(
+        Request((RequestArgument(dimensions=(1,)),), (RequestArgument(),)), (0,), MeasureTiming.NO
+    )
+    for mutation in packet_mutators.count_mutations(good):
+        data = mutation.packet.tobytes()
+        with pytest.raises(MalformedPacket):
+            deserialize_request(data)
+        assert peak_of(deserialize_request, data) <= bound(data), mutation.description
+
+
+def test_bytes_that_change_after_the_call_begins_are_not_read_twice() -> None:
+    packet = bytearray(serialize_request(Request((), ()), (1, 2), MeasureTiming.NO).tobytes())
+    _, slots, _ = deserialize_request(memoryview(packet))
+    packet[:] = bytes(len(packet))
+    assert slots == (1, 2)
