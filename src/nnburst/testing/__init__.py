@@ -1,0 +1,1 @@
+"""Tools for testing drivers and clients: vectors, packet mutations, fault injection."""
