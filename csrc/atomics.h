@@ -1,0 +1,81 @@
+/* The only file that names a memory order. Everything shared with another process or thread is
+ * accessed through these functions, each of which says what it orders.
+ *
+ * A release store pairs with an acquire load of the same word; both ends carry a comment
+ * "SYNC POINT <letter>" at their call sites that says what becomes visible to whom. */
+#ifndef NNB_ATOMICS_H
+#define NNB_ATOMICS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef _Atomic uint32_t nnb_atomic_u32;
+typedef _Atomic uint64_t nnb_atomic_u64;
+
+_Static_assert(sizeof(nnb_atomic_u32) == 4, "shared words have no hidden lock");
+_Static_assert(sizeof(nnb_atomic_u64) == 8, "shared words have no hidden lock");
+
+static inline uint64_t nnb_load_acquire_u64(nnb_atomic_u64 *word) {
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline uint64_t nnb_load_relaxed_u64(nnb_atomic_u64 *word) {
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline void nnb_store_release_u64(nnb_atomic_u64 *word, uint64_t value) {
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+static inline void nnb_store_relaxed_u64(nnb_atomic_u64 *word, uint64_t value) {
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static inline uint32_t nnb_load_acquire_u32(nnb_atomic_u32 *word) {
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline uint32_t nnb_load_relaxed_u32(nnb_atomic_u32 *word) {
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline void nnb_store_release_u32(nnb_atomic_u32 *word, uint32_t value) {
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+/* Sets bits; totally ordered with every other read-modify-write and with nnb_fence. */
+static inline uint32_t nnb_fetch_or_u32(nnb_atomic_u32 *word, uint32_t bits) {
+    return atomic_fetch_or_explicit(word, bits, memory_order_seq_cst);
+}
+
+/* Keeps only `mask`; totally ordered with every other read-modify-write and with nnb_fence. */
+static inline uint32_t nnb_fetch_and_u32(nnb_atomic_u32 *word, uint32_t mask) {
+    return atomic_fetch_and_explicit(word, mask, memory_order_seq_cst);
+}
+
+/* Takes a lock word: true when it was 0. What the holder wrote before letting go is visible. */
+static inline bool nnb_try_lock(nnb_atomic_u32 *word) {
+    return atomic_exchange_explicit(word, 1, memory_order_acquire) == 0;
+}
+
+static inline void nnb_unlock(nnb_atomic_u32 *word) {
+    atomic_store_explicit(word, 0, memory_order_release);
+}
+
+/* Orders everything before it with everything after it, also a store with a later load (the half
+ * that release and acquire leave out): "publish, then look whether the other side sleeps". */
+static inline void nnb_fence(void) { atomic_thread_fence(memory_order_seq_cst); }
+
+/* Tells the core that this is a spin loop. */
+static inline void nnb_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#else
+    __asm__ __volatile__("" ::: "memory");
+#endif
+}
+
+#endif

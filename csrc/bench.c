@@ -1,0 +1,173 @@
+#include "bench.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "event_flag.h"
+
+enum { MAX_ELEMENTS = 64, DATUM = 24, POLLS_PER_CLOCK = 4096 };
+
+#define GIVE_UP_NS 1000000000u
+
+/* Waits until *word differs from `old`; `old` itself where `patience_ns` passed. */
+static uint64_t await_change(nnb_atomic_u64 *word, uint64_t old, uint64_t patience_ns) {
+    for (uint64_t deadline = 0;;) {
+        for (int i = 0; i < POLLS_PER_CLOCK; i++) {
+            uint64_t value = nnb_load_relaxed_u64(word);
+            if (value != old) {
+                return value;
+            }
+        }
+        uint64_t now = nnb_now_ns();
+        if (deadline == 0) {
+            deadline = now + patience_ns;
+        } else if (now > deadline) {
+            return old;
+        }
+    }
+}
+
+uint64_t nnb_bench_floor_client(nnb_atomic_u64 *word, uint64_t rounds, uint64_t *samples_ns) {
+    uint64_t began = nnb_now_ns();
+    uint64_t before = began;
+    uint64_t value = nnb_load_relaxed_u64(word);
+    for (uint64_t i = 0; i < rounds; i++) {
+        nnb_store_relaxed_u64(word, value + 1);
+        uint64_t answer = await_change(word, value + 1, GIVE_UP_NS);
+        if (answer != value + 2) {
+            return 0;
+        }
+        value = answer;
+        if (samples_ns != NULL) {
+            uint64_t now = nnb_now_ns();
+            samples_ns[i] = now - before;
+            before = now;
+        }
+    }
+    return nnb_now_ns() - began;
+}
+
+void nnb_bench_floor_server(nnb_atomic_u64 *word, uint64_t patience_ns) {
+    uint64_t answered = nnb_load_relaxed_u64(word);
+    for (;;) {
+        uint64_t value = await_change(word, answered, patience_ns);
+        if (value == answered || value == UINT64_MAX) {
+            return;
+        }
+        answered = value + 1;
+        nnb_store_relaxed_u64(word, answered);
+    }
+}
+
+static int await_elements(struct nnb_ring *ring, uint64_t patience_ns) {
+    for (uint64_t deadline = 0;;) {
+        for (int i = 0; i < POLLS_PER_CLOCK; i++) {
+            if (nnb_ring_poll(ring)) {
+                return 1;
+            }
+            nnb_pause();
+        }
+        uint64_t now = nnb_now_ns();
+        if (deadline == 0) {
+            deadline = now + patience_ns;
+        } else if (now > deadline) {
+            return 0;
+        }
+    }
+}
+
+uint64_t nnb_bench_queue_client(struct nnb_ring *requests, nnb_atomic_u32 *request_flag,
+                                struct nnb_ring *results, nnb_atomic_u32 *result_flag,
+                                uint32_t request_count, uint32_t result_count, uint64_t rounds,
+                                uint64_t *samples_ns) {
+    uint8_t packet[MAX_ELEMENTS * DATUM] = {0};
+    (void)result_flag;
+    uint64_t began = nnb_now_ns();
+    uint64_t before = began;
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (nnb_ring_write(requests, packet, request_count) != NNB_RING_OK) {
+            return 0;
+        }
+        nnb_event_flag_notify(request_flag, NNB_FMQ_NOT_EMPTY);
+        if (!await_elements(results, GIVE_UP_NS) ||
+            nnb_ring_read(results, packet, result_count) != NNB_RING_OK) {
+            return 0;
+        }
+        if (samples_ns != NULL) {
+            uint64_t now = nnb_now_ns();
+            samples_ns[i] = now - before;
+            before = now;
+        }
+    }
+    return nnb_now_ns() - began;
+}
+
+void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_flag,
+                            struct nnb_ring *results, nnb_atomic_u32 *result_flag,
+                            uint32_t result_count, uint64_t patience_ns) {
+    uint8_t packet[MAX_ELEMENTS * DATUM] = {0};
+    (void)request_flag;
+    while (await_elements(requests, patience_ns)) {
+        uint64_t count = nnb_ring_available_to_read(requests);
+        if (count == 0 || count > MAX_ELEMENTS ||
+            nnb_ring_read(requests, packet, count) != NNB_RING_OK || packet[0] == UINT8_MAX ||
+            nnb_ring_write(results, packet, result_count) != NNB_RING_OK) {
+            return;
+        }
+        nnb_event_flag_notify(result_flag, NNB_FMQ_NOT_EMPTY);
+    }
+}
+
+/* Sleeps until *word differs from `old`; false where `patience_ns` passed. */
+static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns) {
+    uint64_t deadline = nnb_now_ns() + patience_ns;
+    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
+                             .tv_nsec = (long)(deadline % 1000000000u)};
+    while (nnb_load_acquire_u32(word) == old) {
+        if (nnb_now_ns() > deadline) {
+            return 0;
+        }
+        (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, old, &until, NULL,
+                      FUTEX_BITSET_MATCH_ANY);
+    }
+    return 1;
+}
+
+static void publish(nnb_atomic_u32 *word, uint32_t value) {
+    nnb_store_release_u32(word, value);
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t *samples_ns) {
+    uint64_t began = nnb_now_ns();
+    uint64_t before = began;
+    uint32_t value = nnb_load_acquire_u32(word);
+    for (uint64_t i = 0; i < rounds; i++) {
+        publish(word, value + 1);
+        if (!sleep_while(word, value + 1, GIVE_UP_NS)) {
+            return 0;
+        }
+        value += 2;
+        if (samples_ns != NULL) {
+            uint64_t now = nnb_now_ns();
+            samples_ns[i] = now - before;
+            before = now;
+        }
+    }
+    return nnb_now_ns() - began;
+}
+
+void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns) {
+    uint32_t answered = nnb_load_acquire_u32(word);
+    while (sleep_while(word, answered, patience_ns)) {
+        uint32_t value = nnb_load_acquire_u32(word);
+        if (value == UINT32_MAX) {
+            return;
+        }
+        answered = value + 1;
+        publish(word, answered);
+    }
+}

@@ -1,0 +1,34 @@
+/* What `bench burst` compares with: bare exchanges between two processes, in C. */
+#ifndef NNB_BENCH_H
+#define NNB_BENCH_H
+
+#include <stdint.h>
+
+#include "atomics.h"
+#include "ring_buffer.h"
+
+/* Two processes store to one 8-byte word in turn, without pause. The client side stores odd numbers and
+ * waits for even ones, `rounds` times, and leaves the time of each in `samples_ns` (may be NULL).
+ * Returns the total in nanoseconds; 0 where the other side did not answer within a second. */
+uint64_t nnb_bench_floor_client(nnb_atomic_u64 *word, uint64_t rounds, uint64_t *samples_ns);
+
+/* The answering side, until the word is UINT64_MAX or nothing came for `patience_ns`. */
+void nnb_bench_floor_server(nnb_atomic_u64 *word, uint64_t patience_ns);
+
+/* `request_count` elements there and `result_count` back through two queues, `rounds` times. */
+uint64_t nnb_bench_queue_client(struct nnb_ring *requests, nnb_atomic_u32 *request_flag,
+                                struct nnb_ring *results, nnb_atomic_u32 *result_flag,
+                                uint32_t request_count, uint32_t result_count, uint64_t rounds,
+                                uint64_t *samples_ns);
+
+/* The answering side, until a request whose first byte is 255 or nothing came for `patience_ns`. */
+void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_flag,
+                            struct nnb_ring *results, nnb_atomic_u32 *result_flag,
+                            uint32_t result_count, uint64_t patience_ns);
+
+/* A futex round trip with nothing else: the client sets the word to odd numbers and wakes, the server
+ * answers with even ones; both sleep at once. */
+uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t *samples_ns);
+void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
+
+#endif

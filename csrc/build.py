@@ -1,0 +1,68 @@
+"""Builds the C module `nnburst._native` (cffi, API mode, limited API).
+
+NNBURST_SANITIZE=address,undefined or =thread builds with those sanitizers; the process that imports
+the module then needs the sanitizer's runtime preloaded.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from cffi import FFI
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+SOURCES = sorted(path.name for path in HERE.glob("*.c"))
+
+COMPILE = [
+    "-std=c11",
+    "-O2",
+    "-D_GNU_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Werror",
+    "-fstack-protector-strong",
+    "-fvisibility=hidden",
+]
+# cffi's generated wrappers and Python's headers are not ours to warn about.
+PREAMBLE = """
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "bench.h"
+#include "burst_client.h"
+#include "burst_server.h"
+#include "clock.h"
+#include "event_flag.h"
+#include "liveness.h"
+#include "pool_map.h"
+#include "ring_buffer.h"
+#include "waiter.h"
+#include "long_wait.h"
+"""
+
+if sys.platform != "linux" or sys.byteorder != "little":
+    raise SystemExit("nnburst needs Linux on a little-endian machine: futexes and memfds, packets")
+
+sanitize = os.environ.get("NNBURST_SANITIZE", "")
+extra = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"] if sanitize else []
+
+ffibuilder = FFI()
+ffibuilder.cdef((HERE / "cdef.h").read_text())
+ffibuilder.set_source(
+    "nnburst._native",
+    PREAMBLE,
+    sources=[os.path.relpath(HERE / name, ROOT) for name in SOURCES],
+    depends=[os.path.relpath(path, ROOT) for path in sorted(HERE.glob("*.h"))],
+    include_dirs=[os.path.relpath(HERE, ROOT)],
+    extra_compile_args=COMPILE + extra,
+    extra_link_args=extra,
+    py_limited_api=True,
+)
+
+if __name__ == "__main__":
+    ffibuilder.compile(verbose=True)

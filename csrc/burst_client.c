@@ -1,0 +1,214 @@
+#include "burst_client.h"
+
+#include <string.h>
+
+#include "clock.h"
+#include "event_flag.h"
+
+#define SLICE_NS 50000000u /* how long a signal may wait: 50 ms */
+#define FIRST_POLLS 64u    /* about 2 microseconds before the long wait begins */
+
+static int stopped(struct nnb_client *client) {
+    /* SYNC POINT D: the reason that nnb_client_stop's caller left is visible to who reports it. */
+    return nnb_load_acquire_u32(&client->waiter.attention) != 0;
+}
+
+/* Waits for results to be readable. */
+static int await(struct nnb_client *client, uint64_t timeout_ns) {
+    if (nnb_ring_poll(&client->results)) {
+        return NNB_WAIT_READY;
+    }
+    if (client->waiter.may_spin && nnb_spin_briefly(&client->results, FIRST_POLLS)) {
+        return NNB_WAIT_READY;
+    }
+    void *token = client->long_wait.begin ? client->long_wait.begin() : NULL;
+    int status = nnb_wait_readable(&client->waiter, &client->results, client->result_flag,
+                                   nnb_deadline_after(nnb_now_ns(), timeout_ns));
+    if (client->long_wait.end) {
+        client->long_wait.end(token);
+    }
+    return status;
+}
+
+/* Copies one result packet into client->packet: its element count in `*count`. */
+static int take(struct nnb_client *client, uint32_t *count) {
+    uint64_t available = nnb_ring_available_to_read(&client->results);
+    if (available == 0) {
+        return NNB_CLIENT_CORRUPT;
+    }
+    uint64_t wanted = available; /* NNAPI: everything available is one packet */
+    if (client->max_in_flight > 1) {
+        if (nnb_ring_peek(&client->results, client->packet, 1) != NNB_RING_OK) {
+            return NNB_CLIENT_CORRUPT;
+        }
+        /* TRUST: bounded by what is there; a packet is published whole, so more is a broken boundary. */
+        wanted = nnb_packet_announced(client->packet, NNB_RESULT_PACKET_SIZE_OFFSET);
+        if (wanted == 0 || wanted > available) {
+            return NNB_CLIENT_CORRUPT;
+        }
+    }
+    if (nnb_ring_read(&client->results, client->packet, wanted) != NNB_RING_OK) {
+        return NNB_CLIENT_CORRUPT;
+    }
+    if (client->max_in_flight > 1) {
+        nnb_event_flag_notify(client->result_flag, NNB_FMQ_NOT_FULL);
+    }
+    client->in_flight--;
+    *count = (uint32_t)wanted;
+    return NNB_CLIENT_RESULT;
+}
+
+/* Waits for one packet and copies it. */
+static int receive(struct nnb_client *client, uint64_t timeout_ns, uint32_t *count) {
+    uint64_t slice = timeout_ns < SLICE_NS ? timeout_ns : SLICE_NS;
+    switch (await(client, slice)) {
+    case NNB_WAIT_READY:
+        return take(client, count);
+    case NNB_WAIT_ATTENTION:
+        return NNB_CLIENT_STOPPED;
+    case NNB_WAIT_TIMED_OUT:
+        return slice == timeout_ns ? NNB_CLIENT_TIMED_OUT : NNB_CLIENT_INTERRUPTED;
+    default:
+        return NNB_CLIENT_INTERRUPTED;
+    }
+}
+
+/* Consumes overdue results. RESULT when none is left. */
+static int drop_overdue(struct nnb_client *client, uint64_t timeout_ns) {
+    while (client->overdue != 0) {
+        uint32_t count;
+        int status = receive(client, timeout_ns, &count);
+        if (status != NNB_CLIENT_RESULT) {
+            return status;
+        }
+        client->overdue--;
+        client->dropped++;
+    }
+    return NNB_CLIENT_RESULT;
+}
+
+/* Remembers the packet in `bound` and says whether its shapes differ from the last one's. */
+static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uint32_t count) {
+    if (!nnb_result_check(client->packet, count, &bound->summary)) {
+        return NNB_CLIENT_MALFORMED;
+    }
+    client->executions++;
+    uint64_t before_timing = (uint64_t)(count - 1) * NNB_DATUM_BYTES;
+    if (count == bound->result_count && memcmp(client->packet, bound->result, before_timing) == 0) {
+        return bound->summary.status == NNB_STATUS_NONE ? NNB_CLIENT_SAME : NNB_CLIENT_RESULT;
+    }
+    memcpy(bound->result, client->packet, (uint64_t)count * NNB_DATUM_BYTES);
+    bound->result_count = count;
+    return NNB_CLIENT_RESULT;
+}
+
+static int finish(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+    int status = drop_overdue(client, timeout_ns);
+    if (status == NNB_CLIENT_RESULT) {
+        uint32_t count;
+        status = receive(client, timeout_ns, &count);
+        if (status == NNB_CLIENT_RESULT) {
+            return accept_result(client, bound, count);
+        }
+    }
+    return status;
+}
+
+static int send(struct nnb_client *client, const struct nnb_bound *bound) {
+    if (stopped(client)) {
+        return NNB_CLIENT_STOPPED;
+    }
+    if (client->in_flight >= client->max_in_flight) {
+        return NNB_CLIENT_IN_FLIGHT;
+    }
+    if (client->in_flight == 0 && nnb_ring_poll(&client->results)) {
+        return NNB_CLIENT_SURPLUS;
+    }
+    switch (nnb_ring_write(&client->requests, bound->request, bound->request_count)) {
+    case NNB_RING_OK:
+        break;
+    case NNB_RING_CORRUPT:
+        return NNB_CLIENT_CORRUPT;
+    default:
+        return NNB_CLIENT_NO_ROOM;
+    }
+    client->in_flight++;
+    nnb_event_flag_notify(client->request_flag, NNB_FMQ_NOT_EMPTY);
+    return NNB_CLIENT_RESULT;
+}
+
+/* Lets go of the burst unless the run goes on. */
+static int leave(struct nnb_client *client, int status) {
+    if (status != NNB_CLIENT_INTERRUPTED) {
+        if (status == NNB_CLIENT_TIMED_OUT) {
+            client->overdue = client->in_flight;
+        }
+        nnb_unlock(&client->busy);
+    }
+    return status;
+}
+
+int nnb_client_run(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+    if (!nnb_try_lock(&client->busy)) {
+        return NNB_CLIENT_BUSY;
+    }
+    int status = NNB_CLIENT_RESULT;
+    if (client->overdue != 0) {
+        status = drop_overdue(client, timeout_ns);
+        if (status == NNB_CLIENT_INTERRUPTED) {
+            /* Nothing of this run is out yet: let the caller look for signals and run again. */
+            nnb_unlock(&client->busy);
+            return NNB_CLIENT_IN_FLIGHT;
+        }
+    }
+    if (status == NNB_CLIENT_RESULT) {
+        status = send(client, bound);
+    }
+    if (status == NNB_CLIENT_RESULT) {
+        status = finish(client, bound, timeout_ns);
+    }
+    return leave(client, status);
+}
+
+int nnb_client_resume(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+    return leave(client, finish(client, bound, timeout_ns));
+}
+
+void nnb_client_abandon(struct nnb_client *client) {
+    client->overdue = client->in_flight;
+    nnb_unlock(&client->busy);
+}
+
+int nnb_client_submit(struct nnb_client *client, struct nnb_bound *bound) {
+    if (!nnb_try_lock(&client->busy)) {
+        return NNB_CLIENT_BUSY;
+    }
+    int status = send(client, bound);
+    nnb_unlock(&client->busy);
+    return status;
+}
+
+int nnb_client_collect(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+    if (!nnb_try_lock(&client->busy)) {
+        return NNB_CLIENT_BUSY;
+    }
+    int status = finish(client, bound, timeout_ns);
+    nnb_unlock(&client->busy);
+    return status;
+}
+
+void nnb_client_stop(struct nnb_client *client) {
+    nnb_waiter_call(&client->waiter, client->result_flag);
+}
+
+int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns) {
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    while (!nnb_try_lock(&client->busy)) {
+        if (nnb_now_ns() > deadline) {
+            return 1;
+        }
+        struct timespec moment = {.tv_nsec = 100000};
+        (void)nanosleep(&moment, NULL);
+    }
+    return 0; /* stays locked: nobody enters a closed burst again */
+}

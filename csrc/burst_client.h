@@ -1,0 +1,81 @@
+/* The client's hot path: one call per execution.
+ *
+ * A request packet is serialised once, when it is bound; a run copies it into the request ring, waits
+ * for the result packet, copies that out once and checks it. Results are matched by order. A run that
+ * gave up leaves its result overdue: it is consumed and dropped before another one is accepted.
+ *
+ * One thread at a time: a second one is told so (NNB_CLIENT_BUSY), except nnb_client_stop. */
+#ifndef NNB_BURST_CLIENT_H
+#define NNB_BURST_CLIENT_H
+
+#include <stdint.h>
+
+#include "packet.h"
+#include "ring_buffer.h"
+#include "waiter.h"
+
+enum nnb_client_status {
+    NNB_CLIENT_SAME = 0,         /* status NONE, and the shapes are those of the last result */
+    NNB_CLIENT_RESULT = 1,       /* a well-formed result: look at it */
+    NNB_CLIENT_MALFORMED = 2,    /* an ill-formed result; the burst goes on */
+    NNB_CLIENT_TIMED_OUT = 3,    /* the time is up; the request, if sent, is still out */
+    NNB_CLIENT_INTERRUPTED = 4,  /* look for signals, then resume */
+    NNB_CLIENT_STOPPED = 5,      /* the peer died or the burst was closed */
+    NNB_CLIENT_CORRUPT = 6,      /* impossible counters; final */
+    NNB_CLIENT_SURPLUS = 7,      /* a result that nobody asked for; final */
+    NNB_CLIENT_NO_ROOM = 8,      /* the packet does not fit; nothing was sent */
+    NNB_CLIENT_BUSY = 9,         /* another thread is inside */
+    NNB_CLIENT_IN_FLIGHT = 10,   /* max_in_flight requests are out */
+};
+
+/* What a thread does around a long wait (letting go of an interpreter lock, say); may be NULL. */
+struct nnb_long_wait {
+    void *(*begin)(void);
+    void (*end)(void *token);
+};
+
+/* A request packet and the last result it got. Private memory of the caller. */
+struct nnb_bound {
+    const uint8_t *request;
+    uint32_t request_count;
+    uint32_t result_count; /* elements in `result`; 0 before the first result */
+    uint8_t *result;       /* room for a whole ring */
+    struct nnb_result_summary summary;
+};
+
+struct nnb_client {
+    struct nnb_ring requests;
+    struct nnb_ring results;
+    nnb_atomic_u32 *request_flag;
+    nnb_atomic_u32 *result_flag;
+    uint8_t *packet; /* room for a whole ring */
+    struct nnb_waiter waiter;
+    struct nnb_long_wait long_wait;
+    nnb_atomic_u32 busy;
+    uint32_t max_in_flight;
+    uint32_t in_flight; /* requests out, the overdue ones included */
+    uint32_t overdue;   /* oldest of them, whose results are dropped */
+    uint64_t executions; /* statistics: results accepted */
+    uint64_t dropped;    /* overdue results consumed */
+};
+
+/* Sends and waits up to `timeout_ns` (at most a slice at a time: INTERRUPTED says "resume"). After
+ * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon. */
+int nnb_client_run(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns);
+int nnb_client_resume(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns);
+
+/* Ends an interrupted run; its result is overdue. */
+void nnb_client_abandon(struct nnb_client *client);
+
+/* Sends without waiting; the result is fetched in order by nnb_client_collect, whose `bound` is that of
+ * the oldest request out. Collect may say INTERRUPTED like run. */
+int nnb_client_submit(struct nnb_client *client, struct nnb_bound *bound);
+int nnb_client_collect(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns);
+
+/* Ends every wait now and from now on. Any thread. */
+void nnb_client_stop(struct nnb_client *client);
+
+/* Waits until nobody is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed. */
+int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns);
+
+#endif

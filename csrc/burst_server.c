@@ -1,0 +1,222 @@
+#include "burst_server.h"
+
+#include <string.h>
+
+#include "clock.h"
+#include "event_flag.h"
+
+enum { GO_ON = 0 }; /* beside the events: nothing to report */
+
+#define MAX_SLEEP_NS 60000000000u /* no wait without a deadline, however long */
+#define FIRST_POLLS 48u           /* about a microsecond */
+
+int32_t nnb_null_execute(void *context) {
+    (void)context;
+    return NNB_STATUS_NONE;
+}
+
+static uint64_t hash_packet(const uint8_t *packet, uint64_t bytes) {
+    uint64_t hash = bytes;
+    for (uint64_t i = 0; i < bytes; i += sizeof hash) {
+        uint64_t word;
+        memcpy(&word, packet + i, sizeof word); /* datums are a multiple of 8 bytes */
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static bool is_bound(const struct nnb_server *server, uint32_t index) {
+    const struct nnb_binding *binding = &server->bindings[index];
+    return binding->in_use && binding->request_count == server->packet_count &&
+           memcmp(binding->request, server->packet,
+                  (uint64_t)server->packet_count * NNB_DATUM_BYTES) == 0;
+}
+
+/* The binding of the packet being served: first the one that came after the last one before, which is
+ * right for a client that takes its requests in turn. */
+static uint32_t find_binding(struct nnb_server *server) {
+    struct nnb_binding *last = &server->bindings[server->last];
+    if (is_bound(server, last->next)) {
+        return last->next;
+    }
+    uint64_t hash = hash_packet(server->packet, (uint64_t)server->packet_count * NNB_DATUM_BYTES);
+    for (uint32_t i = 0; i < NNB_MAX_BINDINGS; i++) {
+        if (server->bindings[i].in_use && server->bindings[i].hash == hash && is_bound(server, i)) {
+            last->next = i;
+            return i;
+        }
+    }
+    return NNB_NO_BINDING;
+}
+
+/* Waits for a request: GO_ON when the ring has something (or is corrupt). */
+static int await_request(struct nnb_server *server) {
+    if (server->waiter.may_spin && nnb_spin_briefly(&server->requests, FIRST_POLLS)) {
+        server->idle_reported = 0;
+        return GO_ON; /* before any clock is read */
+    }
+    for (;;) {
+        uint64_t patience = server->idle_reported ? MAX_SLEEP_NS : server->idle_ns;
+        switch (nnb_wait_readable(&server->waiter, &server->requests, server->request_flag,
+                                  nnb_deadline_after(nnb_now_ns(), patience))) {
+        case NNB_WAIT_READY:
+            server->idle_reported = 0;
+            return GO_ON;
+        case NNB_WAIT_ATTENTION:
+            return NNB_SERVER_ATTENTION;
+        case NNB_WAIT_TIMED_OUT:
+            if (!server->idle_reported) {
+                server->idle_reported = 1;
+                return NNB_SERVER_IDLE;
+            }
+            break;
+        default: /* a signal: somebody else's business */
+            break;
+        }
+    }
+}
+
+/* Copies one request packet into server->packet. */
+static int take_request(struct nnb_server *server) {
+    uint64_t available = nnb_ring_available_to_read(&server->requests);
+    if (available == 0) {
+        return NNB_SERVER_CORRUPT;
+    }
+    uint64_t wanted = available; /* NNAPI: everything available is one packet */
+    if (server->max_in_flight > 1) {
+        if (nnb_ring_peek(&server->requests, server->packet, 1) != NNB_RING_OK) {
+            return NNB_SERVER_CORRUPT;
+        }
+        /* TRUST: bounded by what is there; a packet is published whole. */
+        wanted = nnb_packet_announced(server->packet, NNB_REQUEST_PACKET_SIZE_OFFSET);
+        if (server->packet[0] != NNB_REQUEST_PACKET_INFORMATION || wanted == 0 ||
+            wanted > available) {
+            return NNB_SERVER_LOST;
+        }
+    }
+    if (nnb_ring_read(&server->requests, server->packet, wanted) != NNB_RING_OK) {
+        return NNB_SERVER_CORRUPT;
+    }
+    if (server->max_in_flight > 1) {
+        nnb_event_flag_notify(server->request_flag, NNB_FMQ_NOT_FULL);
+    }
+    server->packet_count = (uint32_t)wanted;
+    server->measure = nnb_request_measures(server->packet, server->packet_count);
+    server->dequeued_ns = server->measure ? nnb_now_ns() : 0;
+    return GO_ON;
+}
+
+/* Sends the pending result, waiting for room. */
+static int flush(struct nnb_server *server) {
+    while (server->pending != NULL) {
+        switch (nnb_ring_write(&server->results, server->pending, server->pending_count)) {
+        case NNB_RING_OK:
+            server->pending = NULL;
+            server->executions++;
+            nnb_event_flag_notify(server->result_flag, NNB_FMQ_NOT_EMPTY);
+            return GO_ON;
+        case NNB_RING_TOO_LARGE:
+            /* burst:§4: a result that can never fit becomes the two-element packet. */
+            server->oversized++;
+            nnb_result_error(server->error, NNB_STATUS_GENERAL_FAILURE);
+            server->pending = server->error;
+            server->pending_count = 2;
+            continue;
+        case NNB_RING_FULL:
+            break;
+        default:
+            return NNB_SERVER_CORRUPT;
+        }
+        if (server->stuck_at_ns == 0) {
+            server->stuck_at_ns = nnb_deadline_after(nnb_now_ns(), server->stuck_ns);
+        }
+        switch (nnb_wait_writable(&server->waiter, &server->results, server->pending_count,
+                                  server->result_flag, server->stuck_at_ns)) {
+        case NNB_WAIT_ATTENTION:
+            return NNB_SERVER_ATTENTION;
+        case NNB_WAIT_TIMED_OUT:
+            return NNB_SERVER_STUCK;
+        default:
+            break;
+        }
+    }
+    return GO_ON;
+}
+
+static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count,
+                       uint64_t device_ns) {
+    if (server->measure && nnb_result_status(packet) == NNB_STATUS_NONE) {
+        uint64_t driver_ns = nnb_now_ns() - server->dequeued_ns;
+        nnb_result_set_timing(packet, count, device_ns < driver_ns ? device_ns : driver_ns,
+                              driver_ns);
+    }
+    server->pending = packet;
+    server->pending_count = count;
+    server->stuck_at_ns = 0;
+    return flush(server);
+}
+
+static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
+    uint64_t began = server->measure ? nnb_now_ns() : 0;
+    int32_t status = binding->call(binding->context);
+    uint64_t device_ns = server->measure ? nnb_now_ns() - began : 0;
+    if (status == NNB_STATUS_NONE) {
+        return send_result(server, binding->result, binding->result_count, device_ns);
+    }
+    /* Statuses above 4 do not travel in a burst (hal-types §9). */
+    nnb_result_error(server->error, status > NNB_STATUS_INVALID_ARGUMENT || status < 0
+                                        ? NNB_STATUS_GENERAL_FAILURE
+                                        : status);
+    return send_result(server, server->error, 2, 0);
+}
+
+int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
+                    uint64_t device_ns) {
+    int event = reply != NULL ? send_result(server, reply, reply_count, device_ns) : flush(server);
+    while (event == GO_ON) {
+        event = await_request(server);
+        if (event == GO_ON) {
+            event = take_request(server);
+        }
+        if (event != GO_ON) {
+            break;
+        }
+        uint32_t index = find_binding(server);
+        server->current = index;
+        if (index == NNB_NO_BINDING) {
+            server->misses++;
+            return NNB_SERVER_MISS;
+        }
+        server->last = index;
+        if (server->bindings[index].call == NULL) {
+            return NNB_SERVER_CALL;
+        }
+        event = run_native(server, &server->bindings[index]);
+    }
+    return event;
+}
+
+void nnb_server_bind(struct nnb_server *server, uint32_t index, const struct nnb_binding *binding) {
+    struct nnb_binding *place = &server->bindings[index];
+    if (binding->request == NULL) {
+        memset(place, 0, sizeof *place);
+        return;
+    }
+    *place = *binding;
+    place->hash =
+        hash_packet(binding->request, (uint64_t)binding->request_count * NNB_DATUM_BYTES);
+    place->next = index; /* until something else follows it */
+    place->in_use = 1;
+    server->bindings[server->last].next = index;
+    server->last = index;
+}
+
+void nnb_server_call(struct nnb_server *server) {
+    nnb_waiter_call(&server->waiter, server->request_flag);
+    (void)nnb_event_flag_wake(server->result_flag, NNB_FMQ_ATTENTION);
+}
+
+void nnb_server_attend(struct nnb_server *server) {
+    nnb_store_release_u32(&server->waiter.attention, 0);
+}

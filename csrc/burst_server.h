@@ -1,0 +1,96 @@
+/* The driver's hot loop: one per burst, on one thread, without entering Python while it can.
+ *
+ * The loop copies a packet out of the request ring once. Where the bytes equal those of a request that
+ * was decoded and bound before, it goes straight to the bound execution. Everything else is an event
+ * that it returns to its caller, who deals with it and enters again:
+ *
+ *   MISS       an unknown packet lies in `packet`: decode, bind, reply
+ *   CALL       a known packet whose execution is not native: run binding `current`, reply
+ *   ATTENTION  another thread has left a command
+ *   IDLE       nothing came for `idle_ns`; reported once until the next request
+ *   CORRUPT, STUCK, LOST: the burst is over
+ *
+ * Validation is remembered only for bytes that the driver owns: the bindings' own copies. */
+#ifndef NNB_BURST_SERVER_H
+#define NNB_BURST_SERVER_H
+
+#include <stdint.h>
+
+#include "packet.h"
+#include "ring_buffer.h"
+#include "waiter.h"
+
+#define NNB_MAX_BINDINGS 256u
+#define NNB_NO_BINDING UINT32_MAX
+
+enum nnb_server_event {
+    NNB_SERVER_MISS = 1,
+    NNB_SERVER_CALL = 2,
+    NNB_SERVER_ATTENTION = 3,
+    NNB_SERVER_IDLE = 4,
+    NNB_SERVER_CORRUPT = 5, /* impossible counters */
+    NNB_SERVER_STUCK = 6,   /* the client does not read its results */
+    NNB_SERVER_LOST = 7,    /* a packet boundary is lost (only above one in flight) */
+};
+
+/* An execution that needs no Python: returns an ErrorStatus. */
+typedef int32_t (*nnb_native_call)(void *context);
+
+/* A request decoded and bound before. Pointers belong to the caller and stay valid while bound. */
+struct nnb_binding {
+    const uint8_t *request;
+    uint8_t *result; /* packet of a successful execution; its timing is overwritten */
+    nnb_native_call call; /* NULL: the caller runs it (CALL) */
+    void *context;
+    uint64_t hash;
+    uint32_t request_count;
+    uint32_t result_count;
+    uint32_t next;  /* the binding that followed this one last time */
+    uint32_t in_use;
+};
+
+struct nnb_server {
+    struct nnb_ring requests;
+    struct nnb_ring results;
+    nnb_atomic_u32 *request_flag;
+    nnb_atomic_u32 *result_flag;
+    struct nnb_waiter waiter;
+    uint32_t max_in_flight;
+    uint64_t idle_ns;
+    uint64_t stuck_ns; /* how long a result may wait for room */
+    uint8_t *packet;   /* room for a whole ring; the request being served */
+    uint32_t packet_count;
+    uint32_t measure; /* the request being served asks for timing */
+    uint64_t dequeued_ns;
+    uint32_t current; /* binding being served */
+    uint32_t last;    /* binding served before */
+    uint32_t idle_reported;
+    const uint8_t *pending; /* a result that waits for room */
+    uint32_t pending_count;
+    uint64_t stuck_at_ns; /* when the pending result's patience ends */
+    uint8_t error[2 * NNB_DATUM_BYTES];
+    uint64_t executions; /* statistics */
+    uint64_t misses;
+    uint64_t oversized; /* results replaced by GENERAL_FAILURE because they exceed the ring */
+    struct nnb_binding bindings[NNB_MAX_BINDINGS];
+};
+
+/* Serves until an event. First sends `reply` (may be NULL), a result packet of `reply_count` elements
+ * for the request being served, which must stay valid until the next call returns; where that request
+ * asks for timing and the status is NONE, `device_ns` and the time since the dequeue are filled in. */
+int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
+                    uint64_t device_ns);
+
+/* Binds `binding` at `index` (< NNB_MAX_BINDINGS) or, with request NULL, frees that place. */
+void nnb_server_bind(struct nnb_server *server, uint32_t index, const struct nnb_binding *binding);
+
+/* Makes the loop return ATTENTION. Any thread. */
+void nnb_server_call(struct nnb_server *server);
+
+/* Forgets the attention, so that the next command is seen. The loop's thread. */
+void nnb_server_attend(struct nnb_server *server);
+
+/* The native execution of the null executor: does nothing, succeeds. */
+int32_t nnb_null_execute(void *context);
+
+#endif

@@ -1,0 +1,158 @@
+/* What Python sees of the C side. Structs list only the fields that Python reads or sets. */
+
+typedef ... nnb_atomic_u32;
+typedef ... nnb_atomic_u64;
+
+struct nnb_ring_regions {
+    uint8_t *first;
+    uint8_t *second;
+    uint64_t first_bytes;
+    uint64_t second_bytes;
+    ...;
+};
+
+struct nnb_ring {
+    uint64_t capacity_bytes;
+    uint64_t quantum;
+    uint64_t write_index;
+    uint64_t read_index;
+    uint32_t synchronized;
+    uint32_t corrupted;
+    ...;
+};
+
+int nnb_ring_init(struct nnb_ring *, uint8_t *data, nnb_atomic_u64 *, nnb_atomic_u64 *, uint64_t, uint64_t, uint32_t);
+uint64_t nnb_ring_available_to_write(struct nnb_ring *);
+uint64_t nnb_ring_available_to_read(struct nnb_ring *);
+int nnb_ring_begin_write(struct nnb_ring *, uint64_t, struct nnb_ring_regions *);
+int nnb_ring_commit_write(struct nnb_ring *, uint64_t);
+int nnb_ring_begin_read(struct nnb_ring *, uint64_t, struct nnb_ring_regions *);
+int nnb_ring_commit_read(struct nnb_ring *, uint64_t);
+int nnb_ring_write(struct nnb_ring *, const void *, uint64_t);
+int nnb_ring_read(struct nnb_ring *, void *, uint64_t);
+int nnb_ring_peek(struct nnb_ring *, void *, uint64_t);
+
+int nnb_event_flag_wake(nnb_atomic_u32 *, uint32_t);
+void nnb_event_flag_notify(nnb_atomic_u32 *, uint32_t);
+int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *, uint32_t, uint64_t timeout_ns, uint32_t *seen);
+
+struct nnb_rhythm {
+    uint64_t last_ns;
+    uint64_t period_ns;
+    uint64_t lead_ns;
+    uint64_t tail_ns;
+    uint64_t wake_latency_ns;
+    uint32_t steady;
+    ...;
+};
+
+struct nnb_waiter {
+    uint32_t may_spin;
+    uint64_t window_ns;
+    uint64_t window_now_ns;
+    struct nnb_rhythm rhythm;
+    uint64_t sleeps;
+    uint64_t spun_ns;
+    uint64_t descheduled;
+    ...;
+};
+void nnb_waiter_init(struct nnb_waiter *, uint32_t may_spin, uint64_t window_ns);
+
+struct nnb_result_summary {
+    int32_t status;
+    uint64_t time_on_device;
+    uint64_t time_in_driver;
+};
+
+struct nnb_bound {
+    const uint8_t *request;
+    uint32_t request_count;
+    uint32_t result_count;
+    uint8_t *result;
+    struct nnb_result_summary summary;
+};
+
+struct nnb_client {
+    struct nnb_ring requests;
+    struct nnb_ring results;
+    nnb_atomic_u32 *request_flag;
+    nnb_atomic_u32 *result_flag;
+    uint8_t *packet;
+    struct nnb_waiter waiter;
+    uint32_t max_in_flight;
+    uint32_t in_flight;
+    uint32_t overdue;
+    uint64_t executions;
+    uint64_t dropped;
+    ...;
+};
+void nnb_client_share_interpreter(struct nnb_client *);
+int nnb_client_run(struct nnb_client *, struct nnb_bound *, uint64_t timeout_ns);
+int nnb_client_resume(struct nnb_client *, struct nnb_bound *, uint64_t timeout_ns);
+void nnb_client_abandon(struct nnb_client *);
+int nnb_client_submit(struct nnb_client *, struct nnb_bound *);
+int nnb_client_collect(struct nnb_client *, struct nnb_bound *, uint64_t timeout_ns);
+void nnb_client_stop(struct nnb_client *);
+int nnb_client_drain_unlocked(struct nnb_client *, uint64_t timeout_ns);
+
+typedef int32_t (*nnb_native_call)(void *);
+
+struct nnb_binding {
+    const uint8_t *request;
+    uint8_t *result;
+    nnb_native_call call;
+    void *context;
+    uint32_t request_count;
+    uint32_t result_count;
+    ...;
+};
+
+struct nnb_server {
+    struct nnb_ring requests;
+    struct nnb_ring results;
+    nnb_atomic_u32 *request_flag;
+    nnb_atomic_u32 *result_flag;
+    struct nnb_waiter waiter;
+    uint32_t max_in_flight;
+    uint64_t idle_ns;
+    uint64_t stuck_ns;
+    uint8_t *packet;
+    uint32_t packet_count;
+    uint32_t measure;
+    uint32_t current;
+    uint64_t executions;
+    uint64_t misses;
+    uint64_t oversized;
+    ...;
+};
+int nnb_server_next_unlocked(struct nnb_server *, uint8_t *reply, uint32_t, uint64_t device_ns);
+void nnb_server_bind(struct nnb_server *, uint32_t index, const struct nnb_binding *);
+void nnb_server_call(struct nnb_server *);
+void nnb_server_attend(struct nnb_server *);
+int32_t nnb_null_execute(void *);
+
+void *nnb_pool_map(int fd, uint64_t size_bytes, int writable);
+void nnb_pool_unmap(void *, uint64_t size_bytes);
+
+int nnb_death_word_hold(nnb_atomic_u32 *);
+int nnb_death_word_watch_unlocked(nnb_atomic_u32 *, nnb_atomic_u32 *stop, uint64_t timeout_ns);
+void nnb_death_word_release(nnb_atomic_u32 *, nnb_atomic_u32 *stop);
+int nnb_die_with_parent(int signal);
+
+int nnb_empty_call(int);
+uint64_t nnb_bench_floor_client(nnb_atomic_u64 *, uint64_t rounds, uint64_t *samples_ns);
+void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *, uint64_t patience_ns);
+uint64_t nnb_bench_queue_client(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_ring *, nnb_atomic_u32 *, uint32_t, uint32_t, uint64_t rounds, uint64_t *samples_ns);
+void nnb_bench_queue_server_unlocked(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_ring *, nnb_atomic_u32 *, uint32_t, uint64_t patience_ns);
+uint64_t nnb_bench_futex_client(nnb_atomic_u32 *, uint64_t rounds, uint64_t *samples_ns);
+void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *, uint64_t patience_ns);
+
+#define NNB_DATUM_BYTES ...
+#define NNB_MAX_BINDINGS ...
+#define NNB_FMQ_NOT_FULL ...
+#define NNB_FMQ_NOT_EMPTY ...
+#define NNB_FMQ_ATTENTION ...
+enum nnb_ring_status { NNB_RING_OK, NNB_RING_FULL, NNB_RING_EMPTY, NNB_RING_TOO_LARGE, NNB_RING_CORRUPT, NNB_RING_OVERRUN, ... };
+enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EVENT_FLAG_INTERRUPTED, NNB_EVENT_FLAG_BAD_VALUE, ... };
+enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, ... };
+enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };

@@ -1,0 +1,60 @@
+#include "event_flag.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+/* The futex is shared between processes: FUTEX_PRIVATE_FLAG must not be set. */
+static long futex(nnb_atomic_u32 *word, int operation, uint32_t value, const struct timespec *timeout,
+                  uint32_t bits) {
+    return syscall(SYS_futex, word, operation, value, timeout, NULL, bits);
+}
+
+int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits) {
+    if (bits == 0) {
+        return NNB_EVENT_FLAG_OK;
+    }
+    uint32_t before = nnb_fetch_or_u32(word, bits);
+    if ((before & bits) != bits) {
+        (void)futex(word, FUTEX_WAKE_BITSET, INT_MAX, NULL, bits);
+    }
+    return NNB_EVENT_FLAG_OK;
+}
+
+int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns) {
+    if (bits == 0) {
+        return NNB_EVENT_FLAG_BAD_VALUE;
+    }
+    /* TRUST: the peer writes this word as it likes; it can only wake us early or not at all, and
+     * "not at all" ends at the deadline. */
+    uint32_t value = nnb_load_relaxed_u32(word);
+    if ((value & bits) != 0) {
+        return NNB_EVENT_FLAG_OK;
+    }
+    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    const struct timespec *timeout = deadline_ns == NNB_FOREVER ? NULL : &until;
+    if (futex(word, FUTEX_WAIT_BITSET, value, timeout, bits) == 0 || errno == EAGAIN) {
+        return NNB_EVENT_FLAG_OK;
+    }
+    return errno == EINTR ? NNB_EVENT_FLAG_INTERRUPTED : NNB_EVENT_FLAG_TIMED_OUT;
+}
+
+int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns, uint32_t *seen) {
+    for (;;) {
+        *seen = nnb_event_flag_prepare(word, bits);
+        if (*seen != 0) {
+            return NNB_EVENT_FLAG_OK;
+        }
+        int status = nnb_event_flag_sleep(word, bits, deadline_ns);
+        if (status != NNB_EVENT_FLAG_OK) {
+            *seen = nnb_fetch_and_u32(word, ~bits) & bits;
+            return *seen != 0 ? NNB_EVENT_FLAG_OK : status;
+        }
+    }
+}

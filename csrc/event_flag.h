@@ -1,0 +1,55 @@
+/* Event flag: 32 bits in shared memory on which both sides sleep (a shared futex).
+ *
+ * NNAPI: fmq/EventFlag.cpp. Bits 1 and 2 mean what they mean there, so that either side may be the
+ * original. A bit that is set says "something happened since you last looked"; a sleeper clears its
+ * bits, looks once more, and sleeps only while they stay clear. */
+#ifndef NNB_EVENT_FLAG_H
+#define NNB_EVENT_FLAG_H
+
+#include <stdint.h>
+
+#include "atomics.h"
+#include "wire.h"
+
+/* Ours, in bits that the original leaves alone: a private word of the sleeper's own process has
+ * changed (a command, a death); whoever sleeps looks at it. */
+#define NNB_FMQ_ATTENTION 0x04u
+
+enum nnb_event_flag_status {
+    NNB_EVENT_FLAG_OK = 0,
+    NNB_EVENT_FLAG_TIMED_OUT = 1,
+    NNB_EVENT_FLAG_INTERRUPTED = 2, /* a signal arrived */
+    NNB_EVENT_FLAG_BAD_VALUE = 3,   /* no bits given */
+};
+
+/* Sets bits and wakes who sleeps on them; a system call only if one of them was clear. */
+int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits);
+
+/* The same for who has just published something: where the bits are still set nobody has cleared them
+ * since, so nobody sleeps on them, and the shared line is only read. */
+static inline void nnb_event_flag_notify(nnb_atomic_u32 *word, uint32_t bits) {
+    /* SYNC POINT C: what was published before is visible to a sleeper that clears the bits after we
+     * looked; a sleeper that cleared them before is seen here and woken. */
+    nnb_fence();
+    if ((nnb_load_relaxed_u32(word) & bits) != bits) {
+        (void)nnb_event_flag_wake(word, bits);
+    }
+}
+
+/* Clears `bits` so that a wake after this is not lost; returns those that were set. Look at what you
+ * wait for after this and before nnb_event_flag_sleep. */
+static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bits) {
+    uint32_t seen = nnb_fetch_and_u32(word, ~bits) & bits;
+    /* SYNC POINT C: who publishes after this finds the bits clear and wakes us; what was published
+     * before is visible to the look that follows. */
+    nnb_fence();
+    return seen;
+}
+
+/* Sleeps while none of `bits` is set, until `deadline_ns` (CLOCK_MONOTONIC). */
+int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns);
+
+/* Waits for any of `bits`, consumes and returns them in `*seen` (NNAPI: EventFlag::wait). */
+int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns, uint32_t *seen);
+
+#endif

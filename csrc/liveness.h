@@ -1,0 +1,28 @@
+/* Death word: tells another process at once that this one has died.
+ *
+ * A dedicated thread holds a 32-bit word in shared memory the way a robust futex is held: when its
+ * process ends for whatever reason, the kernel sets FUTEX_OWNER_DIED in the word and wakes a waiter,
+ * before it tears down the address space (end of file on a socket comes only after that). The robust
+ * list is private and empty and the word is its pending entry, so nothing a peer writes is ever
+ * followed. The word is a hint that can only be early in being right; the socket is the authority. */
+#ifndef NNB_LIVENESS_H
+#define NNB_LIVENESS_H
+
+#include <stdint.h>
+
+#include "atomics.h"
+
+/* Starts the thread that holds `word` until this process ends. 0, or an errno. */
+int nnb_death_word_hold(nnb_atomic_u32 *word);
+
+/* Waits until the holder of `word` has died: 0; 1 when `stop` was set; 2 when `timeout_ns` passed. The
+ * word may be mapped read-only. */
+int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t timeout_ns);
+
+/* Sets `stop` and wakes whoever watches `word`. */
+void nnb_death_word_release(nnb_atomic_u32 *word, nnb_atomic_u32 *stop);
+
+/* The calling process is sent `signal` when its parent dies. 0, or an errno. */
+int nnb_die_with_parent(int signal);
+
+#endif

@@ -1,0 +1,74 @@
+/* Where the interpreter lock is let go: only around calls that can last.
+ *
+ * cffi lets go of the lock around every call, which costs more than most functions here take. The two
+ * macros that it uses are therefore emptied for this module, and the functions that wait (and only
+ * those) are wrapped below. */
+#ifndef NNB_LONG_WAIT_H
+#define NNB_LONG_WAIT_H
+
+#undef Py_BEGIN_ALLOW_THREADS
+#undef Py_END_ALLOW_THREADS
+#define Py_BEGIN_ALLOW_THREADS {
+#define Py_END_ALLOW_THREADS }
+
+static void *let_go(void) { return PyEval_SaveThread(); }
+static void take_back(void *token) { PyEval_RestoreThread((PyThreadState *)token); }
+
+/* A client's wait keeps the lock for its first two microseconds and lets go of it for the rest. */
+static void nnb_client_share_interpreter(struct nnb_client *client) {
+    client->long_wait.begin = let_go;
+    client->long_wait.end = take_back;
+}
+
+#define NNB_WITHOUT_LOCK(type, call) \
+    do { \
+        void *token = let_go(); \
+        type outcome = (call); \
+        take_back(token); \
+        return outcome; \
+    } while (0)
+
+static int nnb_server_next_unlocked(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
+                                    uint64_t device_ns) {
+    NNB_WITHOUT_LOCK(int, nnb_server_next(server, reply, reply_count, device_ns));
+}
+
+static int nnb_client_drain_unlocked(struct nnb_client *client, uint64_t timeout_ns) {
+    NNB_WITHOUT_LOCK(int, nnb_client_drain(client, timeout_ns));
+}
+
+static int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *word, uint32_t bits, uint64_t timeout_ns,
+                                        uint32_t *seen) {
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    NNB_WITHOUT_LOCK(int, nnb_event_flag_wait(word, bits, deadline, seen));
+}
+
+static int nnb_death_word_watch_unlocked(nnb_atomic_u32 *word, nnb_atomic_u32 *stop,
+                                         uint64_t timeout_ns) {
+    NNB_WITHOUT_LOCK(int, nnb_death_word_watch(word, stop, timeout_ns));
+}
+
+static void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *word, uint64_t patience_ns) {
+    void *token = let_go();
+    nnb_bench_floor_server(word, patience_ns);
+    take_back(token);
+}
+
+static void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *word, uint64_t patience_ns) {
+    void *token = let_go();
+    nnb_bench_futex_server(word, patience_ns);
+    take_back(token);
+}
+
+static void nnb_bench_queue_server_unlocked(struct nnb_ring *requests, nnb_atomic_u32 *request_flag,
+                                            struct nnb_ring *results, nnb_atomic_u32 *result_flag,
+                                            uint32_t result_count, uint64_t patience_ns) {
+    void *token = let_go();
+    nnb_bench_queue_server(requests, request_flag, results, result_flag, result_count, patience_ns);
+    take_back(token);
+}
+
+/* What an empty call costs, for the benchmark. */
+static int nnb_empty_call(int value) { return value; }
+
+#endif

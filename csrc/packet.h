@@ -1,0 +1,36 @@
+/* Result packets as C sees them. Layouts come from wire.h; everything here works on private copies. */
+#ifndef NNB_PACKET_H
+#define NNB_PACKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct nnb_result_summary {
+    int32_t status;          /* errorStatus as sent */
+    uint64_t time_on_device; /* microseconds; NNB_NO_TIMING where not measured */
+    uint64_t time_in_driver;
+};
+
+/* Number of elements that a packet's first element announces. */
+uint32_t nnb_packet_announced(const uint8_t *packet, uint32_t packet_size_offset);
+
+/* Checks a result packet of `count` elements against burst:D1 to D8 and reads what does not vary in
+ * length. False where it is malformed. */
+bool nnb_result_check(const uint8_t *packet, uint32_t count, struct nnb_result_summary *summary);
+
+/* Whether a request packet of `count` elements asks for timing: its last element says so. */
+bool nnb_request_measures(const uint8_t *packet, uint32_t count);
+
+/* Status of a well-formed result packet. */
+int32_t nnb_result_status(const uint8_t *packet);
+
+/* Overwrites the timing of a well-formed result packet; durations in nanoseconds are rounded up to
+ * microseconds (NNAPI: canonical to HIDL). */
+void nnb_result_set_timing(uint8_t *packet, uint32_t count, uint64_t device_ns, uint64_t driver_ns);
+
+/* Writes the two-element packet {2, status, 0 operands}, {no timing, no timing}. */
+void nnb_result_error(uint8_t *packet, int32_t status);
+
+#endif

@@ -1,0 +1,95 @@
+#include "rhythm.h"
+
+enum {
+    STEADY_AFTER = 4,      /* events that must keep a period before it is relied on */
+    RELEARN_AFTER = 3,     /* strays in a row after which the period is forgotten */
+    MULTIPLES = 8,         /* beats that may be left out without losing the rhythm */
+    TOLERANCE_SHARE = 8,   /* an event keeps the period within 1/8 of it */
+    STEP_SHARE = 64,       /* a miss moves lead or tail by 1/64 of the period */
+    MISS_RATE = 20,        /* one event in so many is missed in the long run */
+    LEAD_LIMIT_SHARE = 5,  /* lead is at most 1/5 of the period, tail 1/20: together 25 % */
+    TAIL_LIMIT_SHARE = 20,
+};
+
+#define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
+#define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */
+
+static uint64_t difference(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
+
+static uint64_t at_most(uint64_t value, uint64_t limit) { return value < limit ? value : limit; }
+
+/* Moves a quantile estimate: up by a step on a miss, down by step/MISS_RATE on a catch. */
+static uint64_t adapt(uint64_t value, bool missed, uint64_t period_ns, uint64_t limit) {
+    uint64_t step = period_ns / STEP_SHARE;
+    uint64_t down = step / MISS_RATE;
+    uint64_t moved = missed ? value + step : value - (down < value ? down : value);
+    return at_most(moved, limit);
+}
+
+static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
+    rhythm->period_ns = period_ns;
+    rhythm->lead_ns = period_ns / LEAD_LIMIT_SHARE;
+    rhythm->tail_ns = period_ns / TAIL_LIMIT_SHARE;
+    rhythm->steady = 0;
+    rhythm->strays = 0;
+}
+
+void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns) {
+    rhythm->wake_latency_ns += (late_ns >> 3) - (rhythm->wake_latency_ns >> 3);
+}
+
+/* Whether `gap_ns` is one period, or a few with beats left out; then the period follows it. */
+static bool keeps_period(struct nnb_rhythm *rhythm, uint64_t gap_ns) {
+    uint64_t period = rhythm->period_ns;
+    if (period == 0) {
+        return false;
+    }
+    uint64_t beats = (gap_ns + period / 2) / period;
+    if (beats == 0 || beats > MULTIPLES ||
+        difference(gap_ns, beats * period) > period / TOLERANCE_SHARE) {
+        return false;
+    }
+    uint64_t measured = gap_ns / beats;
+    rhythm->period_ns = measured > period ? period + (measured - period) / 8
+                                          : period - (period - measured) / 8;
+    return true;
+}
+
+void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhythm_catch how) {
+    bool asleep = how != NNB_CAUGHT_SPINNING;
+    uint64_t latency = asleep ? rhythm->wake_latency_ns : 0;
+    uint64_t event = now_ns - latency; /* a sleeper meets the event a wake-up later than it came */
+    uint64_t gap = event > rhythm->last_ns ? event - rhythm->last_ns : 0;
+    bool first = rhythm->last_ns == 0;
+    rhythm->last_ns = event;
+    if (first || gap < PERIOD_MIN_NS || gap > PERIOD_MAX_NS) {
+        return; /* part of a volley, or a pause: says nothing about the period */
+    }
+    if (!keeps_period(rhythm, gap)) {
+        rhythm->strays++;
+        if (rhythm->period_ns == 0 || rhythm->strays >= RELEARN_AFTER) {
+            start(rhythm, gap);
+        }
+        return;
+    }
+    rhythm->strays = 0;
+    rhythm->steady += rhythm->steady < STEADY_AFTER ? 1 : 0;
+    if (how != NNB_CAUGHT_UNPLANNED) {
+        uint64_t period = rhythm->period_ns;
+        rhythm->lead_ns = adapt(rhythm->lead_ns, how == NNB_CAUGHT_ASLEEP_EARLY, period,
+                                period / LEAD_LIMIT_SHARE);
+        rhythm->tail_ns = adapt(rhythm->tail_ns, how == NNB_CAUGHT_ASLEEP_LATE, period,
+                                period / TAIL_LIMIT_SHARE);
+    }
+}
+
+bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t *wake_at_ns,
+                     uint64_t *until_ns) {
+    if (rhythm->steady < STEADY_AFTER) {
+        return false;
+    }
+    uint64_t due = rhythm->last_ns + rhythm->period_ns;
+    *wake_at_ns = due - rhythm->lead_ns;
+    *until_ns = due + rhythm->tail_ns;
+    return *until_ns > now_ns;
+}

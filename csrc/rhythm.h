@@ -1,0 +1,46 @@
+/* Learns when the next event is due, so that a waiter can sleep through the gap and spin only around
+ * the moment itself.
+ *
+ *      event                       wake_at      due          until
+ *        |------- sleep ---------------|--- spin --|--- spin ---|--- sleep until woken
+ *                                      <-- lead -->  <- tail -->
+ *
+ * `lead` and `tail` follow the caller's jitter and this machine's wake-up latency by themselves: each
+ * grows by a large step when an event was missed on its side and shrinks by a small one when the event
+ * was caught, so that about one event in twenty is missed. Pure arithmetic on private memory. */
+#ifndef NNB_RHYTHM_H
+#define NNB_RHYTHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How the waiter met an event. */
+enum nnb_rhythm_catch {
+    NNB_CAUGHT_SPINNING,     /* was looking when it came */
+    NNB_CAUGHT_ASLEEP_EARLY, /* came before wake_at */
+    NNB_CAUGHT_ASLEEP_LATE,  /* came after until */
+    NNB_CAUGHT_UNPLANNED,    /* there was no plan */
+};
+
+struct nnb_rhythm {
+    uint64_t last_ns; /* latest event; 0 before the first */
+    uint64_t period_ns;
+    uint64_t lead_ns;
+    uint64_t tail_ns;
+    uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
+    uint32_t steady;          /* consecutive events that kept the period */
+    uint32_t strays;          /* consecutive events that did not */
+};
+
+/* Notes an event. `now_ns` is when it was met. */
+void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhythm_catch how);
+
+/* Notes that a timed sleep ended `late_ns` after its time. */
+void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns);
+
+/* Where a steady period is known and its moment lies ahead: when to stop sleeping and until when to
+ * spin. False where there is no plan. */
+bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t *wake_at_ns,
+                     uint64_t *until_ns);
+
+#endif

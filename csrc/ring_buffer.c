@@ -1,0 +1,231 @@
+#include "ring_buffer.h"
+
+#include <string.h>
+
+/* Whether a distance between counters is possible: within the ring and whole elements. */
+static bool plausible(const struct nnb_ring *ring, uint64_t distance) {
+    return distance <= ring->capacity_bytes && distance % ring->quantum == 0;
+}
+
+static int corrupt(struct nnb_ring *ring) {
+    ring->corrupted = 1;
+    return NNB_RING_CORRUPT;
+}
+
+int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
+                  nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
+                  uint32_t synchronized) {
+    /* TRUST: both counters are copied once here and checked below before anything uses them. */
+    uint64_t written = nnb_load_acquire_u64(write_counter);
+    uint64_t read = synchronized ? nnb_load_acquire_u64(read_counter) : written;
+    *ring = (struct nnb_ring){
+        .data = data,
+        .read_counter = read_counter,
+        .write_counter = write_counter,
+        .capacity_bytes = capacity_bytes,
+        .quantum = quantum,
+        .write_index = written,
+        .write_offset = written % capacity_bytes,
+        .read_index = read,
+        .read_offset = read % capacity_bytes,
+        .peer_read = read,
+        .peer_write = written,
+        .synchronized = synchronized,
+    };
+    if (written % quantum != 0 || !plausible(ring, written - read)) {
+        return corrupt(ring);
+    }
+    return NNB_RING_OK;
+}
+
+/* Accepts the reader's present counter. */
+static int refresh_reader(struct nnb_ring *ring) {
+    /* SYNC POINT B: the reader has finished with every element before this counter. */
+    uint64_t peer = nnb_load_acquire_u64(ring->read_counter);
+    /* TRUST: a reader can only be behind us by at most the whole ring, at an element boundary. */
+    if (!plausible(ring, ring->write_index - peer)) {
+        return corrupt(ring);
+    }
+    ring->peer_read = peer;
+    return NNB_RING_OK;
+}
+
+/* Accepts the writer's present counter. */
+static int refresh_writer(struct nnb_ring *ring) {
+    /* SYNC POINT A: every element before this counter is completely written. */
+    uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
+    uint64_t unread = peer - ring->read_index;
+    /* TRUST: a writer can only be ahead of us by at most the whole ring, at an element boundary. */
+    if (plausible(ring, unread)) {
+        ring->peer_write = peer;
+        return NNB_RING_OK;
+    }
+    if (ring->synchronized || unread % ring->quantum != 0) {
+        return corrupt(ring);
+    }
+    /* NNAPI: an overtaken unsynchronized reader loses what it had not read and starts again. */
+    ring->read_index = peer;
+    ring->read_offset = peer % ring->capacity_bytes;
+    ring->peer_write = peer;
+    return NNB_RING_OVERRUN;
+}
+
+static uint64_t free_bytes(const struct nnb_ring *ring) {
+    return ring->synchronized ? ring->capacity_bytes - (ring->write_index - ring->peer_read)
+                              : ring->capacity_bytes;
+}
+
+uint64_t nnb_ring_available_to_write(struct nnb_ring *ring) {
+    if (ring->corrupted || (ring->synchronized && refresh_reader(ring) != NNB_RING_OK)) {
+        return 0;
+    }
+    return free_bytes(ring) / ring->quantum;
+}
+
+uint64_t nnb_ring_available_to_read(struct nnb_ring *ring) {
+    if (ring->corrupted || refresh_writer(ring) == NNB_RING_CORRUPT) {
+        return 0;
+    }
+    return (ring->peer_write - ring->read_index) / ring->quantum;
+}
+
+static void split(const struct nnb_ring *ring, uint64_t offset, uint64_t bytes,
+                  struct nnb_ring_regions *regions) {
+    uint64_t until_end = ring->capacity_bytes - offset;
+    uint64_t first = bytes < until_end ? bytes : until_end;
+    *regions = (struct nnb_ring_regions){
+        .first = ring->data + offset,
+        .second = ring->data,
+        .first_bytes = first,
+        .second_bytes = bytes - first,
+    };
+}
+
+static uint64_t advance(const struct nnb_ring *ring, uint64_t offset, uint64_t bytes) {
+    uint64_t moved = offset + bytes;
+    return moved >= ring->capacity_bytes ? moved - ring->capacity_bytes : moved;
+}
+
+/* Whether `count` elements are more than the ring has; compared without multiplying. */
+static bool too_large(const struct nnb_ring *ring, uint64_t count) {
+    return count > ring->capacity_bytes / ring->quantum;
+}
+
+/* Makes sure that `count` elements can be written. */
+static int claim_write(struct nnb_ring *ring, uint64_t count) {
+    if (ring->corrupted) {
+        return NNB_RING_CORRUPT;
+    }
+    if (too_large(ring, count)) {
+        return NNB_RING_TOO_LARGE;
+    }
+    uint64_t bytes = count * ring->quantum;
+    if (bytes > free_bytes(ring)) {
+        if (refresh_reader(ring) != NNB_RING_OK) {
+            return NNB_RING_CORRUPT;
+        }
+        if (bytes > free_bytes(ring)) {
+            return NNB_RING_FULL;
+        }
+    }
+    return NNB_RING_OK;
+}
+
+/* Makes sure that `count` elements can be read. */
+static int claim_read(struct nnb_ring *ring, uint64_t count) {
+    if (ring->corrupted) {
+        return NNB_RING_CORRUPT;
+    }
+    if (too_large(ring, count)) {
+        return NNB_RING_TOO_LARGE;
+    }
+    uint64_t bytes = count * ring->quantum;
+    if (!ring->synchronized || bytes > ring->peer_write - ring->read_index) {
+        int status = refresh_writer(ring);
+        if (status != NNB_RING_OK) {
+            return status;
+        }
+        if (bytes > ring->peer_write - ring->read_index) {
+            return NNB_RING_EMPTY;
+        }
+    }
+    return NNB_RING_OK;
+}
+
+int nnb_ring_begin_write(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions) {
+    int status = claim_write(ring, count);
+    if (status == NNB_RING_OK) {
+        split(ring, ring->write_offset, count * ring->quantum, regions);
+    }
+    return status;
+}
+
+int nnb_ring_commit_write(struct nnb_ring *ring, uint64_t count) {
+    int status = claim_write(ring, count);
+    if (status != NNB_RING_OK) {
+        return status;
+    }
+    uint64_t bytes = count * ring->quantum;
+    ring->write_index += bytes;
+    ring->write_offset = advance(ring, ring->write_offset, bytes);
+    /* SYNC POINT A: the elements written before this are visible to the reader that sees the counter:
+     * one store per packet, so a packet is seen whole or not at all. */
+    nnb_store_release_u64(ring->write_counter, ring->write_index);
+    return NNB_RING_OK;
+}
+
+int nnb_ring_begin_read(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions) {
+    int status = claim_read(ring, count);
+    if (status == NNB_RING_OK) {
+        split(ring, ring->read_offset, count * ring->quantum, regions);
+    }
+    return status;
+}
+
+int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count) {
+    int status = claim_read(ring, count);
+    if (status != NNB_RING_OK) {
+        return status; /* an unsynchronized reader overtaken since begin: what it copied is torn */
+    }
+    uint64_t bytes = count * ring->quantum;
+    ring->read_index += bytes;
+    ring->read_offset = advance(ring, ring->read_offset, bytes);
+    if (ring->synchronized) {
+        /* SYNC POINT B: the reads before this are done; the writer that sees the counter may reuse the
+         * elements. */
+        nnb_store_release_u64(ring->read_counter, ring->read_index);
+    }
+    return NNB_RING_OK;
+}
+
+int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count) {
+    struct nnb_ring_regions regions;
+    int status = nnb_ring_begin_write(ring, count, &regions);
+    if (status != NNB_RING_OK || count == 0) {
+        return status;
+    }
+    memcpy(regions.first, elements, regions.first_bytes);
+    if (regions.second_bytes != 0) {
+        memcpy(regions.second, (const uint8_t *)elements + regions.first_bytes, regions.second_bytes);
+    }
+    return nnb_ring_commit_write(ring, count);
+}
+
+int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count) {
+    struct nnb_ring_regions regions;
+    int status = nnb_ring_begin_read(ring, count, &regions);
+    if (status != NNB_RING_OK || count == 0) {
+        return status;
+    }
+    /* TRUST: the bytes are copied exactly once, here; everything later works on the private copy. */
+    memcpy(elements, regions.first, regions.first_bytes);
+    if (regions.second_bytes != 0) {
+        memcpy((uint8_t *)elements + regions.first_bytes, regions.second, regions.second_bytes);
+    }
+    return NNB_RING_OK;
+}
+
+int nnb_ring_read(struct nnb_ring *ring, void *elements, uint64_t count) {
+    int status = nnb_ring_peek(ring, elements, count);
+    return status == NNB_RING_OK ? nnb_ring_commit_read(ring, count) : status;
+}

@@ -1,0 +1,86 @@
+/* Single-producer ring of fixed-size elements over memory shared by two processes.
+ *
+ * Counters are 64-bit byte counts that only grow and are never reduced modulo, so an empty and a full
+ * ring differ and every element is usable. Each side keeps the truth about its own counter in private
+ * memory; the shared word is output only. The peer's counter is copied, checked
+ * (0 <= w - r <= capacity, whole elements) and only then used; an impossible one poisons this ring.
+ *
+ * Flavours (NNAPI: fmq/MessageQueue.h):
+ *   synchronized    one writer, one reader; a full ring refuses writes.
+ *   unsynchronized  one writer that never waits; each reader has its own counter and loses everything
+ *                   unread when it is overtaken.
+ *
+ * Not thread-safe: one thread writes and one thread reads through one struct nnb_ring. */
+#ifndef NNB_RING_BUFFER_H
+#define NNB_RING_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "atomics.h"
+
+/* Outcomes; 0 is success, everything else leaves the ring as it was. */
+enum nnb_ring_status {
+    NNB_RING_OK = 0,
+    NNB_RING_FULL = 1,      /* fewer free elements than asked for */
+    NNB_RING_EMPTY = 2,     /* fewer readable elements than asked for */
+    NNB_RING_TOO_LARGE = 3, /* more elements than the ring has */
+    NNB_RING_CORRUPT = 4,   /* the peer's counter is impossible; final */
+    NNB_RING_OVERRUN = 5,   /* unsynchronized reader was overtaken; unread elements are lost */
+};
+
+/* Contiguous parts of the ring: two where the range wraps, else `second_bytes` is 0. */
+struct nnb_ring_regions {
+    uint8_t *first;
+    uint8_t *second;
+    uint64_t first_bytes;
+    uint64_t second_bytes;
+};
+
+struct nnb_ring {
+    uint8_t *data;
+    nnb_atomic_u64 *read_counter;
+    nnb_atomic_u64 *write_counter;
+    uint64_t capacity_bytes;
+    uint64_t quantum;
+    uint64_t write_index; /* private truth, when this side writes */
+    uint64_t write_offset; /* write_index % capacity_bytes */
+    uint64_t read_index;  /* private truth, when this side reads */
+    uint64_t read_offset;
+    uint64_t peer_read;  /* last accepted copy of the reader's counter */
+    uint64_t peer_write; /* last accepted copy of the writer's counter */
+    uint32_t synchronized;
+    uint32_t corrupted;
+};
+
+/* Lays a ring over mapped memory. `capacity_bytes` is a multiple of `quantum`, neither is 0; the
+ * caller keeps the memory mapped. Starts at the counters found there (an unsynchronized reader at the
+ * writer's). Returns NNB_RING_CORRUPT where they are impossible. */
+int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
+                  nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
+                  uint32_t synchronized);
+
+/* Elements that can be written (read) now; 0 once corrupted. */
+uint64_t nnb_ring_available_to_write(struct nnb_ring *ring);
+uint64_t nnb_ring_available_to_read(struct nnb_ring *ring);
+
+/* Claims `count` elements for writing (reading) in place; nothing is visible to the peer before the
+ * commit, and a claim that is not committed is forgotten. */
+int nnb_ring_begin_write(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions);
+int nnb_ring_commit_write(struct nnb_ring *ring, uint64_t count);
+int nnb_ring_begin_read(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions);
+int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count);
+
+/* Copies `count` elements in (out) as one unit. */
+int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count);
+int nnb_ring_read(struct nnb_ring *ring, void *elements, uint64_t count);
+
+/* Copies `count` elements out without consuming them. */
+int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count);
+
+/* Whether the writer's counter has moved past what was read: the cheapest poll, no check, no copy. */
+static inline int nnb_ring_poll(struct nnb_ring *ring) {
+    return nnb_load_relaxed_u64(ring->write_counter) != ring->read_index;
+}
+
+#endif

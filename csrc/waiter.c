@@ -1,0 +1,180 @@
+#include "waiter.h"
+
+#include "clock.h"
+#include "event_flag.h"
+
+#define VOLLEY_POLLS 48u         /* first look: about a microsecond, without a clock */
+#define POLLS_PER_CLOCK 16u      /* a clock costs as much as a few polls */
+#define LINGER_NS 10000u         /* how long to expect a volley's next call before a planned sleep */
+#define DESCHEDULED_NS 50000u    /* a jump of the clock between two looks */
+#define WINDOW_MIN_NS 1000u
+
+void nnb_waiter_init(struct nnb_waiter *waiter, uint32_t may_spin, uint64_t window_ns) {
+    *waiter = (struct nnb_waiter){
+        .may_spin = may_spin, .window_ns = window_ns, .window_now_ns = window_ns};
+}
+
+void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag) {
+    /* SYNC POINT D: what the caller prepared is visible to the waiter that sees `attention`. */
+    nnb_store_release_u32(&waiter->attention, 1);
+    (void)nnb_event_flag_wake(flag, NNB_FMQ_ATTENTION);
+}
+
+static int has_attention(struct nnb_waiter *waiter) {
+    /* SYNC POINT D: what the caller of nnb_waiter_call prepared is visible after this. */
+    return nnb_load_acquire_u32(&waiter->attention) != 0;
+}
+
+/* Spins until `until_ns`: READY, ATTENTION, or TIMED_OUT when the time is up or the core was taken away.
+ * `*now_ns` is the time of the last look. */
+static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t until_ns,
+                      uint64_t *now_ns) {
+    uint64_t began = *now_ns;
+    int status = NNB_WAIT_TIMED_OUT;
+    while (*now_ns < until_ns) {
+        int ready = nnb_spin_briefly(ring, POLLS_PER_CLOCK);
+        uint64_t now = nnb_now_ns();
+        uint64_t jump = now - *now_ns;
+        *now_ns = now;
+        if (ready) {
+            status = NNB_WAIT_READY;
+            break;
+        }
+        if (has_attention(waiter)) {
+            status = NNB_WAIT_ATTENTION;
+            break;
+        }
+        if (jump > DESCHEDULED_NS) {
+            waiter->descheduled++;
+            uint64_t half = waiter->window_now_ns / 2;
+            waiter->window_now_ns = half > WINDOW_MIN_NS ? half : WINDOW_MIN_NS;
+            break;
+        }
+    }
+    waiter->spun_ns += *now_ns - began;
+    return status;
+}
+
+/* Sleeps on the flag until something is there, attention, or the deadline. */
+static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
+                       uint64_t deadline_ns) {
+    const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
+    for (;;) {
+        (void)nnb_event_flag_prepare(flag, bits);
+        if (nnb_ring_poll(ring)) {
+            return NNB_WAIT_READY;
+        }
+        if (has_attention(waiter)) {
+            return NNB_WAIT_ATTENTION;
+        }
+        waiter->sleeps++;
+        switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
+        case NNB_EVENT_FLAG_TIMED_OUT:
+            return nnb_ring_poll(ring) ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
+        case NNB_EVENT_FLAG_INTERRUPTED:
+            return nnb_ring_poll(ring) ? NNB_WAIT_READY : NNB_WAIT_INTERRUPTED;
+        default:
+            break;
+        }
+    }
+}
+
+static void widen(struct nnb_waiter *waiter) {
+    uint64_t wider = waiter->window_now_ns + waiter->window_now_ns / 32 + 1;
+    waiter->window_now_ns = wider < waiter->window_ns ? wider : waiter->window_ns;
+}
+
+/* Notes an event that was met at `now_ns` and returns READY. */
+static int met(struct nnb_waiter *waiter, uint64_t now_ns, enum nnb_rhythm_catch how) {
+    nnb_rhythm_event(&waiter->rhythm, now_ns, how);
+    if (how == NNB_CAUGHT_SPINNING) {
+        widen(waiter);
+    }
+    return NNB_WAIT_READY;
+}
+
+/* Follows the plan: linger, sleep through the gap, spin around the due moment. TIMED_OUT where the
+ * event did not come by then. */
+static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
+                       uint64_t deadline_ns, uint64_t wake_at_ns, uint64_t until_ns,
+                       uint64_t *now_ns) {
+    uint64_t linger = *now_ns + LINGER_NS;
+    int status = spin_until(waiter, ring, linger < wake_at_ns ? linger : until_ns, now_ns);
+    if (status == NNB_WAIT_READY) {
+        return met(waiter, *now_ns, NNB_CAUGHT_SPINNING);
+    }
+    if (status != NNB_WAIT_TIMED_OUT || *now_ns >= deadline_ns || *now_ns >= until_ns) {
+        return status;
+    }
+    if (*now_ns < wake_at_ns) {
+        uint64_t wake_at = wake_at_ns < deadline_ns ? wake_at_ns : deadline_ns;
+        status = sleep_until(waiter, ring, flag, wake_at);
+        *now_ns = nnb_now_ns();
+        if (status == NNB_WAIT_READY) {
+            return met(waiter, *now_ns, NNB_CAUGHT_ASLEEP_EARLY);
+        }
+        if (status != NNB_WAIT_TIMED_OUT || *now_ns >= deadline_ns) {
+            return status;
+        }
+        nnb_rhythm_overslept(&waiter->rhythm, *now_ns - wake_at);
+    }
+    status = spin_until(waiter, ring, until_ns < deadline_ns ? until_ns : deadline_ns, now_ns);
+    return status == NNB_WAIT_READY ? met(waiter, *now_ns, NNB_CAUGHT_SPINNING) : status;
+}
+
+int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
+                      uint64_t deadline_ns) {
+    if (nnb_ring_poll(ring)) {
+        return NNB_WAIT_READY;
+    }
+    enum nnb_rhythm_catch asleep = NNB_CAUGHT_UNPLANNED;
+    if (waiter->may_spin && waiter->window_ns != 0) {
+        if (nnb_spin_briefly(ring, VOLLEY_POLLS)) {
+            return NNB_WAIT_READY;
+        }
+        uint64_t now = nnb_now_ns();
+        uint64_t wake_at;
+        uint64_t until;
+        int status;
+        if (nnb_rhythm_plan(&waiter->rhythm, now, &wake_at, &until)) {
+            status = follow_plan(waiter, ring, flag, deadline_ns, wake_at, until, &now);
+            asleep = NNB_CAUGHT_ASLEEP_LATE;
+        } else {
+            uint64_t window = nnb_deadline_after(now, waiter->window_now_ns);
+            status = spin_until(waiter, ring, window < deadline_ns ? window : deadline_ns, &now);
+            if (status == NNB_WAIT_READY) {
+                (void)met(waiter, now, NNB_CAUGHT_SPINNING);
+            }
+        }
+        if (status != NNB_WAIT_TIMED_OUT) {
+            return status;
+        }
+    }
+    int status = sleep_until(waiter, ring, flag, deadline_ns);
+    if (status == NNB_WAIT_READY && waiter->may_spin) {
+        nnb_rhythm_event(&waiter->rhythm, nnb_now_ns(), asleep);
+    }
+    return status;
+}
+
+int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t count,
+                      nnb_atomic_u32 *flag, uint64_t deadline_ns) {
+    const uint32_t bits = NNB_FMQ_NOT_FULL | NNB_FMQ_ATTENTION;
+    for (;;) {
+        (void)nnb_event_flag_prepare(flag, bits);
+        if (nnb_ring_available_to_write(ring) >= count || ring->corrupted) {
+            return NNB_WAIT_READY;
+        }
+        if (has_attention(waiter)) {
+            return NNB_WAIT_ATTENTION;
+        }
+        switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
+        case NNB_EVENT_FLAG_TIMED_OUT:
+            return NNB_WAIT_TIMED_OUT;
+        case NNB_EVENT_FLAG_INTERRUPTED:
+            return NNB_WAIT_INTERRUPTED;
+        default:
+            break;
+        }
+    }
+}
