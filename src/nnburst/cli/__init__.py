@@ -18,12 +18,12 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from nnburst.hal.errors import NnburstError
 
-if TYPE_CHECKING:
-    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+#: Where a command adds its parser (argparse gives the type no public name).
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 #: First words of nested commands and their descriptions.
 GROUPS: Final = {
@@ -95,6 +95,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def _wanted(words: Sequence[str]) -> list[str]:
     """Names of the command modules that parsing `words` needs."""
+    if "--version" in words[:1]:
+        return []
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     words = list(itertools.dropwhile(lambda word: word in _FLAGS, words))
     for depth in (2, 1):
