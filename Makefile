@@ -22,7 +22,7 @@ $(BIN)/python:
 
 # The build tools come first: without build isolation a changed C file is recompiled offline.
 $(INSTALLED): pyproject.toml | $(BIN)/python
-	$(PIP) install "setuptools>=77" "cffi>=1.17" wheel build
+	$(PIP) install "setuptools>=77" "cffi>=1.17"
 	$(PIP) install --no-build-isolation -e ".[cli,test,lint]"
 	@touch $@
 

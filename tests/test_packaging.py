@@ -1,0 +1,102 @@
+"""What is shipped works without the checkout: sdist and wheel are built, installed and tried."""
+
+from __future__ import annotations
+
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Tests that the installed wheel has to pass, away from the sources.
+SUBSET = ("hal", "serialize", "fmq", "demo")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: object, cwd: Path) -> str:
+    """Output of a command that must succeed."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from it alone."""
+    folder = tmp_path_factory.mktemp("dist")
+    source = folder / "source"
+    built = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")
+    shutil.copytree(ROOT, source, ignore=built)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=source)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a fresh environment with the wheel; its dependencies are this environment's."""
+    environment = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "venv", environment, cwd=dist)
+    python = environment / "bin" / "python"
+    wheel = next(dist.glob("*.whl"))
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=dist)
+    packages = next(environment.glob("lib/python*/site-packages"))
+    # A path named in a .pth file is searched, but .pth files in it (an editable nnburst) are not.
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    return python
+
+
+def test_wheel_is_for_the_stable_abi(dist: Path) -> None:
+    names = [path.name for path in dist.glob("*.whl")]
+    assert len(names) == 1
+    assert "-cp311-abi3-linux_" in names[0]
+
+
+def test_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnburst"}
+    for needed in ("_native.abi3.so", "_native.pyi", "py.typed", "demo/data/quant8.npz"):
+        assert f"nnburst/{needed}" in names
+    assert any(name.endswith("licenses/NOTICE") for name in names)
+
+
+def test_sdist_holds_the_c_headers_and_the_tests(dist: Path) -> None:
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    for folder, suffix in (("csrc", "*.[ch]"), ("csrc/tests", "*"), ("tests", "**/*.py")):
+        shipped = {
+            str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(suffix) if path.is_file()
+        }
+        assert sorted(name for name in shipped - names if "__pycache__" not in name) == []
+    assert {"Makefile", "LICENSE", "NOTICE", "tools/train_digits.py"} <= names
+
+
+def test_installed_wheel_passes_tests_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests")
+    where = run(installed, "-c", "import nnburst; print(nnburst.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(installed.parent.parent)
+    folders = [f"tests/{folder}" for folder in SUBSET]
+    output = run(installed, "-m", "pytest", "-q", "-m", "not slow", *folders, cwd=tmp_path)
+    assert " passed" in output
+
+
+def test_installed_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
+    command = installed.parent / "nnburst"
+    output = run(command, "demo", "--rounds", "1", "--json", "demo.json", cwd=tmp_path)
+    assert "burst" in output
+    assert (tmp_path / "demo.json").is_file()
