@@ -1,0 +1,61 @@
+"""Event flag: a word of shared memory that two processes wake each other through."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Any
+
+from nnburst._native import ffi, lib
+from nnburst.fmq.shared_memory import Bytes
+from nnburst.hal.errors import InvalidArgument
+
+
+class EventFlagBits(IntFlag):
+    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; ATTENTION is ours)."""
+
+    NOT_FULL = 0x01
+    NOT_EMPTY = 0x02
+    ATTENTION = 0x04
+
+
+def timeout_ns(timeout: float) -> int:
+    """A timeout in seconds as nanoseconds.
+
+    Raises:
+        InvalidArgument: not a positive number.
+    """
+    if not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout}, expected a positive number of seconds")
+    return min(int(timeout * 1e9), 2**62)
+
+
+class EventFlag:
+    """Wakes and waits on one word. Thread-safe; keeps the word's mapping alive."""
+
+    def __init__(self, view: Bytes, offset: int) -> None:
+        """Use the four bytes at `offset` (8-aligned) of a mapped region."""
+        self._view = view
+        self.word: Any = ffi.cast("nnb_atomic_u32 *", view.ctypes.data + offset)
+
+    def wake(self, bits: int) -> None:
+        """Set `bits` and wake whoever waits for one of them; no effect for 0."""
+        lib.nnb_event_flag_wake(self.word, bits)
+
+    def wait(self, bits: int, timeout: float) -> int:
+        """Wait until one of `bits` is set, and consume it.
+
+        Args:
+            bits: at least one bit.
+            timeout: seconds; nothing waits for ever.
+
+        Returns:
+            the bits of `bits` that were set; 0 where the timeout passed.
+
+        Raises:
+            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive.
+        """
+        if bits == 0:
+            raise InvalidArgument("bits is 0, expected at least one bit")
+        seen = ffi.new("uint32_t *")
+        lib.nnb_event_flag_wait_unlocked(self.word, bits, timeout_ns(timeout), seen)
+        return int(seen[0])

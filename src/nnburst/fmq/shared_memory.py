@@ -1,0 +1,184 @@
+"""Shared memory that cannot shrink under its reader: a memfd with every size seal.
+
+    memory = SharedMemory.create(4096)
+    view = memory.map(writable=True)      # numpy bytes; the mapping lives as long as any view of it
+    memory.close()                        # the fd only
+
+A foreign fd is accepted only as such a memfd (`adopt`): then no access can raise SIGBUS, and nothing has a
+name that could outlive its users.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import weakref
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst._native import ffi, lib
+from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
+
+Bytes = npt.NDArray[np.uint8]
+
+#: Seals that a shared region must carry: its size is final, and so are the seals.
+SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+#: Not in Python 3.11's fcntl: nobody who maps the region from now on may write to it.
+_F_SEAL_FUTURE_WRITE: Final = 0x0010
+
+
+class SharedMemory:
+    """One sealed region. Thread-safe; `close` releases the fd, views keep their mapping.
+
+    Attributes:
+        size: bytes.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        """Take over `fd`, known to be sealed and at least `size` bytes; use `create` or `adopt`."""
+        self._fd = fd
+        self.size = size
+
+    @classmethod
+    def create(
+        cls, size: int, name: str = "nnburst", *, read_only_for_others: bool = False
+    ) -> Self:
+        """A new zeroed region of `size` bytes.
+
+        Args:
+            size: bytes, at least 1.
+            name: what /proc shows; not an address.
+            read_only_for_others: whoever receives the fd can only map it for reading. The
+                creator maps it with `map` before; see `map_then_protect`.
+
+        Raises:
+            InvalidArgument: `size` is not positive.
+            ResourceExhausted: the kernel has no fd or memory left.
+        """
+        if size <= 0:
+            raise InvalidArgument(f"size is {size}, expected at least 1 byte")
+        try:
+            fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except OSError as error:
+            raise ResourceExhausted(f"no shared memory: {error.strerror}") from error
+        try:
+            os.ftruncate(fd, size)
+            if not read_only_for_others:
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
+        except OSError as error:
+            os.close(fd)
+            raise ResourceExhausted(
+                f"no shared memory of {size} bytes: {error.strerror}"
+            ) from error
+        return cls(fd, size)
+
+    def map_then_protect(self) -> Bytes:
+        """Map a region made with `read_only_for_others` for writing, then seal it against others."""
+        view = self.map(writable=True)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SIZE_SEALS | _F_SEAL_FUTURE_WRITE)
+        return view
+
+    @classmethod
+    def adopt(cls, fd: int, size: int | None = None) -> Self:
+        """Take over a foreign fd after checking that it is a sealed memfd.
+
+        Args:
+            fd: closed by this call where it is refused.
+            size: bytes that the sender promised; None to take the file's own size.
+
+        Raises:
+            InvalidArgument: not a regular memfd, seals missing, hugetlb, empty, or too short.
+        """
+        try:
+            actual = _checked_size(fd)
+            if size is not None and not 0 < size <= actual:
+                raise InvalidArgument(f"shared memory has {actual} bytes, {size} were promised")  # noqa: TRY301
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(fd, actual if size is None else size)
+
+    @property
+    def fd(self) -> int:
+        """The file descriptor, owned by this object.
+
+        Raises:
+            Closed: after `close`.
+        """
+        if self._fd < 0:
+            raise Closed("shared memory is closed")
+        return self._fd
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._fd < 0
+
+    def map(self, *, writable: bool) -> Bytes:
+        """Map the region: a one-dimensional uint8 array of `size` bytes.
+
+        Every array derived from the result keeps the mapping alive; it goes with the last of them. One
+        readable page follows the region. The mapping is not inherited by fork.
+
+        Raises:
+            ResourceExhausted: the kernel refuses the mapping.
+        """
+        address = lib.nnb_pool_map(self.fd, self.size, writable)
+        if address == ffi.NULL:
+            raise ResourceExhausted(f"cannot map {self.size} bytes: {os.strerror(ffi.errno)}")
+        start = int(ffi.cast("uintptr_t", address))
+        # A ctypes array is a weakly referenceable owner whose buffer numpy keeps as `base`.
+        owner = (ctypes.c_uint8 * self.size).from_address(start)
+        weakref.finalize(owner, lib.nnb_pool_unmap, address, self.size).atexit = False
+        view: Bytes = np.frombuffer(memoryview(owner), dtype=np.uint8)
+        if not writable:
+            view.flags.writeable = False
+        return view
+
+    def duplicate(self) -> Self:
+        """A second object for the same region with an fd of its own."""
+        return type(self)(fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 0), self.size)
+
+    def close(self) -> None:
+        """Close the fd; idempotent. Views stay valid."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # The object owns nothing but a number, so dropping it must not leak the fd behind it.
+        fd = getattr(self, "_fd", -1)
+        if fd >= 0:
+            os.close(fd)
+
+
+def _checked_size(fd: int) -> int:
+    """Size of a sealed memfd; raises InvalidArgument for anything else."""
+    try:
+        # TRUST: only memfds answer F_GET_SEALS; the size seals make fstat's answer final.
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise InvalidArgument("fd is not a memfd") from error
+    if seals & SIZE_SEALS != SIZE_SEALS:
+        raise InvalidArgument("memfd lacks the seals SHRINK, GROW and SEAL")
+    status = os.fstat(fd)
+    if status.st_blksize > os.sysconf("SC_PAGESIZE") * 16:
+        raise InvalidArgument("memfd of huge pages is not accepted")
+    if status.st_size == 0:
+        raise InvalidArgument("shared memory has 0 bytes")
+    return status.st_size
