@@ -30,8 +30,8 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "client": _ENDS,
     "driver": _DRIVER,
     "runtime": _RUNTIME,
-    "testing": _TESTING,
-    "cli": {*_TESTING, "testing", "demo"},
+    "testing": {*_TESTING, "__init__"},
+    "cli": {*_TESTING, "__init__", "testing", "demo"},
     # The package itself only re-exports, and starts the command line.
     "__init__": {"hal", "client", "runtime", "importer"},
     "__main__": {"cli"},
@@ -71,9 +71,11 @@ def layer(path: str) -> str:
 
 
 def layers_imported(module: str) -> set[str]:
-    """Layers that `module` imports; names that the package itself defines count as none."""
-    inside = {name.removeprefix("nnburst.") for name in imports(module) if layer(name) == "nnburst"}
-    return {layer(name) for name in inside} & (ALLOWED.keys() - {layer(module)})
+    """Layers that `module` imports besides its own; the package's own names count as `__init__`."""
+    known = {*ALLOWED, "_native"}
+    names = [name.split(".")[1:] for name in imports(module) if layer(name) == "nnburst"]
+    layers = {parts[0] if parts and parts[0] in known else "__init__" for parts in names}
+    return layers - {layer(module), "_native"}
 
 
 def is_within(module: str, places: tuple[str, ...]) -> bool:
