@@ -123,12 +123,11 @@ def definition_of(operation: Operation) -> OperationDefinition:
     Raises:
         InvalidArgument: there is none (an extension's operation, OEM_OPERATION, an unknown code).
     """
-    try:
-        return REGISTRY[OperationType(operation.type)]
-    except (KeyError, ValueError):
-        raise InvalidArgument(
-            f"P1: operation type {operation.type:#x} is not supported by the reference executor"
-        ) from None
+    kind = operation.type
+    if kind not in REGISTRY:
+        name = OperationType(kind).name if kind in iter(OperationType) else f"{kind:#x}"
+        raise InvalidArgument(f"P1: the reference executor does not support operation {name}")
+    return REGISTRY[OperationType(kind)]
 
 
 def match_operation(subgraph: Subgraph, operation: Operation) -> Match:

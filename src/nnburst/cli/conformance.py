@@ -1,0 +1,106 @@
+"""`nnburst conformance`: run conformance vectors against an executor."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnburst.cli.output import add_json_option, progress, table, write_json
+from nnburst.testing.conformance import Result, Selection, find_files, run_files
+from nnburst.testing.suites import SUITES
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+_OUTCOMES = ("passed", "failed", "skipped")
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser("conformance", help="run conformance vectors")
+    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="vector files")
+    parser.add_argument("--executor", default="reference", metavar="NAME")
+    parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
+    parser.add_argument("--suite", default="all", choices=(*SUITES, "all"))
+    parser.add_argument("--filter", default="", metavar="REGEX", help="in folder/spec/name")
+    parser.add_argument("--operation", default="", metavar="NAME", help="only tests with it")
+    parser.add_argument("--exact", action="store_true", help="integers must be equal")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--dump",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "nnburst-conformance",
+        metavar="DIR",
+        help="where to write failing tests as vector files (default: %(default)s)",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the tests; 0 only if nothing failed and something ran."""
+    selection = Selection(
+        executor=args.executor,
+        via=args.via,
+        suites=SUITES if args.suite == "all" else (args.suite,),
+        filter=args.filter,
+        operation=args.operation,
+        exact=args.exact,
+        dump=args.dump,
+    )
+    files = find_files(args.directories)
+    started = time.monotonic()
+    results: list[Result] = []
+    with progress("conformance", len(files)) as advance:
+        for found in run_files(files, selection, args.jobs):
+            results.extend(found)
+            advance(1)
+    _report(results, time.monotonic() - started)
+    write_json(args.json, _summary(results))
+    return 0 if results and not any(r.outcome == "failed" for r in results) else 1
+
+
+def _report(results: Sequence[Result], seconds: float) -> None:
+    _counts("by operation", "operation", results, lambda r: r.operations)
+    _counts("by type of the first output", "type", results, lambda r: (r.type,))
+    _counts("by suite", "suite", results, lambda r: (r.suite,))
+    for result in results:
+        if result.outcome == "failed":
+            print(f"FAILED {result.name} [{result.suite}] {result.reason}\n       {result.dump}")
+    skipped = Counter(r.reason for r in results if r.outcome == "skipped")
+    for reason, count in skipped.items():
+        print(f"skipped {count}: {reason}")
+    totals = ", ".join(f"{_count(results, o)} {o}" for o in _OUTCOMES)
+    print(f"{totals} in {seconds:.1f} s")
+
+
+def _counts(
+    title: str,
+    heading: str,
+    results: Iterable[Result],
+    keys: Callable[[Result], Sequence[str]],
+) -> None:
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for result in results:
+        for key in keys(result):
+            counts[key][result.outcome] += 1
+    rows = [(key, *(counts[key][o] for o in _OUTCOMES)) for key in sorted(counts)]
+    table(title, (heading, *_OUTCOMES), rows)
+
+
+def _count(results: Iterable[Result], outcome: str) -> int:
+    return sum(r.outcome == outcome for r in results)
+
+
+def _summary(results: Sequence[Result]) -> dict[str, object]:
+    return {
+        **{outcome: _count(results, outcome) for outcome in _OUTCOMES},
+        "tests": [
+            {"name": r.name, "suite": r.suite, "outcome": r.outcome, "reason": r.reason}
+            for r in results
+        ],
+    }

@@ -1,0 +1,160 @@
+"""Ways to get a model executed: the one place that knows how `--via` reaches an executor.
+
+`local` calls the executor in this process. A further way is a class with `prepare`, listed in
+`RUNNERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.executor.protocol import Argument, Executor, Prepared
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model, Operand
+from nnburst.hal.timing import OutputShape
+
+Array = npt.NDArray[Any]
+
+
+class RunResult(NamedTuple):
+    """What one execution gave.
+
+    Attributes:
+        status: its outcome.
+        shapes: reported output shapes; may be empty.
+        outputs: the bytes of each output buffer, meaningful with NONE.
+        message: why it failed, where known.
+    """
+
+    status: ErrorStatus
+    shapes: tuple[OutputShape, ...]
+    outputs: tuple[bytes, ...]
+    message: str
+
+
+class PreparedRun(Protocol):
+    """A prepared model, reachable one way."""
+
+    def run(
+        self,
+        inputs: Sequence[Array | None],
+        output_sizes: Sequence[int],
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> RunResult:
+        """Execute once.
+
+        Args:
+            inputs: one array per model input with the element type and the extents to pass; None
+                where the request gives no value.
+            output_sizes: bytes of each output buffer.
+            loop_timeout_ns: limit of WHILE.
+        """
+
+    def close(self) -> None:
+        """Release the prepared model."""
+
+
+class Runner(Protocol):
+    """A way to prepare models."""
+
+    def prepare(self, model: Model, pools: Sequence[bytes]) -> PreparedRun:
+        """Prepare `model`, whose pools hold these bytes.
+
+        Raises:
+            NnburstError: the model is refused; `.status` says why.
+        """
+
+    def close(self) -> None:
+        """Release what the runner holds (processes, say)."""
+
+
+class LocalRunner:
+    """The executor in this process, without driver or transport."""
+
+    def __init__(self, executor: str) -> None:
+        """Use the executor registered under this name.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        self._executor = load_executor(executor)
+
+    def prepare(self, model: Model, pools: Sequence[bytes]) -> LocalPrepared:
+        """Prepare; every operation must be supported (device:P8)."""
+        supported = self._executor.supported(model)
+        prepared = self._executor.prepare(model, [np.frombuffer(p, np.uint8) for p in pools])
+        if not all(supported):
+            raise InvalidArgument("the executor calls an operation unsupported, yet prepares it")
+        return LocalPrepared(model, prepared)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class LocalPrepared:
+    """A model prepared by an executor in this process."""
+
+    def __init__(self, model: Model, prepared: Prepared) -> None:
+        """`prepared` was made from `model`."""
+        self._main = model.main
+        self._prepared = prepared
+
+    def run(
+        self,
+        inputs: Sequence[Array | None],
+        output_sizes: Sequence[int],
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> RunResult:
+        """Bind, execute once, and unbind."""
+        operands = self._main.operands
+        given = [
+            _input(operands[i], a) for i, a in zip(self._main.input_indexes, inputs, strict=True)
+        ]
+        buffers = [np.full(size, 0xA5, np.uint8) for size in output_sizes]
+        wanted = [
+            Argument(buffer, operands[i].dimensions)
+            for i, buffer in zip(self._main.output_indexes, buffers, strict=True)
+        ]
+        execution = self._prepared.bind(given, wanted)
+        outcome = execution.run(loop_timeout_ns=loop_timeout_ns)
+        execution.close()
+        outputs = tuple(b.tobytes() for b in buffers)
+        return RunResult(outcome.status, outcome.output_shapes, outputs, outcome.message)
+
+    def close(self) -> None:
+        """Release the prepared model."""
+        self._prepared.close()
+
+
+def _input(operand: Operand, array: Array | None) -> Argument:
+    if array is None:
+        return Argument(None, operand.dimensions)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    data.flags.writeable = False
+    return Argument(data, array.shape)
+
+
+def load_executor(name: str) -> Executor:
+    """The executor registered in the entry-point group `nnburst.executors` under `name`.
+
+    Raises:
+        InvalidArgument: there is none; the message lists those there are.
+    """
+    found = entry_points(group="nnburst.executors")
+    if name not in found.names:
+        raise InvalidArgument(
+            f"executor {name!r} is not registered; there are {', '.join(sorted(found.names))}"
+        )
+    executor: Executor = found[name].load()()
+    return executor
+
+
+#: `--via` word to runner; each takes the executor's name.
+RUNNERS: Final[dict[str, Callable[[str], Runner]]] = {"local": LocalRunner}
