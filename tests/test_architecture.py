@@ -55,14 +55,19 @@ def modules() -> list[str]:
 
 
 def imports(module: str) -> Iterator[str]:
-    """Dotted names that `module` imports, wherever in it; `from a import b` counts as a.b."""
+    """Dotted names that `module` imports, wherever in it; `from a import b` counts as a.b.
+
+    `import nnburst` alone loads nothing; each name that is then taken from it counts.
+    """
     tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name != "nnburst")
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute) and not node.attr.startswith("__"):
+            yield from [f"nnburst.{node.attr}"] if ast.unparse(node.value) == "nnburst" else []
 
 
 def layer(path: str) -> str:
