@@ -127,8 +127,7 @@ class ReferenceExecution:
         self._refresh: list[tuple[Array, Array]] = []
         for (index, meta), argument in zip(inputs.items(), arguments[0], strict=True):
             self._frame.values[index] = self._input(graph, index, meta, argument)
-        with np.errstate(all="ignore"):
-            self._runs = self._bind_steps(layout)
+        self._runs = self._bind_steps(layout)
         self._closed = False
         static = len(layout.steps) == len(graph.steps)
         self._outcome = self._outputs.outcome() if static else None

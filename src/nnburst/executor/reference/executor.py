@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.protocol import Argument, Bytes
 from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.executor.reference.layout import Layout, lay_out
+from nnburst.executor.reference.operation import OperationFailed
 from nnburst.executor.reference.plan import Plan, match_operation
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.model import Model, Operation, Subgraph
+from nnburst.hal.operand_types import is_scalar
 
 log = logging.getLogger("nnburst.executor")
+
+#: Layouts kept per prepared model, one per combination of input shapes that requests came with.
+_MAX_LAYOUTS: Final = 64
 
 _Shapes = tuple[tuple[int, ...] | None, ...]
 
@@ -24,14 +33,22 @@ class ReferencePrepared:
     """A model ready to be executed. `bind` may be called from several threads at once."""
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
-        """Unpack a validated model."""
+        """Unpack a validated model, and lay it out where it says all shapes of its inputs."""
         self._plan = Plan(model, pools)
         self._layouts: dict[tuple[_Shapes, _Shapes], Layout] = {}
+        graph = self._plan.main
+        given = {i: graph.declared[i] for i in graph.inputs}
+        if all(is_scalar(t.type) or (t.dimensions and all(t.dimensions)) for t in given.values()):
+            # Shapes that do not fit make an execution fail, not the model (NNAPI: they are looked
+            # at when it runs).
+            with contextlib.suppress(OperationFailed):
+                self._lay_out(dict(given), {i: graph.declared[i] for i in graph.outputs})
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReferenceExecution:
         """Bind memory; see `nnburst.executor.protocol.Prepared`."""
         try:
-            return self._bind(inputs, outputs)
+            with np.errstate(all="ignore"):
+                return self._bind(inputs, outputs)
         except NnburstError:
             raise
         except Exception as error:
@@ -57,14 +74,22 @@ class ReferencePrepared:
             index: _typed(graph.declared[index], a)
             for index, a in zip(graph.outputs, outputs, strict=True)
         }
+        layout = self._lay_out(given, declared)
+        return ReferenceExecution(self._plan, layout, given, (inputs, outputs), declared)
+
+    def _lay_out(
+        self, given: Mapping[int, TensorType | None], declared: Mapping[int, TensorType]
+    ) -> Layout:
         key = (
             tuple(None if t is None else t.dimensions for t in given.values()),
             tuple(t.dimensions for t in declared.values()),
         )
         layout = self._layouts.get(key)
         if layout is None:
-            layout = self._layouts.setdefault(key, lay_out(graph, given, declared))
-        return ReferenceExecution(self._plan, layout, given, (inputs, outputs), declared)
+            if len(self._layouts) >= _MAX_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts.setdefault(key, lay_out(self._plan.main, given, declared))
+        return layout
 
 
 class ReferenceExecutor:

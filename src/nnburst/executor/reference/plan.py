@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -123,11 +123,12 @@ def definition_of(operation: Operation) -> OperationDefinition:
     Raises:
         InvalidArgument: there is none (an extension's operation, OEM_OPERATION, an unknown code).
     """
-    kind = operation.type
-    if kind not in REGISTRY:
-        name = OperationType(kind).name if kind in iter(OperationType) else f"{kind:#x}"
+    definition = REGISTRY.get(cast("OperationType", operation.type))
+    if definition is None:
+        known = {kind.value: kind.name for kind in OperationType}
+        name = known.get(operation.type, f"{operation.type:#x}")
         raise InvalidArgument(f"P1: the reference executor does not support operation {name}")
-    return REGISTRY[OperationType(kind)]
+    return definition
 
 
 def match_operation(subgraph: Subgraph, operation: Operation) -> Match:
