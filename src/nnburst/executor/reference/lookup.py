@@ -16,6 +16,7 @@ from nnburst.executor.reference.operation import Node, Run
 from nnburst.executor.reference.quantized_values import all_stored_values
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType
+from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 
 
 class Quantization(NamedTuple):
@@ -33,6 +34,12 @@ class Quantization(NamedTuple):
     def centred(self) -> npt.NDArray[np.int64]:
         """All 256 stored values minus the zero point, in the order of their bytes."""
         return all_stored_values(self.type).astype(np.int64) - self.zero_point
+
+    def saturate(self, values: Array) -> Array:
+        """Integers clamped to the type's range and stored in its dtype."""
+        low, high = QUANTIZED_RANGES[self.type]
+        stored: Array = np.clip(values, low, high).astype(DTYPES[self.type])
+        return stored
 
 
 def look_up(node: Node, table: Array, source: Array, result: Array) -> Run:
