@@ -1,1 +1,151 @@
-"""nnburst: execute a prepared neural network again and again in another process."""
+"""nnburst: execute a prepared neural network again and again in another process.
+
+    import nnburst
+
+    with nnburst.launch("reference") as device:
+        prepared = device.prepare(model)
+        with prepared.open_burst() as burst:
+            ...
+
+Names are imported when first used, so that `import nnburst` itself costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Final
+
+if sys.platform != "linux":
+    raise ImportError("nnburst needs Linux: memfd, futex and AF_UNIX SEQPACKET")
+if sys.byteorder != "little":
+    raise ImportError(
+        "nnburst needs a little-endian machine: packets and tensors are little-endian"
+    )
+
+if TYPE_CHECKING:
+    from nnburst.client.arguments import ExecutionResult
+    from nnburst.client.burst import Burst
+    from nnburst.client.connect import DeviceInfo, connect, devices
+    from nnburst.client.device import Device
+    from nnburst.client.launch import launch
+    from nnburst.client.memory import Memory
+    from nnburst.client.prepared_model import PreparedModel
+    from nnburst.hal.enums import (
+        DeviceType,
+        ErrorStatus,
+        ExecutionPreference,
+        FeatureLevel,
+        FusedActivationFunc,
+        OperandType,
+        OperationType,
+        PaddingScheme,
+        Priority,
+    )
+    from nnburst.hal.errors import (
+        BurstBusy,
+        Closed,
+        DeadObject,
+        DeviceUnavailable,
+        GeneralFailure,
+        InvalidArgument,
+        MalformedPacket,
+        MissedDeadline,
+        NnburstError,
+        OutputInsufficientSize,
+        QueueCorrupted,
+        ResourceExhausted,
+    )
+    from nnburst.hal.model import Model
+    from nnburst.hal.model_builder import ModelBuilder
+    from nnburst.hal.timing import OutputShape, Timing
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "launch",
+    "connect",
+    "devices",
+    "Device",
+    "DeviceInfo",
+    "PreparedModel",
+    "Burst",
+    "Memory",
+    "ExecutionResult",
+    "OutputShape",
+    "Timing",
+    "Model",
+    "ModelBuilder",
+    "OperandType",
+    "OperationType",
+    "FusedActivationFunc",
+    "PaddingScheme",
+    "ExecutionPreference",
+    "Priority",
+    "DeviceType",
+    "FeatureLevel",
+    "ErrorStatus",
+    "NnburstError",
+    "InvalidArgument",
+    "OutputInsufficientSize",
+    "MissedDeadline",
+    "ResourceExhausted",
+    "DeviceUnavailable",
+    "GeneralFailure",
+    "DeadObject",
+    "BurstBusy",
+    "Closed",
+    "MalformedPacket",
+    "QueueCorrupted",
+]
+
+_HOMES: Final = {
+    "nnburst.client.launch": ("launch",),
+    "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
+    "nnburst.client.device": ("Device",),
+    "nnburst.client.prepared_model": ("PreparedModel",),
+    "nnburst.client.burst": ("Burst",),
+    "nnburst.client.memory": ("Memory",),
+    "nnburst.client.arguments": ("ExecutionResult",),
+    "nnburst.hal.timing": ("OutputShape", "Timing"),
+    "nnburst.hal.model": ("Model",),
+    "nnburst.hal.model_builder": ("ModelBuilder",),
+    "nnburst.hal.enums": (
+        "OperandType",
+        "OperationType",
+        "FusedActivationFunc",
+        "PaddingScheme",
+        "ExecutionPreference",
+        "Priority",
+        "DeviceType",
+        "FeatureLevel",
+        "ErrorStatus",
+    ),
+    "nnburst.hal.errors": (
+        "NnburstError",
+        "InvalidArgument",
+        "OutputInsufficientSize",
+        "MissedDeadline",
+        "ResourceExhausted",
+        "DeviceUnavailable",
+        "GeneralFailure",
+        "DeadObject",
+        "BurstBusy",
+        "Closed",
+        "MalformedPacket",
+        "QueueCorrupted",
+    ),
+}
+_HOME: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'nnburst' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,14 @@
+"""The client: what a program uses to reach a driver.
+
+launch.py          start a driver of one's own
+connect.py         find one that is running
+handshake.py       Hello and Welcome
+device.py          Device: prepares models, owns pools
+prepared_model.py  PreparedModel: executes over the socket, opens bursts
+burst.py, slots.py bursts
+memory.py          Memory: pools with numpy views
+arguments.py       numpy arrays against the model's operands
+staging.py         private pools for arrays that lie elsewhere
+upcalls.py         answers what drivers ask
+process.py         a driver process: its last words and how it ended
+"""

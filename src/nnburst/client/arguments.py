@@ -1,0 +1,201 @@
+"""Numpy arrays against the operands of a model: what fits, what does not, and where it goes.
+
+Everything is checked here, before anything is sent; messages name the argument and the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.model import Model
+from nnburst.hal.operand_types import DTYPES, is_scalar
+from nnburst.hal.request import RequestArgument
+from nnburst.hal.signature import type_name
+from nnburst.hal.timing import OutputShape, Timing
+
+Array = npt.NDArray[Any]
+_BOOLEANS: Final = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """What an execution gave.
+
+    Attributes:
+        outputs: one array for each output of the model.
+        output_shapes: as the driver reported them; may be empty where the model says them all.
+        timing: microseconds; NO_TIMING unless the execution was measured.
+    """
+
+    outputs: list[Array]
+    output_shapes: tuple[OutputShape, ...]
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One input or output of a model.
+
+    Attributes:
+        name: `inputs[i]` or `outputs[i]`, for messages.
+        type: the operand's type.
+        dtype: of its arrays; uint8 for types that belong to extensions.
+        dimensions: of the model; 0 is unknown.
+        scalar: whether it is a scalar, whose arrays have rank 0.
+    """
+
+    name: str
+    type: int
+    dtype: np.dtype[Any]
+    dimensions: tuple[int, ...]
+    scalar: bool
+
+    @property
+    def known(self) -> bool:
+        """Whether the model says the whole shape."""
+        return self.scalar or (bool(self.dimensions) and 0 not in self.dimensions)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its data; 0 where the shape is not known."""
+        return self.dtype.itemsize * math.prod(self.dimensions) if self.known else 0
+
+    def check_input(self, value: object) -> Array:
+        """`value` as the array that it must be.
+
+        Raises:
+            InvalidArgument: wrong type, dtype, rank, shape or layout.
+        """
+        array = self._check_array(value)
+        self._check_shape(array.shape)
+        return array
+
+    def check_output(self, value: object) -> Array:
+        """`value` as an array that can take this output.
+
+        Where the model does not say the whole shape, any shape will do: the array is a buffer.
+
+        Raises:
+            InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
+        """
+        array = self._check_array(value)
+        if not array.flags.writeable:
+            raise InvalidArgument(f"{self.name} is read-only, expected a writable array")
+        if self.known:
+            self._check_shape(array.shape)
+        elif not array.nbytes:
+            raise InvalidArgument(f"{self.name} is empty, expected room for the output")
+        return array
+
+    def _check_array(self, value: object) -> Array:
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+        if not isinstance(value, np.ndarray):
+            raise InvalidArgument(
+                f"{self.name} is of type {type(value).__name__},"
+                f" expected a numpy array of {self._wanted()}"
+            )
+        if value.dtype != self.dtype and not (value.dtype == np.bool_ and self.type in _BOOLEANS):
+            raise InvalidArgument(
+                f"{self.name} has dtype {value.dtype}, expected {self._wanted()}"
+                f" ({type_name(self.type)})"
+            )
+        if not value.flags.c_contiguous:
+            raise InvalidArgument(f"{self.name} is not contiguous, expected C order without gaps")
+        return value
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        unknown_rank = not self.dimensions and not self.scalar
+        if not unknown_rank and len(shape) != len(self.dimensions):
+            raise InvalidArgument(
+                f"{self.name} has rank {len(shape)} (shape {shape}), expected {self._wanted()}"
+            )
+        fits = unknown_rank or all(d in (0, s) for d, s in zip(self.dimensions, shape, strict=True))
+        if not fits or 0 in shape or (unknown_rank and not shape):
+            raise InvalidArgument(f"{self.name} has shape {shape}, expected {self._wanted()}")
+
+    def _wanted(self) -> str:
+        if self.scalar:
+            return f"{self.dtype.name}, a scalar of shape ()"
+        extents = ", ".join("any" if d == 0 else str(d) for d in self.dimensions)
+        return f"{self.dtype.name} of shape ({extents or '...'})"
+
+    def extents(self, array: Array) -> tuple[int, ...]:
+        """What a request says about an input's dimensions: nothing where the model says it all."""
+        return () if self.known else array.shape
+
+    def shape_of(self, reported: OutputShape | None) -> tuple[int, ...]:
+        """The shape that an output has after an execution.
+
+        Raises:
+            GeneralFailure: the driver did not say it, or said what cannot be.
+        """
+        shape = (reported.dimensions if reported else ()) or self.dimensions
+        ranks_differ = bool(self.dimensions) and len(shape) != len(self.dimensions)
+        if (
+            ranks_differ
+            or (not self.scalar and not shape)
+            or any(extent <= 0 for extent in shape)
+            or any(d not in (0, s) for d, s in zip(self.dimensions, shape, strict=False))
+        ):
+            raise GeneralFailure(
+                f"the driver reports shape {shape} for {self.name}, expected {self._wanted()}"
+            )
+        return shape
+
+
+OMITTED: Final = RequestArgument(has_no_value=True)
+
+
+def parameters(model: Model) -> tuple[list[Parameter], list[Parameter]]:
+    """The inputs and outputs of a model, in order.
+
+    Raises:
+        InvalidArgument: the model names operands that it does not have.
+    """
+    return (
+        [_parameter(model, f"inputs[{n}]", i) for n, i in enumerate(model.main.input_indexes)],
+        [_parameter(model, f"outputs[{n}]", i) for n, i in enumerate(model.main.output_indexes)],
+    )
+
+
+def _parameter(model: Model, name: str, index: int) -> Parameter:
+    if not 0 <= index < len(model.main.operands):
+        raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
+    operand = model.main.operands[index]
+    try:
+        kind = OperandType(operand.type)
+        return Parameter(name, kind, DTYPES[kind], operand.dimensions, is_scalar(kind))
+    except (ValueError, KeyError):
+        return Parameter(name, operand.type, np.dtype("u1"), operand.dimensions, False)
+
+
+def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:
+    """Compare the number of arrays with the model's.
+
+    Raises:
+        InvalidArgument: they differ.
+    """
+    if len(given) != len(wanted):
+        raise InvalidArgument(f"{kind}: {len(given)} arrays given, expected {len(wanted)}")
+
+
+def check_timeout(timeout: float) -> float:
+    """`timeout` itself, where it is a positive finite number of seconds.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise InvalidArgument(f"timeout: {timeout!r}, expected a number of seconds")
+    if not 0 < timeout < math.inf:
+        raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
+    return float(timeout)

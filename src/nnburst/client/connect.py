@@ -1,0 +1,97 @@
+"""Finding drivers that are running."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnburst.client.arguments import check_timeout
+from nnburst.client.device import Device
+from nnburst.client.handshake import Session
+from nnburst.control.address import SUFFIX, check_length, directory, socket_path
+from nnburst.control.channel import Channel
+from nnburst.hal.enums import DeviceType, FeatureLevel
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What is known about a driver that is running.
+
+    Attributes:
+        name: for `connect`.
+        version_string: the driver's own.
+        type: kind of hardware.
+        feature_level: version that it speaks.
+        address: its socket.
+    """
+
+    name: str
+    version_string: str
+    type: DeviceType
+    feature_level: FeatureLevel
+    address: Path
+
+
+def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool = False) -> Device:
+    """Connect to a driver that is running.
+
+    Args:
+        name_or_path: name given to `nnburst serve`, or path of its socket.
+        timeout: seconds until it must have answered.
+        any_user: also talk to a driver that another user runs.
+
+    Raises:
+        DeviceUnavailable: nobody serves there, it is full, or it cannot be spoken to.
+        InvalidArgument: the name or the timeout makes no sense.
+        MissedDeadline: it does not answer.
+    """
+    seconds = check_timeout(timeout)
+    text = str(name_or_path)
+    path = check_length(Path(text)) if "/" in text else socket_path(text)
+    connected = _connect(path, seconds)
+    owner = Channel(connected).peer.uid
+    if owner != os.getuid() and not any_user:
+        connected.close()
+        raise DeviceUnavailable(f"address: {path} is served by user {owner}")
+    try:
+        dead = DeadObject(f"the driver at {path} has closed the connection or died")
+        return Device(Session(connected, f"driver {text}", lambda: dead, timeout=seconds))
+    except DeadObject as error:
+        raise DeviceUnavailable(f"{path} closed the connection at once") from error
+
+
+def _connect(path: Path, timeout: float) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connected.settimeout(timeout)  # a full backlog blocks
+        connected.connect(str(path))
+        connected.settimeout(None)
+    except OSError as error:
+        connected.close()
+        raise DeviceUnavailable(
+            f"address: nobody serves {path}: {error.strerror or error}"
+        ) from None
+    return connected
+
+
+def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
+    """The drivers of this user that answer, by name."""
+    found = []
+    for path in sorted(directory().glob(f"*{SUFFIX}")):
+        try:
+            with connect(path, timeout=timeout) as device:
+                found.append(
+                    DeviceInfo(
+                        path.name.removesuffix(SUFFIX),
+                        device.version_string,
+                        device.type,
+                        device.feature_level,
+                        path,
+                    )
+                )
+        except NnburstError:
+            continue  # left behind by a driver that crashed; the next one of that name replaces it
+    return found

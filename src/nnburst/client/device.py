@@ -1,0 +1,242 @@
+"""Device: a driver as its client sees it."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from nnburst.client.arguments import check_timeout
+from nnburst.client.handshake import Session
+from nnburst.client.memory import Memory
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.process import DriverProcess
+from nnburst.client.upcalls import UpcallServer
+from nnburst.control.channel import Fds
+from nnburst.control.connection import Connection
+from nnburst.control.messages import (
+    GetSupportedOperations,
+    Message,
+    Opened,
+    PrepareModel,
+    SupportedOperations,
+)
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.errors import Closed, InvalidArgument
+from nnburst.hal.model import MemoryPool, Model
+
+R = TypeVar("R", bound=Message)
+
+
+class Device:
+    """A connected driver. Thread-safe. A context manager that closes itself.
+
+    Made by `nnburst.launch` and `nnburst.connect`. Not usable in a process forked from the one that
+    made it.
+    """
+
+    def __init__(self, session: Session, process: DriverProcess | None = None) -> None:
+        """Own `session`, and the driver's process where this client started it."""
+        self._session = session
+        self._process = process
+        self._owner = os.getpid()
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _close, session, process, self._owner)
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        return self._session.welcome.name
+
+    @property
+    def pid(self) -> int:
+        """Process that serves this client."""
+        return self._session.welcome.pid
+
+    @property
+    def version_string(self) -> str:
+        """The driver's version, opaque (NNAPI: getVersionString)."""
+        return self._session.welcome.version_string
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware (NNAPI: getType)."""
+        return self._session.welcome.type
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """Version that both sides speak."""
+        return self._session.feature_level
+
+    @property
+    def pidfd(self) -> int:
+        """Descriptor of the driver's process; borrowed, valid until `close`."""
+        return self._session.pidfd
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the driver is there and this object is open."""
+        return not self._closed and self._session.connection.is_alive
+
+    @property
+    def connection(self) -> Connection:
+        """The control connection.
+
+        Raises:
+            Closed: `close` was called, or this is a forked process.
+        """
+        if self._closed:
+            raise Closed(f"device {self.name} is closed")
+        if os.getpid() != self._owner:
+            raise Closed(f"device {self.name} belongs to process {self._owner}, which forked")
+        return self._session.connection
+
+    @property
+    def upcalls(self) -> UpcallServer:
+        """Where bursts register what the driver may ask."""
+        return self._session.upcalls
+
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the driver dies or the device is closed, on a thread of its own.
+
+        It runs at once where that has happened already.
+        """
+        self._session.connection.on_end(callback)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Do not run `callback` any more; unknown ones are ignored."""
+        self._session.connection.forget(callback)
+
+    def allocate(self, size: int) -> Memory:
+        """A new pool of `size` bytes, zeroed.
+
+        Raises:
+            InvalidArgument: `size` is not positive.
+            Closed: the device is closed.
+        """
+        self.connection  # noqa: B018 - checks that it is open
+        return Memory(self, size)
+
+    def supported_operations(
+        self, model: Model, *, pools: Sequence[Memory] = (), timeout: float = 30.0
+    ) -> list[bool]:
+        """Which operations of the model's main subgraph the driver can run.
+
+        Args:
+            model: need not be supported, but valid.
+            pools: those that its CONSTANT_REFERENCE operands lie in.
+            timeout: seconds.
+
+        Raises:
+            InvalidArgument: the model is not valid, or the pools do not fit it.
+        """
+        described = self._describe(model, pools)
+        answer, _ = self._call(
+            GetSupportedOperations(described), SupportedOperations, pools, timeout
+        )
+        return list(answer.supported)
+
+    def prepare(
+        self,
+        model: Model,
+        *,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        pools: Sequence[Memory] = (),
+        timeout: float = 60.0,
+    ) -> PreparedModel:
+        """Prepare a model for execution.
+
+        Args:
+            model: validated by the driver.
+            preference: what to optimise for; LOW_POWER also keeps bursts from spinning.
+            priority: among the models of this client.
+            pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
+            timeout: seconds.
+
+        Raises:
+            InvalidArgument: the model is not valid or not supported, or the pools do not fit it.
+            DeadObject: the driver has died.
+            MissedDeadline: it took too long.
+        """
+        preference = ExecutionPreference(preference)
+        described = self._describe(model, pools)
+        message = PrepareModel(described, preference, Priority(priority))
+        opened, _ = self._call(message, Opened, pools, timeout)
+        return PreparedModel(self, opened.handle, model, preference)
+
+    def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
+        """The model with its pools as the message carries them."""
+        if model.pools and len(model.pools) != len(pools):
+            raise InvalidArgument(f"pools: {len(pools)} given, the model has {len(model.pools)}")
+        declared = [pool.size for pool in model.pools] or [pool.size for pool in pools]
+        for index, (memory, size) in enumerate(zip(pools, declared, strict=True)):
+            self.check_owns(memory, f"pools[{index}]")
+            if not 0 < size <= memory.size:
+                raise InvalidArgument(
+                    f"pools[{index}] has {memory.size} bytes, the model declares {size}"
+                )
+        described = tuple(MemoryPool(size, index) for index, size in enumerate(declared))
+        return Model(
+            main=model.main,
+            referenced=model.referenced,
+            operand_values=model.operand_values,
+            pools=described,
+            relax_computation_float32_to_float16=model.relax_computation_float32_to_float16,
+            extension_name_to_prefix=model.extension_name_to_prefix,
+        )
+
+    def check_owns(self, memory: Memory, name: str) -> None:
+        """Raise InvalidArgument, naming `name`, unless `memory` was allocated here."""
+        if memory.device is not self:
+            raise InvalidArgument(
+                f"{name} lies in a pool of device {memory.device.name} (pid {memory.device.pid}),"
+                f" expected one of {self.name} (pid {self.pid})"
+            )
+
+    def _call(
+        self,
+        message: Message,
+        expected: builtins.type[R],
+        pools: Sequence[Memory],
+        timeout: float,
+    ) -> tuple[R, Fds]:
+        seconds = check_timeout(timeout)
+        with Fds() as fds:
+            for pool in pools:
+                fds.add(pool.duplicate())
+            return self.connection.call(message, expected, list(fds), timeout=seconds)
+
+    def close(self) -> None:
+        """End the connection; a driver that was launched ends, too. Twice is fine.
+
+        Arrays in pools stay usable.
+        """
+        self._closed = True
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: builtins.type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "alive" if self.is_alive else "closed" if self._closed else "dead"
+        return f"<nnburst.Device {self.name} (pid {self.pid}): {state}>"
+
+
+def _close(session: Session, process: DriverProcess | None, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child must not end its parent's connection
+    session.close()
+    if process is not None:
+        process.stop()

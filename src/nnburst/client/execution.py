@@ -1,0 +1,192 @@
+"""One `PreparedModel.execute`: arrays to a request, the request over the socket, results to arrays."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nnburst.client.arguments import OMITTED, Array, ExecutionResult, Parameter
+from nnburst.client.memory import Memory, find_memory
+from nnburst.client.staging import Layout
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Executed, ExecuteSynchronously
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.model import DataLocation, MemoryPool
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import OutputShape
+
+if TYPE_CHECKING:
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Bytes offered for an output whose size nobody knows, and where offering more ends.
+_FIRST_GUESS: Final = 64 * 1024
+_LAST_GUESS: Final = 1 << 30
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where one input or output lies: in a pool of the caller's, or (None) in the private one."""
+
+    parameter: Parameter
+    array: Array | None
+    length: int
+    memory: Memory | None = None
+    offset: int = 0
+    dimensions: tuple[int, ...] = ()
+    omitted: bool = False
+
+
+class SocketExecution:
+    """The arguments of one execution, checked; `run` until the outputs fit."""
+
+    def __init__(
+        self,
+        model: PreparedModel,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
+    ) -> None:
+        """Check all arrays.
+
+        Raises:
+            InvalidArgument: one does not fit, or lies in a pool of another device.
+        """
+        self._model = model
+        self._inputs = [
+            _input_place(parameter, value)
+            for parameter, value in zip(model.inputs, inputs, strict=True)
+        ]
+        self._outputs = [
+            _output_place(parameter, value)
+            for parameter, value in zip(model.outputs, outputs, strict=True)
+        ]
+        for place in (*self._inputs, *self._outputs):
+            if place.memory is not None:
+                model.device.check_owns(place.memory, place.parameter.name)
+
+    def grow(self, shapes: Sequence[OutputShape]) -> bool:
+        """Offer more room where the driver asked for it; False where that cannot help."""
+        short = [
+            (place, shape)
+            for place, shape in zip(self._outputs, shapes, strict=False)
+            if not shape.is_sufficient
+        ]
+        for place, shape in short:
+            if place.array is not None or place.parameter.known or place.length >= _LAST_GUESS:
+                return False
+            needed = place.parameter.dtype.itemsize * math.prod(shape.dimensions)
+            place.length = min(max(2 * place.length, needed), _LAST_GUESS)
+        return bool(short)
+
+    def run(self, handle: int, *, measure: bool, deadline: float) -> ExecutionResult:
+        """Execute once; raises what `PreparedModel.execute` says."""
+        staging = self._model.staging
+        size = self._lay_out()
+        private = staging.take(size) if size else None
+        try:
+            executed = self._call(handle, private, measure, deadline)
+            outputs = [
+                self._output(index, place, executed, private)
+                for index, place in enumerate(self._outputs)
+            ]
+        except MissedDeadline:
+            private = None  # the driver may still write to it, so nobody else may have it
+            raise
+        finally:
+            if private is not None:
+                staging.give_back(private)
+        return ExecutionResult(outputs, executed.output_shapes, executed.timing)
+
+    def _lay_out(self) -> int:
+        """Give everything outside of the caller's pools an offset in the private one."""
+        layout = Layout()
+        for place in (*self._inputs, *self._outputs):
+            if place.memory is None and not place.omitted:
+                place.offset = layout.place(place.length)
+        return layout.size
+
+    def _call(
+        self, handle: int, private: Memory | None, measure: bool, deadline: float
+    ) -> Executed:
+        pools: list[Memory] = []
+        inputs = tuple(_argument(place, private, pools) for place in self._inputs)
+        outputs = tuple(_argument(place, private, pools) for place in self._outputs)
+        described = tuple(MemoryPool(pool.size, index) for index, pool in enumerate(pools))
+        for place in self._inputs:
+            if place.memory is None and place.array is not None and private is not None:
+                private.array(place.array.dtype, place.array.shape, place.offset)[...] = place.array
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise MissedDeadline("timeout: it passed before the request could be sent")
+        message = ExecuteSynchronously(
+            handle,
+            Request(inputs, outputs, described),
+            measure,
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(left * 1e9),
+        )
+        with Fds() as fds:
+            for pool in pools:
+                fds.add(pool.duplicate())
+            connection = self._model.device.connection
+            return connection.call(message, Executed, list(fds), timeout=left)[0]
+
+    def _output(
+        self, index: int, place: _Place, executed: Executed, private: Memory | None
+    ) -> Array:
+        """The array that output `index` ends up in."""
+        shapes = executed.output_shapes
+        if shapes and len(shapes) != len(self._outputs):
+            raise GeneralFailure(f"the driver reports {len(shapes)} shapes")
+        parameter = place.parameter
+        shape = parameter.shape_of(shapes[index] if shapes else None)
+        length = parameter.dtype.itemsize * math.prod(shape)
+        if length > place.length:
+            raise GeneralFailure(f"the driver reports shape {shape} for {place.length} bytes")
+        given = place.array
+        if place.memory is not None and given is not None:
+            return given if parameter.known else _head(given, shape)
+        if private is None:
+            raise AssertionError("an output without memory was not placed")
+        staged = private.array(parameter.dtype, shape, place.offset)
+        if given is None:
+            return staged.copy()
+        target = given if parameter.known else _head(given, shape)
+        target[...] = staged if given.dtype == parameter.dtype else staged.view(given.dtype)
+        return target
+
+
+def _head(buffer: Array, shape: tuple[int, ...]) -> Array:
+    """The beginning of a contiguous buffer in another shape."""
+    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
+def _input_place(parameter: Parameter, value: Array | None) -> _Place:
+    if value is None:
+        return _Place(parameter, None, 0, omitted=True)
+    array = parameter.check_input(value)
+    memory, offset = find_memory(array) or (None, 0)
+    return _Place(parameter, array, array.nbytes, memory, offset, parameter.extents(array))
+
+
+def _output_place(parameter: Parameter, value: Array | None) -> _Place:
+    if value is None:
+        return _Place(parameter, None, parameter.size or _FIRST_GUESS)
+    array = parameter.check_output(value)
+    memory, offset = find_memory(array) or (None, 0)
+    return _Place(parameter, array, array.nbytes, memory, offset)
+
+
+def _argument(place: _Place, private: Memory | None, pools: list[Memory]) -> RequestArgument:
+    """How the request refers to a place; adds its pool where the request has none of it yet."""
+    if place.omitted:
+        return OMITTED
+    memory = place.memory or private
+    if memory is None:
+        raise InvalidArgument(f"{place.parameter.name} has no memory")
+    index = next((i for i, pool in enumerate(pools) if pool is memory), len(pools))
+    if index == len(pools):
+        pools.append(memory)
+    location = DataLocation(index, place.offset, place.length)
+    return RequestArgument(location=location, dimensions=place.dimensions)

@@ -1,0 +1,79 @@
+"""Hello and Welcome: from a connected socket to a session that can be used."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+from nnburst.client.upcalls import UpcallServer
+from nnburst.control.channel import Channel
+from nnburst.control.connection import Connection
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Welcome
+from nnburst.hal.enums import FeatureLevel
+from nnburst.hal.errors import DeviceUnavailable, NnburstError
+
+
+class Session:
+    """A connection to a driver that both sides agreed to."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        name: str,
+        dead: Callable[[], NnburstError],
+        *,
+        timeout: float,
+    ) -> None:
+        """Introduce this client.
+
+        Args:
+            connected: SEQPACKET socket; owned from here on.
+            name: of the driver, for messages.
+            dead: makes the error of calls after the driver's death.
+            timeout: seconds until the driver must have answered.
+
+        Raises:
+            DeviceUnavailable: protocol or feature level do not fit, or the driver's own reason.
+            NnburstError: the driver died or did not answer.
+        """
+        self.connection = Connection(Channel(connected), name, dead)
+        self.pidfd = -1
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.upcalls = UpcallServer(Channel(ours))
+        try:
+            with theirs:
+                self.welcome = self._introduce(theirs.fileno(), timeout)
+            self.feature_level = _check(self.welcome, name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _introduce(self, upcall_socket: int, timeout: float) -> Welcome:
+        hello = Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4)
+        welcome, fds = self.connection.call(hello, Welcome, [upcall_socket], timeout=timeout)
+        with fds:
+            self.pidfd = fds.take(0)
+        return welcome
+
+    def close(self) -> None:
+        """End it; twice is fine."""
+        self.connection.close()
+        self.upcalls.close()
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+def _check(welcome: Welcome, name: str) -> FeatureLevel:
+    if welcome.protocol != PROTOCOL_VERSION:
+        raise DeviceUnavailable(
+            f"{name} speaks protocol {welcome.protocol}, expected {PROTOCOL_VERSION}"
+        )
+    lowest, highest = FeatureLevel.V1_2, FeatureLevel.AIDL_V4
+    if not lowest <= welcome.feature_level <= highest:
+        raise DeviceUnavailable(
+            f"{name} is of feature level {welcome.feature_level},"
+            f" expected {int(lowest)} to {int(highest)}"
+        )
+    return FeatureLevel(welcome.feature_level)

@@ -1,0 +1,93 @@
+"""Starting a driver of one's own: nothing has a name, and it ends with its client."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import nnburst
+from nnburst.client.arguments import check_timeout
+from nnburst.client.device import Device
+from nnburst.client.handshake import Session
+from nnburst.client.process import DriverDied, DriverProcess
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
+
+
+def launch(
+    executor: str = "reference",
+    *,
+    cpus: Iterable[int] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 30.0,
+) -> Device:
+    """Start a driver process and connect to it.
+
+    Args:
+        executor: "null", "reference", a name of the entry-point group `nnburst.executors`, or
+            `module:attribute`.
+        cpus: cores that the driver may run on; this process's own unless given.
+        env: variables to set or change in the driver's environment.
+        timeout: seconds until it must have answered.
+
+    Returns:
+        The device; closing it ends the driver.
+
+    Raises:
+        DeviceUnavailable: the driver does not start; the message has its last lines.
+        InvalidArgument: `cpus` or `timeout` make no sense.
+        MissedDeadline: it does not answer.
+    """
+    seconds = check_timeout(timeout)
+    command = [sys.executable, "-m", "nnburst.driver", "--executor", executor]
+    if cpus is not None:
+        command += ["--cpus", _cores(cpus)]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            process = _start([*command, "--fd", str(theirs.fileno())], theirs.fileno(), env)
+        except BaseException:
+            ours.close()
+            raise
+    name = f"driver {executor}"
+    try:
+        session = Session(ours, name, lambda: DriverDied(process), timeout=seconds)
+    except DeadObject as error:
+        raise DeviceUnavailable(f"{executor}: {error}") from None
+    except BaseException:
+        process.stop()
+        raise
+    return Device(session, process)
+
+
+def _cores(cpus: Iterable[int]) -> str:
+    wanted, allowed = sorted(set(cpus)), os.sched_getaffinity(0)
+    if not wanted or not allowed.issuperset(wanted):
+        raise InvalidArgument(f"cpus: {wanted}, expected some of {sorted(allowed)}")
+    return ",".join(map(str, wanted))
+
+
+def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> DriverProcess:
+    return DriverProcess(
+        subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
+            command,
+            pass_fds=[fd],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **_import_path(), "PYTHONSAFEPATH": "1", **(env or {})},
+        )
+    )
+
+
+def _import_path() -> dict[str, str]:
+    """What lets the driver find this very package where it is not installed."""
+    root = str(Path(nnburst.__file__).parent.parent)
+    if root in sysconfig.get_paths().values():
+        return {}
+    others = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{root}{os.pathsep}{others}" if others else root}

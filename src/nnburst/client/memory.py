@@ -1,0 +1,187 @@
+"""Pools of shared memory that driver and client both map, with numpy views on the client's side."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import Closed, InvalidArgument
+
+if TYPE_CHECKING:
+    from nnburst.client.device import Device
+
+Array = npt.NDArray[Any]
+_numbers: Final = itertools.count(1)
+
+
+class _State:
+    """What outlives a Memory object until its descriptor is closed."""
+
+    def __init__(self, shared: SharedMemory) -> None:
+        self.shared = shared
+        self.lock = threading.Lock()
+        self.closed = False
+        self.callbacks: list[Callable[[int], None]] = []
+
+    def close(self, number: int) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            callbacks, self.callbacks = self.callbacks, []
+            self.shared.close()
+        for callback in callbacks:
+            callback(number)
+
+
+class Memory:
+    """A pool: a sealed memfd, mapped. Made by `Device.allocate`. Thread-safe but for the bytes.
+
+    Arrays made from it keep the mapping alive, whatever happens to this object; drivers find such
+    arrays where they lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
+
+    Attributes:
+        device: where it belongs.
+        size: in bytes.
+        number: unique in this process; never used again.
+    """
+
+    def __init__(self, device: Device, size: int) -> None:
+        """Allocate `size` > 0 bytes, zeroed.
+
+        Raises:
+            InvalidArgument: `size` is not positive.
+            OSError: there is not so much memory.
+        """
+        if size <= 0:
+            raise InvalidArgument(f"size: {size} bytes, expected more than 0")
+        self.device = device
+        self.size = size
+        self.number = next(_numbers)
+        shared = SharedMemory.create(size, name="pool")
+        self._bytes: npt.NDArray[np.uint8] = shared.map(writable=True)[:size]
+        self.address: int = self._bytes.__array_interface__["data"][0]
+        self._state = _State(shared)
+        weakref.finalize(self, self._state.close, self.number)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """What numpy needs to make an array whose `base` is this object."""
+        return self._bytes.__array_interface__
+
+    def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:
+        """A view of part of the pool.
+
+        Args:
+            dtype: of the elements.
+            shape: of the view; row-major, no padding.
+            offset: of its first byte.
+
+        Raises:
+            InvalidArgument: it does not lie in the pool.
+            Closed: the pool is closed.
+        """
+        self._check_open()
+        kind, extents = np.dtype(dtype), tuple(int(extent) for extent in shape)
+        if offset < 0 or any(extent < 0 for extent in extents):
+            raise InvalidArgument(f"offset {offset} and shape {extents} must not be negative")
+        length = kind.itemsize * int(np.prod(extents, dtype=object))
+        if offset + length > self.size:
+            raise InvalidArgument(
+                f"offset: {length} bytes from {offset} do not fit a pool of {self.size}"
+            )
+        return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
+
+    def view(self) -> memoryview:
+        """All bytes, writable. Python 3.11 has no buffer protocol for classes, so this gives it."""
+        self._check_open()
+        return np.asarray(self).data
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 - a capsule
+        """The bytes as a DLPack capsule of uint8."""
+        self._check_open()
+        return np.asarray(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU."""
+        kind, number = self._bytes.__dlpack_device__()
+        return int(kind), int(number)
+
+    def duplicate(self) -> int:
+        """A descriptor of the pool that the caller owns and closes.
+
+        Raises:
+            Closed: the pool is closed.
+        """
+        with self._state.lock:
+            self._check_open()
+            return os.dup(self._state.shared.fd)
+
+    def on_close(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(number)` once when the pool is closed or nobody can reach it any more.
+
+        Raises:
+            Closed: that has happened.
+        """
+        with self._state.lock:
+            self._check_open()
+            self._state.callbacks.append(callback)
+
+    def forget(self, callback: Callable[[int], None]) -> None:
+        """Do not call `callback` any more; unknown ones are ignored."""
+        with self._state.lock, contextlib.suppress(ValueError):
+            self._state.callbacks.remove(callback)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._state.closed
+
+    def close(self) -> None:
+        """Give the pool up: descriptor and slots at once, the mapping with its last view.
+
+        Never raises for live views. Twice is fine.
+        """
+        self._state.close(self.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<nnburst.Memory {self.number}: {self.size} bytes, {state}>"
+
+    def _check_open(self) -> None:
+        if self._state.closed:
+            raise Closed("the pool is closed")
+
+
+def find_memory(array: Array) -> tuple[Memory, int] | None:
+    """The pool that an array lies in and the offset of its first byte; None for other arrays.
+
+    Follows `base`, so it takes the same time for any number of pools.
+    """
+    base: object = array.base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if not isinstance(base, Memory) or base.closed:
+        return None
+    return base, int(array.__array_interface__["data"][0]) - base.address

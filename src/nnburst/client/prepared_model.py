@@ -1,0 +1,167 @@
+"""PreparedModel: executes over the socket and opens bursts."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from nnburst.client.arguments import (
+    Array,
+    ExecutionResult,
+    check_count,
+    check_timeout,
+    parameters,
+)
+from nnburst.client.execution import SocketExecution
+from nnburst.client.staging import StagingPools
+from nnburst.control.connection import Connection
+from nnburst.control.messages import Nothing, Release
+from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, OutputInsufficientSize
+from nnburst.hal.model import Model
+
+if TYPE_CHECKING:
+    from nnburst.client.burst import Burst
+    from nnburst.client.device import Device
+
+#: Seconds that a release may take; the driver only drops a reference.
+_RELEASE_TIMEOUT: Final = 30.0
+
+
+class PreparedModel:
+    """A model that a driver has prepared. Thread-safe. A context manager that closes itself.
+
+    Attributes:
+        device: where it was prepared.
+        model: as given to `Device.prepare`.
+        preference: as given to `Device.prepare`.
+        inputs: what each input must look like.
+        outputs: what each output must look like.
+        staging: private pools for arrays that lie in none of the device's.
+    """
+
+    def __init__(
+        self, device: Device, handle: int, model: Model, preference: ExecutionPreference
+    ) -> None:
+        """Own `handle` from here on."""
+        self.device = device
+        self.model = model
+        self.preference = preference
+        self.inputs, self.outputs = parameters(model)
+        self._handle = handle
+        self._closed = False
+        self.staging = StagingPools(device.allocate)
+        connection = device.connection
+        self._finalizer = weakref.finalize(self, _abandon, connection, handle, self.staging)
+
+    @property
+    def handle(self) -> int:
+        """The driver's number for it.
+
+        Raises:
+            Closed: it was released.
+        """
+        if self._closed:
+            raise Closed("the prepared model is released")
+        return self._handle
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+    ) -> ExecutionResult:
+        """Execute once over the socket (NNAPI: executeSynchronously).
+
+        Arrays that lie in a pool of this device are used where they are; others are copied through
+        a private pool. Inputs must not change until this returns.
+
+        Args:
+            inputs: one for each input of the model; None where the operation allows to omit it.
+            outputs: arrays to write to, or None for a new one each. Where the model does not say
+                an output's whole shape, a given array is a buffer, and the result is a view of it.
+            measure: whether to time it.
+            timeout: seconds.
+
+        Returns:
+            Outputs (the given arrays or new ones), shapes and timing.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model; nothing was sent.
+            OutputInsufficientSize: a given buffer is too small; `output_shapes` says what is needed.
+            MissedDeadline: it took too long.
+            DeadObject: the driver has died.
+            Closed: model or device are closed.
+        """
+        deadline = time.monotonic() + check_timeout(timeout)
+        handle = self.handle
+        self.device.connection  # noqa: B018 - a closed device is told before anything else
+        check_count("inputs", inputs, self.inputs)
+        given: Sequence[Array | None] = [None] * len(self.outputs) if outputs is None else outputs
+        check_count("outputs", given, self.outputs)
+        execution = SocketExecution(self, inputs, given)
+        while True:
+            try:
+                return execution.run(handle, measure=measure, deadline=deadline)
+            except OutputInsufficientSize as error:
+                if not execution.grow(error.output_shapes):
+                    raise
+
+    def open_burst(self, *, max_in_flight: int = 1, **options: Any) -> Burst:  # noqa: ANN401
+        """Open a burst: executions over shared memory, a microsecond each.
+
+        Args:
+            max_in_flight: requests that may be under way at once.
+            options: see `nnburst.client.burst.Burst.open`.
+        """
+        from nnburst.client.burst import Burst
+
+        return Burst.open(self, max_in_flight=max_in_flight, **options)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Release the model; its bursts stay usable. Twice is fine, and so is a dead driver."""
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.detach()
+        self.staging.close()
+        try:
+            release = Release(self._handle)
+            self.device.connection.call(release, Nothing, timeout=_RELEASE_TIMEOUT)
+        except (Closed, DeadObject, MissedDeadline):
+            pass  # it is gone, or will be
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "released" if self._closed else "open"
+        return (
+            f"<nnburst.PreparedModel on {self.device.name}: {len(self.inputs)} inputs,"
+            f" {len(self.outputs)} outputs, {state}>"
+        )
+
+
+def _abandon(connection: Connection, handle: int, staging: StagingPools) -> None:
+    """What happens to a prepared model that nobody closed."""
+    staging.close()
+    if connection.is_alive:
+        connection.post(Release(handle))

@@ -1,0 +1,98 @@
+"""A driver process of this client's own: its last words, and how it ended."""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import subprocess
+import threading
+from typing import IO, Final
+
+from nnburst.hal.errors import DeadObject
+
+#: Lines and bytes of a driver's log that are kept.
+_LAST_LINES: Final = 20
+_LINE_BYTES: Final = 512
+#: Seconds that a process gets to end after its socket was closed, and after SIGTERM.
+_GRACE: Final = 2.0
+
+
+class DriverProcess:
+    """A started driver. Thread-safe."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        """Watch `process`, whose stderr is a pipe."""
+        self._process = process
+        self._owner = os.getpid()
+        self._lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        self._reader = threading.Thread(
+            target=self._read, args=(process.stderr,), name="nnburst driver log", daemon=True
+        )
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def _read(self, stderr: IO[bytes]) -> None:
+        with stderr:
+            while line := stderr.readline(_LINE_BYTES):
+                self._lines.append(line.decode(errors="replace").rstrip())
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The end of its log."""
+        return list(self._lines)
+
+    def ending(self, patience: float = 1.0) -> str:
+        """How it ended, with the end of its log; waits up to `patience` seconds for it to end."""
+        try:
+            code = self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            how = "has closed its connection"
+        else:
+            self._reader.join(patience)
+            how = _describe(code)
+        lines = "".join(f"\n  {line}" for line in self.last_lines)
+        return f"the driver (pid {self.pid}) {how}" + (f"; its last lines:{lines}" if lines else "")
+
+    def stop(self) -> None:
+        """Wait for it to end after its socket was closed; make it end where it does not."""
+        if os.getpid() != self._owner:
+            return  # a forked child has no children of this process
+        for nudge in (None, signal.SIGTERM, signal.SIGKILL):
+            if nudge is not None:
+                self._process.send_signal(nudge)
+            try:
+                self._process.wait(_GRACE)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self._reader.join(_GRACE)
+
+
+def _describe(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+class DriverDied(DeadObject):
+    """DeadObject of a driver that this client started.
+
+    Raised at once; how the driver ended is found out when the message is read, because the kernel
+    may still be taking a large process apart.
+    """
+
+    def __init__(self, process: DriverProcess) -> None:
+        """Tell the end of `process`."""
+        super().__init__(f"the driver (pid {process.pid}) has died")
+        self._process = process
+
+    def __str__(self) -> str:
+        return self._process.ending()

@@ -1,0 +1,295 @@
+"""One packet there, one packet back: msgpack bytes and file descriptors over AF_UNIX SEQPACKET.
+
+A packet is the envelope [id, number of fds, body, size of the body where it lies in the last fd].
+A violation of the envelope (truncated, wrong number of fds, not decodable) raises `ProtocolError`:
+the connection cannot be trusted any more. What the body means is the caller's business.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Annotated, Final, NamedTuple, Self
+
+import msgspec
+
+from nnburst.control.limits import (
+    MAX_BODY_BYTES,
+    MAX_FDS,
+    MAX_INLINE_BYTES,
+    MAX_PACKET_BYTES,
+    SEND_TIMEOUT,
+)
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+
+_RECEIVE_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+_SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+#: One more than a message may carry: a large body brings its own.
+_ANCILLARY_BYTES: Final = socket.CMSG_SPACE((MAX_FDS + 1) * array.array("i").itemsize)
+
+
+class ProtocolError(GeneralFailure):
+    """The peer broke a rule of the channel; the connection must end."""
+
+
+class Disconnected(Exception):
+    """The peer has closed its end, or died."""
+
+
+class PeerCredentials(NamedTuple):
+    """Who opened the other end (SO_PEERCRED): with a listener's socket, who called listen()."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class Fds:
+    """File descriptors that came with a message. Whatever nobody takes is closed. Not thread-safe."""
+
+    __slots__ = ("_fds",)
+
+    def __init__(self, fds: Iterable[int] = ()) -> None:
+        """Own `fds` from here on."""
+        self._fds: list[int | None] = list(fds)
+
+    def __len__(self) -> int:
+        return len(self._fds)
+
+    def __iter__(self) -> Iterator[int]:
+        """Borrow all of them."""
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> int:
+        """Borrow a descriptor."""
+        fd = self._fds[index]
+        if fd is None:
+            raise InvalidArgument(f"file descriptor {index} of the message is already taken")
+        return fd
+
+    def add(self, fd: int) -> None:
+        """Own one more."""
+        self._fds.append(fd)
+
+    def take(self, index: int) -> int:
+        """Hand a descriptor over to the caller."""
+        fd = self[index]
+        self._fds[index] = None
+        return fd
+
+    def cut(self) -> int:
+        """Hand the last descriptor over and forget that it was there."""
+        fd = self.take(len(self._fds) - 1)
+        self._fds.pop()
+        return fd
+
+    def close(self) -> None:
+        """Close what nobody took."""
+        while self._fds:
+            fd = self._fds.pop()
+            if fd is not None:
+                os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A packet as it arrived. The receiver owns `fds`."""
+
+    id: int
+    body: bytes
+    fds: Fds
+
+
+class _Packet(msgspec.Struct, frozen=True, array_like=True):
+    id: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    fds: Annotated[int, msgspec.Meta(ge=0, le=MAX_FDS)]
+    body: bytes
+    body_size: Annotated[int, msgspec.Meta(ge=0, le=MAX_BODY_BYTES)]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Packet).decode
+
+
+class Channel:
+    """A connected SEQPACKET socket. Any thread may send; one thread receives."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Own `connected` from here on."""
+        self._socket = connected
+        self._lock = threading.Lock()
+
+    @property
+    def peer(self) -> PeerCredentials:
+        """Who is at the other end."""
+        size = struct.calcsize("3i")
+        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return PeerCredentials(*struct.unpack("3i", raw))
+
+    def fileno(self) -> int:
+        """The socket's descriptor, -1 once closed."""
+        return self._socket.fileno()
+
+    def send(
+        self,
+        id: int,  # noqa: A002 - what it is called in the packet
+        body: bytes,
+        fds: Sequence[int] = (),
+        timeout: float = SEND_TIMEOUT,
+    ) -> None:
+        """Send one packet.
+
+        Args:
+            id: matches a reply to its call.
+            body: the message.
+            fds: descriptors to pass; they stay the caller's.
+            timeout: seconds to wait for room in the socket.
+
+        Raises:
+            InvalidArgument: more than MAX_FDS descriptors, or a body above MAX_BODY_BYTES.
+            TimeoutError: the peer does not read.
+            Disconnected: there is no peer.
+        """
+        if len(fds) > MAX_FDS:
+            raise InvalidArgument(f"{len(fds)} file descriptors in a message, at most {MAX_FDS}")
+        if len(body) > MAX_BODY_BYTES:
+            raise InvalidArgument(f"a message of {len(body)} bytes, at most {MAX_BODY_BYTES}")
+        if len(body) <= MAX_INLINE_BYTES:
+            self._send(_encode(_Packet(id, len(fds), body, 0)), fds, timeout)
+            return
+        memory = SharedMemory.create(len(body), name="message")
+        try:
+            memory.map(writable=True)[: len(body)] = memoryview(body)
+            packet = _encode(_Packet(id, len(fds), b"", len(body)))
+            self._send(packet, [*fds, memory.fd], timeout)
+        finally:
+            memory.close()
+
+    def _send(self, packet: bytes, fds: Sequence[int], timeout: float) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                with self._lock:  # so that close() cannot give the descriptor away meanwhile
+                    self._socket.sendmsg([packet], rights, _SEND_FLAGS)
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise Disconnected(str(error)) from error
+            else:
+                return
+
+    def receive(self, timeout: float | None = None) -> Incoming:
+        """Receive one packet.
+
+        Args:
+            timeout: seconds; None to wait for the next message or the end of the connection.
+
+        Raises:
+            TimeoutError: nothing came.
+            Disconnected: the peer is gone.
+            ProtocolError: the packet breaks the rules; its descriptors are closed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                data, ancillary, flags, _ = self._socket.recvmsg(
+                    MAX_PACKET_BYTES, _ANCILLARY_BYTES, _RECEIVE_FLAGS
+                )
+                break
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+            except OSError as error:
+                raise Disconnected(str(error)) from error
+        fds = Fds(_descriptors(ancillary))
+        try:
+            return _open_packet(data, fds, flags)
+        except BaseException:
+            fds.close()
+            raise
+
+    def _wait(self, event: int, deadline: float | None) -> None:
+        poller = select.poll()
+        try:
+            poller.register(self._socket.fileno(), event)
+        except ValueError as error:
+            raise Disconnected("closed by this side") from error
+        if deadline is None:
+            poller.poll()
+            return
+        left = deadline - time.monotonic()
+        if left <= 0 or not poller.poll(math.ceil(left * 1000)):
+            raise TimeoutError("the peer did not answer in time")
+
+    def shutdown(self) -> None:
+        """End the connection: both ends see it as closed, and a waiting receiver returns."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the peer was faster, or it is closed already
+
+    def close(self) -> None:
+        """Close the descriptor. The thread that receives must have returned."""
+        with self._lock:
+            self._socket.close()
+
+
+def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return list(fds)
+
+
+def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
+    if not data:
+        raise Disconnected("end of file")
+    if flags & socket.MSG_CTRUNC:
+        raise ProtocolError(f"a packet with more than {MAX_FDS + 1} file descriptors")
+    if flags & socket.MSG_TRUNC:
+        raise ProtocolError(f"a packet of more than {MAX_PACKET_BYTES} bytes")
+    try:
+        packet = _decode(data)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"a packet that is no envelope: {error}") from error
+    if len(fds) != packet.fds + (packet.body_size > 0):
+        raise ProtocolError(f"a packet with {len(fds)} file descriptors that declares {packet.fds}")
+    body = _large_body(fds.cut(), packet.body_size) if packet.body_size else packet.body
+    return Incoming(packet.id, body, fds)
+
+
+def _large_body(fd: int, size: int) -> bytes:
+    """Copy a body out of its memfd before anybody looks at it."""
+    try:
+        memory = SharedMemory.adopt(fd, size)
+    except NnburstError as error:
+        raise ProtocolError(f"a body that is no sealed memfd: {error}") from error
+    try:
+        return memory.map(writable=False)[:size].tobytes()
+    finally:
+        memory.close()

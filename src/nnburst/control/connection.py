@@ -1,0 +1,226 @@
+"""The calling end of a channel: any thread calls, one reader hands out the replies.
+
+No lock is held while a call waits. When the peer goes, every pending call ends at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
+from nnburst.control.messages import Message, Opened, Release, Reply, decode_reply, encode
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import (
+    DeadObject,
+    GeneralFailure,
+    MissedDeadline,
+    NnburstError,
+    error_for,
+)
+
+R = TypeVar("R", bound=Message)
+_ONE_WAY: Final = 0
+
+
+class _Answer(NamedTuple):
+    reply: Reply
+    fds: Fds
+
+
+_Pending = queue.SimpleQueue[_Answer | None]
+
+
+class Connection:
+    """Calls over a channel. Thread-safe.
+
+    The reader thread runs until the peer goes or `close` is called; `on_end` then runs once, on that
+    thread, after all pending calls have been ended.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        name: str,
+        dead: Callable[[], NnburstError] | None = None,
+    ) -> None:
+        """Own `channel` from here on and start the reader.
+
+        Args:
+            channel: connected.
+            name: of the peer, for messages and for the thread.
+            dead: makes the error that calls end with once the peer is gone.
+        """
+        self._channel = channel
+        self._name = name
+        self._dead = dead or (lambda: DeadObject(f"{name} is gone"))
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._abandoned: set[int] = set()
+        self._ended = False
+        self._failure: NnburstError | None = None
+        self._on_end: list[Callable[[], None]] = []
+        self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the peer was there when last looked at."""
+        return not self._ended
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the connection ends; at once where it has ended already."""
+        with self._lock:
+            if not self._ended:
+                self._on_end.append(callback)
+                return
+        callback()
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Do not run `callback` any more; unknown ones are ignored."""
+        with self._lock:
+            if callback in self._on_end:
+                self._on_end.remove(callback)
+
+    def call(
+        self, message: Message, expected: type[R], fds: Sequence[int] = (), *, timeout: float
+    ) -> tuple[R, Fds]:
+        """Call the peer and wait for the answer.
+
+        Args:
+            message: the call.
+            expected: type of the result.
+            fds: descriptors that go with it; they stay the caller's.
+            timeout: seconds until the answer must be here.
+
+        Returns:
+            The result and the descriptors that came with it, which the caller owns.
+
+        Raises:
+            MissedDeadline: no answer in time; the answer will be dropped, an object in it released.
+            DeadObject: the peer is gone.
+            NnburstError: the peer's answer was an error.
+        """
+        pending: _Pending = queue.SimpleQueue()
+        call = self._register(pending)
+        try:
+            self._send(call, message, fds, timeout)
+            answer = pending.get(timeout=timeout)
+        except BaseException as error:
+            self._abandon(call, pending)
+            if isinstance(error, queue.Empty | TimeoutError):
+                what = type(message).__name__
+                raise MissedDeadline(
+                    f"timeout: {self._name} did not answer {what} in {timeout:g} s"
+                ) from None
+            raise
+        if answer is None:
+            raise self._failure or self._dead()
+        return _result(answer, expected, self._name)
+
+    def post(self, message: Message) -> None:
+        """Send a call whose answer nobody waits for; a peer that is gone is not an error."""
+        try:
+            self._channel.send(_ONE_WAY, encode(message))
+        except (Disconnected, TimeoutError):
+            pass  # whatever it was about is gone with the peer
+
+    def _register(self, pending: _Pending) -> int:
+        with self._lock:
+            if self._ended:
+                raise self._failure or self._dead()
+            call = next(self._ids)
+            self._pending[call] = pending
+        return call
+
+    def _send(self, call: int, message: Message, fds: Sequence[int], timeout: float) -> None:
+        try:
+            self._channel.send(call, encode(message), fds, timeout)
+        except Disconnected:
+            raise self._failure or self._dead() from None
+
+    def _abandon(self, call: int, pending: _Pending) -> None:
+        """Forget a call; where the answer is here already, or comes later, it is disposed of."""
+        with self._lock:
+            if self._pending.pop(call, None) is not None and not self._ended:
+                self._abandoned.add(call)
+                return
+        try:
+            answer = pending.get_nowait()
+        except queue.Empty:
+            return
+        if answer is not None:
+            self._dispose(answer)
+
+    def _dispose(self, answer: _Answer) -> None:
+        answer.fds.close()
+        if isinstance(answer.reply.result, Opened):
+            self.post(Release(answer.reply.result.handle))
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._deliver(self._channel.receive())
+        except Disconnected:
+            pass
+        except NnburstError as error:
+            self._failure = error
+        self._end()
+
+    def _deliver(self, incoming: Incoming) -> None:
+        try:
+            answer = _Answer(decode_reply(incoming.body), incoming.fds)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            incoming.fds.close()
+            raise ProtocolError(f"{self._name} sent a reply that is none: {error}") from error
+        with self._lock:
+            pending = self._pending.pop(incoming.id, None)
+            abandoned = pending is None and incoming.id in self._abandoned
+            self._abandoned.discard(incoming.id)
+        if pending is not None:
+            pending.put(answer)
+        elif abandoned:
+            self._dispose(answer)
+        else:
+            incoming.fds.close()
+            raise ProtocolError(f"{self._name} answered call {incoming.id}, which nobody made")
+
+    def _end(self) -> None:
+        with self._lock:
+            self._ended = True
+            waiting, self._pending = list(self._pending.values()), {}
+            callbacks, self._on_end = self._on_end, []
+        self._channel.shutdown()
+        for pending in waiting:
+            pending.put(None)
+        for callback in callbacks:
+            callback()
+
+    def close(self) -> None:
+        """End the connection; pending calls end as with a dead peer. Twice is fine."""
+        self._channel.shutdown()
+        if threading.current_thread() is not self._reader:
+            self._reader.join()
+            self._channel.close()
+
+
+def _result(answer: _Answer, expected: type[R], name: str) -> tuple[R, Fds]:
+    reply, fds = answer
+    if reply.status not in (ErrorStatus.NONE, ErrorStatus.DEAD_OBJECT):
+        fds.close()
+        raise error_for(reply.status, reply.message, reply.output_shapes)
+    if (
+        reply.status != ErrorStatus.NONE
+        or not isinstance(reply.result, expected)
+        or reply.result.fd_count not in (None, len(fds))
+    ):
+        fds.close()
+        what = type(reply.result).__name__
+        raise GeneralFailure(f"{name} answered {what}, expected {expected.__name__}")
+    return reply.result, fds

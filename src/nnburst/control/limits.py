@@ -1,0 +1,26 @@
+"""Caps of the control channel: nothing a peer sends makes the other side allocate more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: File descriptors that a message may carry (the kernel's own limit is 253 a packet).
+MAX_FDS: Final = 64
+#: Bodies up to this size travel in the packet; AF_UNIX SEQPACKET refuses more than about 200 KiB.
+MAX_INLINE_BYTES: Final = 64 * 1024
+#: Largest body; beyond the inline size it travels in a sealed memfd. Constants of a model lie in it.
+MAX_BODY_BYTES: Final = 1 << 30
+#: Room for the envelope around an inline body.
+ENVELOPE_BYTES: Final = 64
+#: Largest packet.
+MAX_PACKET_BYTES: Final = MAX_INLINE_BYTES + ENVELOPE_BYTES
+#: Seconds that a reply may take to leave where the peer does not read.
+SEND_TIMEOUT: Final = 5.0
+#: Seconds that an upcall may take (getMemories: the client only looks up its table).
+UPCALL_TIMEOUT: Final = 5.0
+#: Calls of one connection that may be in progress at once.
+MAX_CALLS: Final = 256
+#: Objects (prepared models and bursts) that one connection may hold.
+MAX_OBJECTS: Final = 1024
+#: Characters of an error message.
+MAX_MESSAGE_CHARACTERS: Final = 4096

@@ -1,0 +1,134 @@
+"""Handles of one connection: objects that live while their handle or somebody using them does.
+
+NNAPI: a service's object lives while any client reference exists; a client's death drops them all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+from nnburst.control.limits import MAX_OBJECTS
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
+
+
+class Closable(Protocol):
+    """What a handle can stand for."""
+
+    def close(self) -> None:
+        """Free it; called once, when nobody uses it any more."""
+
+
+T = TypeVar("T", bound=Closable)
+
+
+class _Entry:
+    __slots__ = ("references", "target")
+
+    def __init__(self, target: Closable) -> None:
+        self.target = target
+        self.references = 1
+
+
+class Reference(Generic[T]):
+    """Keeps one object alive until dropped, whatever happens to its handle. A context manager."""
+
+    __slots__ = ("_drop", "target")
+
+    def __init__(self, target: T, drop: Callable[[], None]) -> None:
+        """Hold `target`; `drop` gives it back."""
+        self.target = target
+        self._drop: Callable[[], None] | None = drop
+
+    def drop(self) -> None:
+        """Give the object back; the second time does nothing."""
+        drop, self._drop = self._drop, None
+        if drop is not None:
+            drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.drop()
+
+
+class ObjectTable:
+    """The objects of one connection. Thread-safe; no lock is held while an object closes."""
+
+    def __init__(self, limit: int = MAX_OBJECTS) -> None:
+        """Hold at most `limit` handles."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._entries: dict[int, _Entry] = {}
+        self._next = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, target: Closable) -> int:
+        """Register an object and return its handle; handles are never used twice.
+
+        Raises:
+            ResourceExhausted: the connection holds its limit; `target` is closed.
+        """
+        with self._lock:
+            if len(self._entries) < self._limit:
+                handle = next(self._next)
+                self._entries[handle] = _Entry(target)
+                return handle
+        target.close()
+        raise ResourceExhausted(
+            f"a connection may hold {self._limit} prepared models and bursts",
+            status=ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
+        )
+
+    def acquire(self, handle: int, kind: type[T]) -> Reference[T]:
+        """Use an object.
+
+        Raises:
+            Closed: the handle is unknown or released.
+            InvalidArgument: it stands for something else.
+        """
+        with self._lock:
+            entry = self._find(handle)
+            if not isinstance(entry.target, kind):
+                raise InvalidArgument(
+                    f"handle {handle} is a {type(entry.target).__name__},"
+                    f" expected a {kind.__name__}"
+                )
+            entry.references += 1
+        return Reference(entry.target, lambda: self._drop(entry))
+
+    def release(self, handle: int) -> None:
+        """Drop a handle; the object closes with its last user.
+
+        Raises:
+            Closed: the handle is unknown or released.
+        """
+        with self._lock:
+            entry = self._find(handle)
+            del self._entries[handle]
+        self._drop(entry)
+
+    def _find(self, handle: int) -> _Entry:
+        entry = self._entries.get(handle)
+        if entry is None:
+            raise Closed(f"handle {handle} is not open on this connection")
+        return entry
+
+    def _drop(self, entry: _Entry) -> None:
+        with self._lock:
+            entry.references -= 1
+            last = entry.references == 0
+        if last:
+            entry.target.close()

@@ -1,0 +1,123 @@
+"""The answering end of a channel: receives calls, runs handlers, sends their replies."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
+from nnburst.control.limits import MAX_CALLS, MAX_MESSAGE_CHARACTERS
+from nnburst.control.messages import Message, Nothing, Reply, Result, encode
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Message)
+#: What a handler gives back: the result, and descriptors that go with it and are closed afterwards.
+Answer = tuple[Result, Fds]
+Job = Callable[[], None]
+_ONE_WAY: Final = 0
+
+
+def nothing() -> Answer:
+    """The answer of a call that has nothing to say."""
+    return Nothing(), Fds()
+
+
+class Service(Generic[M]):
+    """Answers the calls of one peer.
+
+    A call that cannot be decoded, or brings the wrong number of descriptors, is answered with
+    INVALID_ARGUMENT; whatever a handler raises is answered with its status (GENERAL_FAILURE where it
+    has none). Neither ends the connection, and neither ends the process.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        decode: Callable[[bytes], M],
+        handler: Callable[[M, Fds], Answer],
+        submit: Callable[[M, Job], None] = lambda _, job: job(),
+    ) -> None:
+        """Serve `channel`.
+
+        Args:
+            channel: connected; stays the caller's.
+            decode: turns a body into a call.
+            handler: answers a call; borrows the descriptors, `take`s those that it keeps.
+            submit: runs a job that answers the call, now or on another thread.
+        """
+        self._channel = channel
+        self._decode = decode
+        self._handler = handler
+        self._submit = submit
+        self._free = threading.Semaphore(MAX_CALLS)
+
+    def serve(self) -> None:
+        """Answer calls until the peer is gone.
+
+        Raises:
+            ProtocolError: the peer broke the rules of the channel.
+        """
+        while True:
+            try:
+                incoming = self._channel.receive()
+            except Disconnected:
+                return
+            self._accept(incoming)
+
+    def _accept(self, incoming: Incoming) -> None:
+        try:
+            call = self._decode(incoming.body)
+            if call.fd_count not in (None, len(incoming.fds)):
+                raise InvalidArgument(  # noqa: TRY301 - answered like every other error
+                    f"{type(call).__name__} came with {len(incoming.fds)} file descriptors,"
+                    f" expected {call.fd_count}"
+                )
+            if not self._free.acquire(blocking=False):
+                raise ResourceExhausted(f"{MAX_CALLS} calls are in progress")  # noqa: TRY301
+        except Exception as error:
+            incoming.fds.close()
+            self._reply(incoming.id, _failure(error), Fds())
+            return
+        self._submit(call, lambda: self._run(incoming, call))
+
+    def _run(self, incoming: Incoming, call: M) -> None:
+        try:
+            with incoming.fds as fds:
+                result, outgoing = self._handler(call, fds)
+            reply = Reply(result=result)
+        except Exception as error:
+            reply, outgoing = _failure(error), Fds()
+        finally:
+            self._free.release()
+        self._reply(incoming.id, reply, outgoing)
+
+    def _reply(self, call: int, reply: Reply, fds: Fds) -> None:
+        with fds:
+            if call == _ONE_WAY:
+                return
+            try:
+                self._channel.send(call, encode(reply), list(fds))
+            except (Disconnected, TimeoutError):
+                self._channel.shutdown()  # a peer that does not read its replies is as good as gone
+            except NnburstError as error:
+                self._channel.send(call, encode(_failure(error)))
+
+
+def _failure(error: Exception) -> Reply:
+    """The reply that tells the peer about an exception."""
+    if isinstance(error, NnburstError):
+        return Reply(error.status, str(error)[:MAX_MESSAGE_CHARACTERS], error.output_shapes)
+    if isinstance(error, MemoryError):
+        return Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "out of memory")
+    if isinstance(error, msgspec.MsgspecError | RecursionError):
+        return Reply(ErrorStatus.INVALID_ARGUMENT, f"a message that is none: {error}")
+    logger.error("unexpected failure", exc_info=error)
+    text = f"{type(error).__name__}: {error}"
+    return Reply(ErrorStatus.GENERAL_FAILURE, text[:MAX_MESSAGE_CHARACTERS])

@@ -1,0 +1,13 @@
+"""The driver: what runs in the other process.
+
+main.py            command line of the process: one client (`--fd`) or a supervisor (`--serve`)
+supervisor.py      accepts connections and forks a worker for each
+listener.py        a named socket with exactly one owner
+worker.py          serves one client
+device.py          the IDevice behind a worker
+prepared_model.py  a model and its executions
+pools.py           the client's memory, mapped
+burst.py           bursts
+executors.py       finding an executor by name
+liveness.py        what lets the client notice a death
+"""

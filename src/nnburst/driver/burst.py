@@ -1,0 +1,256 @@
+"""A burst in the driver: one thread that serves requests, most of the time inside the C loop.
+
+    request ring ─► C loop ─ known packet, native ──────────────► result ring
+                      │ MISS: decode, resolve slots, validate, bind, run ─► reply
+                      │ CALL: run the bound execution ─► reply
+                      └ ATTENTION: freeMemory or close
+
+NNAPI: ExecutionBurstServer.cpp. DEVIATES: it is woken by a bit of the event flag, never by a packet that
+it writes into its own inbound queue; a client that does not read its results ends its burst.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from nnburst._native import ffi, lib
+from nnburst.control.channel import Fds
+from nnburst.control.messages import ConfigureExecutionBurst
+from nnburst.driver.bindings import Binding, BindingTable, Reply, reply_with
+from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.slots import GetMemories, SlotCache
+from nnburst.fmq.cores import may_spin
+from nnburst.fmq.descriptor import Flavor, MQDescriptor
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MalformedPacket, NnburstError
+from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
+from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
+
+logger = logging.getLogger(__name__)
+
+#: How long the driver spins for the next request before a rhythm is known (NNAPI: the sample driver's).
+_SPIN_WINDOW_NS: Final = 50_000
+#: How long a result may wait for room before the client counts as gone astray.
+_STUCK_NS: Final = 2_000_000_000
+#: Without requests for so long a burst frees what its bindings hold (features:D21).
+_IDLE_NS: Final = 10_000_000_000
+#: How long freeMemory and close wait for the execution that is under way.
+_COMMAND_TIMEOUT: Final = 30.0
+
+_ENDINGS: Final = {
+    int(lib.NNB_SERVER_CORRUPT): "the counters of its queues are impossible",
+    int(lib.NNB_SERVER_STUCK): "its client does not read results",
+    int(lib.NNB_SERVER_LOST): "a packet boundary was lost",
+}
+
+
+def open_burst(
+    prepared: PreparedModel, call: ConfigureExecutionBurst, fds: Fds, get_memories: GetMemories
+) -> BurstContext:
+    """Open a burst on `prepared` (NNAPI: configureExecutionBurst).
+
+    Args:
+        prepared: outlives the burst.
+        call: descriptors of the two channels and the client's wishes; hostile until checked here.
+        fds: one region for each channel.
+        get_memories: the upcall that resolves slots.
+
+    Raises:
+        InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
+            flag in its region.
+    """
+    if len(fds) != 2:
+        raise InvalidArgument(f"{len(fds)} fds, expected one for each of the two channels")
+    requests = _open_channel("request_channel", call.request_channel, fds.take(0), REQUEST_DATUM)
+    try:
+        results = _open_channel("result_channel", call.result_channel, fds.take(1), RESULT_DATUM)
+    except BaseException:
+        requests.close()
+        raise
+    return BurstContext(prepared, call, requests, results, SlotCache(get_memories))
+
+
+def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
+    memory = SharedMemory.adopt(fd)
+    try:
+        descriptor = msgspec.msgpack.decode(encoded, type=MQDescriptor)
+        queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
+    except (msgspec.MsgspecError, NnburstError) as error:
+        memory.close()
+        raise InvalidArgument(f"{name}: {error}") from error
+    if (
+        queue_.event_flag is None
+        or descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE
+        or not 2 <= queue_.capacity <= MAX_BURST_CHANNEL_LENGTH
+    ):
+        queue_.close()
+        raise InvalidArgument(
+            f"{name}: expected a synchronized queue with an event flag and 2 to"
+            f" {MAX_BURST_CHANNEL_LENGTH} elements"
+        )
+    return queue_
+
+
+class BurstContext:
+    """IBurstContext of the driver: `free_memory` and `close` from any thread, one thread that serves.
+
+    Attributes:
+        reply: numbers for the client: whether the two sides may spin.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        call: ConfigureExecutionBurst,
+        requests: MessageQueue,
+        results: MessageQueue,
+        slots: SlotCache,
+    ) -> None:
+        """Own the queues and start serving."""
+        spin = may_spin(call.cpus) if call.cpus else False
+        self.reply = {"may_spin": int(spin)}
+        self._prepared = prepared
+        self._queues = (requests, results)
+        self._slots = slots
+        self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
+        low_power = call.preference == ExecutionPreference.LOW_POWER
+        self._server = _new_server(requests, results, self._packet, call.max_in_flight)
+        lib.nnb_waiter_init(
+            ffi.addressof(self._server, "waiter"), spin, 0 if low_power else _SPIN_WINDOW_NS
+        )
+        self._bindings = BindingTable(self._server)
+        self._commands: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="nnburst burst", daemon=True)
+        self._thread.start()
+
+    def free_memory(self, slot: int) -> None:
+        """Forget `slot` once the execution under way is finished (NNAPI: freeMemory).
+
+        Raises:
+            GeneralFailure: that execution takes longer than anybody waits.
+        """
+
+        def free() -> bool:
+            self._bindings.free(slot)
+            self._slots.free(slot)
+            return True
+
+        self._command(free)
+
+    def close(self) -> None:
+        """Finish the execution under way and end."""
+        self._command(lambda: False)
+        self._thread.join(_COMMAND_TIMEOUT)
+
+    def _command(self, command: Callable[[], bool]) -> None:
+        """Have the burst's thread run `command`; it goes on serving where that returns True."""
+        done = threading.Event()
+
+        def run() -> bool:
+            try:
+                return command()
+            finally:
+                done.set()
+
+        self._commands.put(run)
+        lib.nnb_server_call(self._server)
+        while not done.wait(0.05 if not self._thread.is_alive() else _COMMAND_TIMEOUT):
+            if not self._thread.is_alive():
+                return
+            raise GeneralFailure("the burst's execution under way does not end")
+
+    def _serve(self) -> None:
+        try:
+            ending = self._loop()
+            if ending:
+                logger.warning("burst closed: %s", ending)
+        except Exception:
+            logger.exception("burst closed")
+        finally:
+            self._bindings.clear()
+            self._slots.close()
+            for queue_ in self._queues:
+                queue_.close()
+
+    def _loop(self) -> str:
+        """Serve until told to stop; why, where it was not asked for."""
+        reply: Reply | None = None
+        while True:
+            if reply is None:
+                event = lib.nnb_server_next_unlocked(self._server, ffi.NULL, 0, 0)
+            else:
+                event = lib.nnb_server_next_unlocked(
+                    self._server, reply.packet, reply.count, reply.device_ns
+                )
+            if event == lib.NNB_SERVER_CALL:
+                reply = self._bindings[self._server.current].run()
+            elif event == lib.NNB_SERVER_MISS:
+                reply = self._miss()
+            elif event == lib.NNB_SERVER_ATTENTION:
+                # `reply` stays: it may still be waiting for room in the ring.
+                pending, reply = reply, None
+                if not self._attend():
+                    return ""
+                del pending
+            elif event == lib.NNB_SERVER_IDLE:
+                reply = None
+                self._bindings.clear()
+            else:
+                return _ENDINGS[event]
+
+    def _attend(self) -> bool:
+        lib.nnb_server_attend(self._server)
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return True
+            if not command():
+                return False
+
+    def _miss(self) -> Reply:
+        """Decode, resolve, validate, bind and run a request that is not known."""
+        packet = ffi.buffer(self._packet, self._server.packet_count * DATUM_BYTES)[:]
+        try:
+            request, slots, _ = deserialize_request(packet)
+        except MalformedPacket:
+            return reply_with(ErrorStatus.GENERAL_FAILURE)  # burst:§4; the burst goes on
+        try:
+            pools = self._slots.resolve(slots)
+            execution = self._prepared.bind(request, pools)
+        except NnburstError as error:
+            return reply_with(error.status)
+        except Exception:
+            logger.exception("a request could not be bound")
+            return reply_with(ErrorStatus.GENERAL_FAILURE)
+        binding = Binding(execution, frozenset(slots), self._prepared.shapes_vary)
+        self._bindings.add(packet, binding)
+        return binding.run()
+
+
+def _new_server(
+    requests: MessageQueue,
+    results: MessageQueue,
+    packet: Any,
+    max_in_flight: int,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 - a cffi struct nnb_server *
+    if requests.event_flag is None or results.event_flag is None:
+        raise InvalidArgument("both channels need an event flag")
+    server = ffi.new("struct nnb_server *")
+    server.requests = requests.ring[0]
+    server.results = results.ring[0]
+    server.request_flag = requests.event_flag.word
+    server.result_flag = results.event_flag.word
+    server.packet = packet
+    server.max_in_flight = max_in_flight
+    server.idle_ns = _IDLE_NS
+    server.stuck_ns = _STUCK_NS
+    return server

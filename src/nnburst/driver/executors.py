@@ -1,0 +1,45 @@
+"""Finding an executor by name: built in, by entry point, or as `module:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Final, cast
+
+from nnburst.executor.protocol import Executor
+from nnburst.hal.errors import DeviceUnavailable
+
+ExecutorFactory = Callable[[], Executor]
+
+GROUP: Final = "nnburst.executors"
+#: Those that ship with this package; they are found without the package's metadata, too.
+BUILT_IN: Final = {
+    "null": "nnburst.executor.null:NullExecutor",
+    "reference": "nnburst.executor.reference.executor:ReferenceExecutor",
+}
+
+
+def find_executor(name: str) -> ExecutorFactory:
+    """What makes the executor called `name`.
+
+    Args:
+        name: of a built-in executor, of an entry point, or `module:attribute`.
+
+    Raises:
+        DeviceUnavailable: there is none, or it cannot be imported.
+    """
+    target = BUILT_IN.get(name) or (name if ":" in name else _entry_point(name))
+    module, _, attribute = target.partition(":")
+    try:
+        return cast("ExecutorFactory", getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
+
+
+def _entry_point(name: str) -> str:
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    if name not in found:
+        known = ", ".join(sorted({*BUILT_IN, *found}))
+        raise DeviceUnavailable(f"executor: {name!r} is not known; known are {known}")
+    return found[name]

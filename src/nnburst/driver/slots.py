@@ -1,0 +1,52 @@
+"""A burst's slot cache: which memory the client means by which number (burst:6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from nnburst.driver.pools import Pool
+from nnburst.fmq.shared_memory import SharedMemory
+
+#: The getMemories upcall: one region for each slot, in order.
+GetMemories = Callable[[Sequence[int]], list[SharedMemory]]
+
+#: File descriptors that one reply can carry.
+_SLOTS_PER_CALL = 64
+
+
+class SlotCache:
+    """Slots to mapped pools; entries live until freed. Used by the burst's thread only."""
+
+    def __init__(self, get_memories: GetMemories) -> None:
+        """Start empty."""
+        self._get_memories = get_memories
+        self._pools: dict[int, Pool] = {}
+
+    def resolve(self, slots: Sequence[int]) -> list[Pool]:
+        """The pools behind `slots`, asking the client for all unknown ones at once.
+
+        The question is sorted and names each slot once; nothing is asked where all are known.
+
+        Raises:
+            NnburstError: the client does not know a slot, or what it sent is no usable memory.
+        """
+        unknown = iter(sorted({slot for slot in slots if slot not in self._pools}))
+        while batch := list(islice(unknown, _SLOTS_PER_CALL)):
+            for slot, memory in zip(batch, self._get_memories(batch), strict=True):
+                self._pools[slot] = Pool(memory)
+        return [self._pools[slot] for slot in slots]
+
+    def free(self, slot: int) -> None:
+        """Forget a slot; unknown ones are ignored (NNAPI: freeMemory)."""
+        pool = self._pools.pop(slot, None)
+        if pool is not None:
+            pool.close()
+
+    def close(self) -> None:
+        """Forget all."""
+        self._free_all(list(self._pools))
+
+    def _free_all(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            self.free(slot)

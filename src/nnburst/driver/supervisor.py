@@ -1,0 +1,167 @@
+"""Accepts connections and forks a worker for each.
+
+The heavy modules are imported here, once; workers share them copy-on-write and start within
+milliseconds. A fork copies only the calling thread, so this process never has a second one.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Final, NoReturn
+
+from nnburst.control.channel import Channel
+from nnburst.driver.executors import find_executor
+from nnburst.driver.listener import Listener
+from nnburst.driver.process import die_with_parent
+from nnburst.driver.worker import serve_client
+from nnburst.hal.errors import NnburstError
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+#: Clients served at once; more are refused until one leaves.
+MAX_WORKERS: Final = 256
+#: Seconds that workers get to end on SIGTERM.
+_GRACE: Final = 1.0
+
+
+class Supervisor:
+    """Owns a listener and the workers behind its connections."""
+
+    def __init__(
+        self, listener: Listener, executor: str, name: str, *, any_user: bool = False
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            listener: where to accept; owned from here on.
+            executor: name of the executor of every worker.
+            name: the device's name.
+            any_user: serve clients of other users too.
+        """
+        self._listener = listener
+        self._executor = executor
+        self._name = name
+        self._any_user = any_user
+        self._workers: set[int] = set()
+        self._stop = False
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
+        self._warm_up()
+        wake, self._wake = socket.socketpair()
+        wake.setblocking(False)
+        self._wake.setblocking(False)
+        self._wake_receiver = wake
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+        poller = select.poll()
+        poller.register(wake, select.POLLIN)
+        poller.register(self._listener.socket, select.POLLIN)
+        while not self._stop:
+            for fd, _ in poller.poll():
+                if fd == wake.fileno():
+                    self._drain()
+                else:
+                    self._accept()
+            self._reap()
+        self._shut_down()
+
+    def _warm_up(self) -> None:
+        try:
+            find_executor(self._executor)
+        except NnburstError as error:
+            logger.warning("%s", error)  # every client will be told
+        threads = len(list(Path("/proc/self/task").iterdir()))
+        if threads != 1:
+            raise RuntimeError(f"{threads} threads before forking, expected 1")
+        gc.collect()
+        gc.freeze()  # a collection in a worker then leaves the shared pages alone
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._stop = self._stop or number != signal.SIGCHLD
+
+    def _drain(self) -> None:
+        try:
+            self._wake_receiver.recv(4096)
+        except BlockingIOError:
+            pass  # the loop looks at everything anyway
+
+    def _accept(self) -> None:
+        try:
+            connected = self._listener.accept()
+        except OSError as error:
+            logger.warning("a connection was lost while it was accepted: %s", error)
+            return
+        with connected:  # the worker has its own copy
+            peer = Channel(connected).peer
+            if peer.uid != os.getuid() and not self._any_user:
+                logger.warning("refused pid %d of user %d", peer.pid, peer.uid)
+            elif len(self._workers) >= MAX_WORKERS:
+                logger.warning("refused pid %d: %d clients are served", peer.pid, MAX_WORKERS)
+            else:
+                self._fork(connected)
+
+    def _fork(self, connected: socket.socket) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        supervisor = os.getpid()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(connected, supervisor)
+            self._workers.add(pid)
+        except OSError as error:
+            logger.warning("no worker could be started: %s", error)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    def _become_worker(self, connected: socket.socket, supervisor: int) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            die_with_parent(supervisor)
+            self._listener.disown()
+            self._wake.close()
+            self._wake_receiver.close()
+            serve_client(connected, self._executor, self._name)
+        except BaseException:
+            logger.exception("a worker failed to start")
+        finally:
+            os._exit(70)
+
+    def _reap(self) -> None:
+        for pid in list(self._workers):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self._workers.discard(pid)
+                code = os.waitstatus_to_exitcode(status)
+                if code:
+                    logger.warning("worker %d ended with %d", pid, code)
+
+    def _shut_down(self) -> None:
+        self._listener.close()
+        for pid in self._workers:
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE
+        poller = select.poll()
+        poller.register(self._wake_receiver, select.POLLIN)
+        self._reap()
+        while self._workers and (left := deadline - time.monotonic()) > 0:
+            poller.poll(left * 1000)  # SIGCHLD ends the wait
+            self._drain()
+            self._reap()
+        for pid in self._workers:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        signal.set_wakeup_fd(-1)
