@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
+DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -47,9 +48,16 @@ bench: setup ## latency of a burst beside its floor and its rivals
 fuzz: setup ## mutated packets against a live driver
 	$(BIN)/nnburst fuzz packets
 
+$(DOCUMENTATION): $(INSTALLED)
+	$(PIP) install --no-build-isolation -e ".[docs]"
+	@touch $@
+
+docs: setup $(DOCUMENTATION) ## docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going --quiet docs docs/_build/html
+
 wheel: setup ## sdist and abi3 wheel in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove everything that was built, and .venv
-	rm -rf $(VENV) build dist src/*.egg-info src/nnburst/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info src/nnburst/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

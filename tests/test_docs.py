@@ -1,0 +1,62 @@
+"""Documentation that cannot rot: links lead somewhere, examples run, words and commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if "_build" not in path.parts
+)
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+MAKE_WORD = re.compile(r"\bmake ([a-z]+)\b")
+PATH = re.compile(r"`((?:src|csrc|tests|docs|tools|bench)/[\w./-]+)`")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    targets = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_paths_that_are_named_exist(page: Path) -> None:
+    paths = [path for path in PATH.findall(page.read_text()) if "NAME" not in path]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_make_words_that_are_named_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.findall(r"`[^`]*`|```.*?```", page.read_text(), re.DOTALL)
+    words = {word for code in named for word in MAKE_WORD.findall(code)}
+    assert [word for word in words if not re.search(rf"^{word}:", makefile, re.MULTILINE)] == []
+
+
+def test_readme_example_runs(tmp_path: Path) -> None:
+    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *last = done.stdout.splitlines()
+    assert first == "[[1. 2. 3. 4.]]"
+    assert last[0].startswith("[[ 999. 1000. 1001. 1002.]] Timing(")
