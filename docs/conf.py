@@ -10,5 +10,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+napoleon_use_ivar = True  # an attribute is described once, where its class says what it is
 # Pages of the root link to each other as files of the repository; tests/test_docs.py checks those.
-suppress_warnings = ["myst.xref_missing"]
+# Properties called `type` are NNAPI's word, and shadow the builtin in annotations.
+suppress_warnings = ["myst.xref_missing", "ref.python"]

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import nnburst
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     if "_build" not in path.parts
 )
+
+API = ROOT / "docs" / "api.md"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -44,6 +48,11 @@ def test_make_words_that_are_named_exist(page: Path) -> None:
     named = re.findall(r"`[^`]*`|```.*?```", page.read_text(), re.DOTALL)
     words = {word for code in named for word in MAKE_WORD.findall(code)}
     assert [word for word in words if not re.search(rf"^{word}:", makefile, re.MULTILINE)] == []
+
+
+def test_every_public_name_is_in_the_documentation() -> None:
+    documented = set(re.findall(r"auto\w+:: nnburst\.(\w+)$", API.read_text(), re.MULTILINE))
+    assert documented == set(nnburst.__all__)
 
 
 def test_readme_example_runs(tmp_path: Path) -> None:
