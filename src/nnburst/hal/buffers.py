@@ -1,0 +1,19 @@
+"""Driver-managed buffers: which arguments of which models a buffer is for (1.3)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BufferRole(msgspec.Struct, frozen=True):
+    """One use of a buffer.
+
+    Attributes:
+        model_index: which of the prepared models.
+        io_index: which of its inputs (or outputs).
+        probability: how likely an execution uses it so, in (0, 1] (HIDL: frequency).
+    """
+
+    model_index: int
+    io_index: int
+    probability: float = 1.0

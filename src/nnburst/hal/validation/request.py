@@ -1,0 +1,186 @@
+"""Rules R1 to R11 and R14: a request against its model.
+
+NNAPI: Validation.cpp validateRequestForModel, ValidateHal.cpp validateRequest. Where the two
+differ, the canonical reading counts (R6, R11). R2 and R12 concern how memory arrives, R13 (one range
+for input and output) and R15 (omitted inputs) pass here and are left to buffers and operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nnburst.hal.enums import OperandType
+from nnburst.hal.limits import MAX_RANK, UINT32_MAX
+from nnburst.hal.model import Model, Operand
+from nnburst.hal.operand_types import DTYPES, SCALARS, is_extension
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.validation.broken import Broken
+
+Shape = tuple[int, ...]
+
+
+class Dimensions(NamedTuple):
+    """Dimensions of a valid request's arguments: the model's, completed by the request's.
+
+    Inputs that are not omitted have no unknown extent; outputs may (0, or an empty tuple on a
+    tensor).
+    """
+
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What the model says about one argument, prepared for many requests."""
+
+    dimensions: Shape
+    element_bytes: int  # 0: opaque
+    is_scalar: bool
+    is_extension: bool
+    unknown_rule: str  # broken where the dimensions stay unknown; empty where they may
+
+
+class RequestValidator:
+    """Checks requests for one model; immutable, so threads may share it."""
+
+    def __init__(self, model: Model, *, allow_unspecified_output: bool = True) -> None:
+        """Prepare for a valid model.
+
+        Args:
+            model: as validated by `validate_model`.
+            allow_unspecified_output: outputs may have unknown dimensions (not in executeFenced).
+        """
+        operands = model.main.operands
+        self._inputs = [_expected(operands[i], "R9") for i in model.main.input_indexes]
+        rule = "" if allow_unspecified_output else "R10"
+        self._outputs = [_expected(operands[i], rule) for i in model.main.output_indexes]
+
+    def validate(self, request: Request, pool_sizes: Sequence[int | None]) -> Dimensions:
+        """Check one request.
+
+        Args:
+            request: from anywhere; its own `pools` are not looked at.
+            pool_sizes: bytes of each pool that `pool_index` counts in, as the driver knows them;
+                None for a driver buffer (token), which is always used whole.
+
+        Returns:
+            Dimensions of the arguments, in the model's order.
+
+        Raises:
+            InvalidArgument: a rule is broken ("R8: input 2: …").
+        """
+        return Dimensions(
+            _check_all("input", self._inputs, request.inputs, pool_sizes),
+            _check_all("output", self._outputs, request.outputs, pool_sizes),
+        )
+
+    def merged_dimensions(self, request: Request) -> Dimensions:
+        """Dimensions of the arguments of a request that `validate` has accepted."""
+        return Dimensions(
+            tuple(map(_merge, self._inputs, request.inputs)),
+            tuple(map(_merge, self._outputs, request.outputs)),
+        )
+
+
+def validate_request(
+    request: Request,
+    model: Model,
+    pool_sizes: Sequence[int | None],
+    *,
+    allow_unspecified_output: bool = True,
+) -> None:
+    """Check one request for a valid model; see `RequestValidator` for the arguments.
+
+    Raises:
+        InvalidArgument: a rule is broken.
+    """
+    validator = RequestValidator(model, allow_unspecified_output=allow_unspecified_output)
+    validator.validate(request, pool_sizes)
+
+
+def _expected(operand: Operand, unknown_rule: str) -> _Expected:
+    if is_extension(operand.type):
+        return _Expected(operand.dimensions, 0, False, True, unknown_rule)
+    kind = OperandType(operand.type)
+    element_bytes = DTYPES[kind].itemsize if kind in DTYPES else 0
+    return _Expected(operand.dimensions, element_bytes, kind in SCALARS, False, unknown_rule)
+
+
+def _check_all(
+    name: str,
+    expected: Sequence[_Expected],
+    arguments: Sequence[RequestArgument],
+    pool_sizes: Sequence[int | None],
+) -> tuple[Shape, ...]:
+    if len(arguments) != len(expected):
+        message = f"{len(arguments)} {name}s, the model has {len(expected)}"
+        raise Broken("R1", message).at("request")
+    merged = []
+    for index, (known, argument) in enumerate(zip(expected, arguments, strict=True)):
+        try:
+            merged.append(_check(known, argument, pool_sizes))
+        except Broken as broken:
+            raise broken.at(f"{name} {index}") from broken
+    return tuple(merged)
+
+
+def _check(known: _Expected, argument: RequestArgument, pool_sizes: Sequence[int | None]) -> Shape:
+    if argument.has_no_value:
+        at = argument.location
+        if at.pool_index or at.offset or at.length or argument.dimensions:
+            raise Broken("R3", "an omitted argument has a location or dimensions")
+        return known.dimensions
+    _check_location(argument, pool_sizes)
+    _check_dimensions(known, argument.dimensions)
+    dimensions = _merge(known, argument)
+    if known.is_extension:
+        return dimensions
+    unknown = not known.is_scalar and (not dimensions or 0 in dimensions)
+    if unknown and known.unknown_rule:
+        raise Broken(known.unknown_rule, f"dimensions {list(dimensions)} are not all known")
+    size = 0 if unknown else known.element_bytes * math.prod(dimensions)
+    if size and argument.location.length not in (0, size):
+        raise Broken("R11", f"length is {argument.location.length}, type and dimensions say {size}")
+    return dimensions
+
+
+def _check_location(argument: RequestArgument, pool_sizes: Sequence[int | None]) -> None:
+    at = argument.location
+    if not 0 <= at.pool_index < len(pool_sizes):
+        raise Broken("R4", f"pool_index is {at.pool_index} of {len(pool_sizes)} pools")
+    size = pool_sizes[at.pool_index]
+    if size is None:
+        if at.offset or at.length:
+            raise Broken("R5", "a driver buffer is used whole: offset and length must be 0")
+        return
+    if at.offset < 0 or at.length < 0 or at.offset + at.length > size:
+        raise Broken(
+            "R5", f"offset {at.offset} and length {at.length} lie outside the pool's {size} bytes"
+        )
+    if not at.length:
+        raise Broken("R6", "length is 0")
+
+
+def _check_dimensions(known: _Expected, given: Shape) -> None:
+    if not given:
+        return
+    if known.is_scalar:
+        raise Broken("R14", f"a scalar takes no dimensions, got {list(given)}")
+    if known.dimensions and len(given) != len(known.dimensions):
+        raise Broken("R7", f"rank is {len(given)}, the model says {len(known.dimensions)}")
+    if len(given) > MAX_RANK:
+        # DEVIATES: no limit in the original; arrays of higher rank cannot be computed with.
+        raise Broken("R7", f"rank is {len(given)}, expected at most {MAX_RANK}")
+    for index, extent in enumerate(given):
+        wanted = known.dimensions[index] if known.dimensions else 0
+        if not 0 <= extent <= UINT32_MAX or (wanted and extent != wanted):
+            raise Broken("R8", f"dimension {index} is {extent}, expected {wanted or 'a uint32'}")
+
+
+def _merge(known: _Expected, argument: RequestArgument) -> Shape:
+    """The request's dimensions where it gives any (R8: they repeat what the model knows)."""
+    return argument.dimensions or known.dimensions
