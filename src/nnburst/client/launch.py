@@ -79,15 +79,16 @@ def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> Driver
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, **_import_path(), "PYTHONSAFEPATH": "1", **(env or {})},
+            env={**driver_environment(), **(env or {})},
         )
     )
 
 
-def _import_path() -> dict[str, str]:
-    """What lets the driver find this very package where it is not installed."""
+def driver_environment() -> dict[str, str]:
+    """This process's environment, such that a driver finds this very package and no other."""
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     root = str(Path(nnburst.__file__).parent.parent)
-    if root in sysconfig.get_paths().values():
-        return {}
-    others = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{root}{os.pathsep}{others}" if others else root}
+    if root not in sysconfig.get_paths().values():
+        others = os.environ.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{others}" if others else root
+    return environment

@@ -9,18 +9,12 @@ import nnburst
 from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.executor.protocol import Executor
+from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
+from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
-
-try:
-    from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
-    from nnburst.executor.reference.operation import REGISTRY
-    from nnburst.hal.validation import validate_model
-except ImportError:
-    REGISTRY = {}
-    validate_model = lambda *a: type("X", (), {"validate": lambda *a: None})()
-
+from nnburst.hal.validation import validate_model
 
 #: Every operation's signature; validation is the same whatever executes.
 _SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}

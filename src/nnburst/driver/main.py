@@ -59,9 +59,16 @@ def _serve(args: argparse.Namespace) -> int:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
         return 1
     supervisor = Supervisor(listener, args.executor, name, any_user=args.any_user)
-    if args.json:
-        facts = {"address": str(path), "executor": args.executor, "pid": os.getpid()}
-        args.json.write_text(json.dumps(facts) + "\n")
-    print(f"{args.executor} listens at {path} (pid {os.getpid()})", flush=True)  # noqa: T201
+    supervisor.prepare()
+    _announce(path, args.executor, args.json)
     supervisor.run()
     return 0
+
+
+def _announce(path: Path, executor: str, file: Path | None) -> None:
+    """Say that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
+    facts = json.dumps({"address": str(path), "executor": executor, "pid": os.getpid()})
+    if file is not None and str(file) != "-":
+        file.write_text(facts + "\n")
+    text = f"{executor} listens at {path} (pid {os.getpid()})"
+    print(facts if str(file) == "-" else text, flush=True)  # noqa: T201

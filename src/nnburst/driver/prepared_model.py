@@ -12,17 +12,20 @@ from nnburst.hal.enums import ErrorStatus, ExecutionPreference
 from nnburst.hal.errors import MissedDeadline, error_for
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
+from nnburst.hal.operand_types import SCALARS
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import Timing
-
-try:
-    from nnburst.hal.validation import RequestValidator
-except ImportError:
-    RequestValidator = lambda *a: type("X", (), {"validate": lambda *a: None})()
+from nnburst.hal.validation import RequestValidator
 
 
 class PreparedModel:
-    """IPreparedModel of the driver. `bind` and the executions may run on several threads at once."""
+    """IPreparedModel of the driver. `bind` and the executions may run on several threads at once.
+
+    Attributes:
+        model: as validated.
+        preference: what the client prepared it for.
+        shapes_vary: some output's shape is not known before an execution, so results must say it.
+    """
 
     def __init__(self, model: Model, prepared: Prepared, preference: ExecutionPreference) -> None:
         """Own `prepared` from here on.
@@ -36,9 +39,11 @@ class PreparedModel:
         self.preference = preference
         self._prepared = prepared
         self._validator = RequestValidator(model)
-        operands = model.main.operands
-        self._inputs = [operands[i].dimensions for i in model.main.input_indexes]
-        self._outputs = [operands[i].dimensions for i in model.main.output_indexes]
+        outputs = [model.main.operands[i] for i in model.main.output_indexes]
+        self.shapes_vary = any(
+            0 in output.dimensions or not (output.dimensions or output.type in SCALARS)
+            for output in outputs
+        )
 
     def bind(self, request: Request, pools: Sequence[Pool]) -> Execution:
         """Validate a request and bind it to its memory.
@@ -52,15 +57,15 @@ class PreparedModel:
             GeneralFailure: a pool cannot be mapped.
             NnburstError: the executor refuses it.
         """
-        self._validator.validate(request, [pool.size for pool in pools])
+        merged = self._validator.validate(request, [pool.size for pool in pools])
         return self._prepared.bind(
             [
-                Argument(_bytes(argument, pools, writable=False), merge(known, argument.dimensions))
-                for argument, known in zip(request.inputs, self._inputs, strict=True)
+                Argument(_bytes(argument, pools, writable=False), dimensions)
+                for argument, dimensions in zip(request.inputs, merged.inputs, strict=True)
             ],
             [
-                Argument(_bytes(argument, pools, writable=True), merge(known, argument.dimensions))
-                for argument, known in zip(request.outputs, self._outputs, strict=True)
+                Argument(_bytes(argument, pools, writable=True), dimensions)
+                for argument, dimensions in zip(request.outputs, merged.outputs, strict=True)
             ],
         )
 
@@ -108,13 +113,6 @@ class PreparedModel:
     def close(self) -> None:
         """Free what the executor holds. No execution runs any more."""
         self._prepared.close()
-
-
-def merge(known: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...]:
-    """The model's dimensions with the request's where those say more (validated: R7, R8)."""
-    if not given or not known:
-        return given or known
-    return tuple(k or g for k, g in zip(known, given, strict=True))
 
 
 def _bytes(argument: RequestArgument, pools: Sequence[Pool], *, writable: bool) -> Bytes | None:

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Final, NoReturn
 
+from nnburst._native import lib
 from nnburst.control.channel import Channel
 from nnburst.driver.executors import find_executor
 from nnburst.driver.listener import Listener
-from nnburst.driver.process import die_with_parent
 from nnburst.driver.worker import serve_client
 from nnburst.hal.errors import NnburstError
 
@@ -34,6 +34,9 @@ _GRACE: Final = 1.0
 
 class Supervisor:
     """Owns a listener and the workers behind its connections."""
+
+    _receiver: socket.socket
+    _wake: socket.socket
 
     def __init__(
         self, listener: Listener, executor: str, name: str, *, any_user: bool = False
@@ -53,22 +56,28 @@ class Supervisor:
         self._workers: set[int] = set()
         self._stop = False
 
-    def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
+    def prepare(self) -> None:
+        """Import what workers need, and handle signals from here on.
+
+        Raises:
+            RuntimeError: the process has more than one thread.
+        """
         self._warm_up()
-        wake, self._wake = socket.socketpair()
-        wake.setblocking(False)
+        self._receiver, self._wake = socket.socketpair()
+        self._receiver.setblocking(False)
         self._wake.setblocking(False)
-        self._wake_receiver = wake
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
         poller = select.poll()
-        poller.register(wake, select.POLLIN)
+        poller.register(self._receiver, select.POLLIN)
         poller.register(self._listener.socket, select.POLLIN)
         while not self._stop:
             for fd, _ in poller.poll():
-                if fd == wake.fileno():
+                if fd == self._receiver.fileno():
                     self._drain()
                 else:
                     self._accept()
@@ -91,7 +100,7 @@ class Supervisor:
 
     def _drain(self) -> None:
         try:
-            self._wake_receiver.recv(4096)
+            self._receiver.recv(4096)
         except BlockingIOError:
             pass  # the loop looks at everything anyway
 
@@ -130,10 +139,10 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            die_with_parent(supervisor)
+            _die_with_parent(supervisor)
             self._listener.disown()
             self._wake.close()
-            self._wake_receiver.close()
+            self._receiver.close()
             serve_client(connected, self._executor, self._name)
         except BaseException:
             logger.exception("a worker failed to start")
@@ -155,7 +164,7 @@ class Supervisor:
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _GRACE
         poller = select.poll()
-        poller.register(self._wake_receiver, select.POLLIN)
+        poller.register(self._receiver, select.POLLIN)
         self._reap()
         while self._workers and (left := deadline - time.monotonic()) > 0:
             poller.poll(left * 1000)  # SIGCHLD ends the wait
@@ -165,3 +174,12 @@ class Supervisor:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         signal.set_wakeup_fd(-1)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Be killed when `parent` ends; raises where it has ended already."""
+    error = lib.nnb_die_with_parent(signal.SIGKILL)
+    if error:
+        raise OSError(error, os.strerror(error))
+    if os.getppid() != parent:
+        raise ProcessLookupError(f"the supervisor {parent} has ended")

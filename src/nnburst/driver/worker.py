@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import singledispatchmethod
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from nnburst.control.channel import Channel, Fds, ProtocolError
 from nnburst.control.connection import Connection
@@ -37,6 +37,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.objects import ObjectTable, Reference
 from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.driver.burst import BurstContext, open_burst
 from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
 from nnburst.driver.liveness import Liveness
@@ -178,8 +179,6 @@ class Worker:
 
     @handle.register
     def _configure_burst(self, call: ConfigureExecutionBurst, fds: Fds) -> Answer:
-        from nnburst.driver.burst import open_burst
-
         model = self._objects.acquire(call.handle, PreparedModel)
         try:
             context = open_burst(model.target, call, fds, self._memories_of(call.callback))
@@ -205,18 +204,6 @@ class Worker:
                 return _adopt(found, fds, len(slots))
 
         return get_memories
-
-
-class BurstContext(Protocol):
-    """IBurstContext: what `open_burst` gives."""
-
-    reply: dict[str, int]
-
-    def free_memory(self, slot: int) -> None:
-        """Forget a slot; returns once no execution uses it any more."""
-
-    def close(self) -> None:
-        """End the burst's thread and free what it held."""
 
 
 class _OpenBurst:
