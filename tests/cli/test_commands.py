@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -110,26 +109,3 @@ def test_version_names_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.startswith("nnburst ")
-
-
-def test_json_file_that_cannot_be_written_is_one_line(
-    add_command: AddCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    add_command(
-        "probe",
-        "from pathlib import Path; from nnburst.cli.output import write_json;"
-        f" write_json(Path({str(tmp_path / 'absent' / 'x.json')!r}), {{}}); return 0",
-    )
-    assert main(["probe"]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_json_goes_to_file(add_command: AddCommand, tmp_path: Path) -> None:
-    target = tmp_path / "x.json"
-    add_command(
-        "probe",
-        "from pathlib import Path; from nnburst.cli.output import write_json;"
-        f" write_json(Path({str(target)!r}), {{'cases': [1.5]}}); return 0",
-    )
-    assert main(["probe"]) == 0
-    assert json.loads(target.read_text()) == {"cases": [1.5]}

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.cli.output import microseconds, plain_table, progress, table
+from nnburst.cli.output import (
+    add_json_option,
+    microseconds,
+    plain_table,
+    progress,
+    table,
+    text_for_people,
+    write_json,
+)
 
 WORDS = st.text("abc 0123456789.", max_size=12)
 
@@ -44,3 +56,42 @@ def test_piped_output_has_no_control_characters(capsys: pytest.CaptureFixture[st
 )
 def test_microseconds_keep_three_digits(nanoseconds: float, text: str) -> None:
     assert microseconds(nanoseconds) == text
+
+
+def parse(*words: str) -> Path | None:
+    """`args.json` of a command that was given `words`."""
+    parser = argparse.ArgumentParser()
+    add_json_option(parser)
+    path: Path | None = parser.parse_args(words).json
+    return path
+
+
+def test_json_goes_to_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    write_json(parse("--json", str(target)), {"cases": [1.5]})
+    assert json.loads(target.read_text()) == {"cases": [1.5]}
+
+
+def test_no_json_is_written_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(parse(), {"cases": []})
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["absent/x.json", "."])
+def test_json_file_that_cannot_be_written_is_wrong_usage(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse("--json", str(tmp_path / name))
+    assert ended.value.code == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_json_on_stdout_sends_text_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    path = parse("--json", "-")
+    with text_for_people(path):
+        table("T", ["a"], [["x"]])
+    write_json(path, [1])
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == [1]
+    assert shown.err.startswith("T\n")

@@ -17,7 +17,14 @@ import numpy as np
 import nnburst
 from nnburst.cli import Subparsers
 from nnburst.cli.demo_routes import BURST, IN_PROCESS, Route, open_routes
-from nnburst.cli.output import add_json_option, microseconds, progress, table, write_json
+from nnburst.cli.output import (
+    add_json_option,
+    microseconds,
+    progress,
+    table,
+    text_for_people,
+    write_json,
+)
 from nnburst.demo.network import Precision, build_network, encode
 from nnburst.demo.split import Split, load_split
 
@@ -40,10 +47,11 @@ def run(args: argparse.Namespace) -> int:
     if args.rounds < 1:
         raise nnburst.InvalidArgument(f"--rounds is {args.rounds}, expected 1 or more")
     split = load_split()
-    with nnburst.launch(_EXECUTOR) as device:
-        networks = [_classify(device, p, split, args.rounds) for p in Precision]
-    _show(networks, len(split.labels))
-    death = _die_and_recover(split)
+    with text_for_people(args.json):
+        with nnburst.launch(_EXECUTOR) as device:
+            networks = [_classify(device, p, split, args.rounds) for p in Precision]
+        _show(networks, len(split.labels))
+        death = _die_and_recover(split)
     write_json(args.json, {"images": len(split.labels), "networks": networks, "death": death})
     right = all(n["accuracy"] >= 0.96 and n["routes_agree"] for n in networks)
     return 0 if right and death["recovered"] else 1

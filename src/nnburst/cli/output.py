@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,8 +19,31 @@ Cells = Sequence[object]
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Give a command its `--json FILE` (`args.json`, a Path or None; "-" is stdout)."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    """Give a command its `--json FILE` (`args.json`, a Path or None; "-" is stdout).
+
+    A file that cannot be written is refused with the other arguments, before any work is done.
+    """
+    parser.add_argument(
+        "--json", type=_json_file, metavar="FILE", help="also write the figures as JSON (-: stdout)"
+    )
+
+
+def _json_file(text: str) -> Path:
+    path = Path(text)
+    target = path if path.exists() else path.parent
+    if text != "-" and (path.is_dir() or not os.access(target, os.W_OK)):
+        raise argparse.ArgumentTypeError(f"cannot write {text}")
+    return path
+
+
+@contextmanager
+def text_for_people(json_path: Path | None) -> Iterator[None]:
+    """Send what is printed to stderr where the JSON takes stdout."""
+    if str(json_path) == "-":
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
 
 
 def write_json(path: Path | None, value: object) -> None:
