@@ -10,37 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from executor.exact_integers import INT32_MAX, INT32_MIN, c_mbqm, c_srdhm, half_away
 from nnburst.executor.reference import fixed_point as fp
 from nnburst.executor.reference.operation import OperationFailed
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 int32s = st.integers(INT32_MIN, INT32_MAX)
 int16s = st.integers(-(2**15), 2**15 - 1)
 multipliers = st.integers(2**30, INT32_MAX)
-
-
-def c_divide(a: int, b: int) -> int:
-    """C's integer division: towards zero."""
-    return -(-a // b) if a < 0 else a // b
-
-
-def c_srdhm(a: int, b: int, bits: int = 32) -> int:
-    """The definition, with C's truncating division."""
-    if a == b == -(1 << (bits - 1)):
-        return (1 << (bits - 1)) - 1
-    nudge = 1 << (bits - 2)
-    product = a * b
-    return c_divide(product + (nudge if product >= 0 else 1 - nudge), 1 << (bits - 1))
-
-
-def half_away(x: Fraction) -> int:
-    whole = math.floor(abs(x) + Fraction(1, 2))
-    return -whole if x < 0 else whole
-
-
-def c_mbqm(x: int, m: int, shift: int) -> int:
-    shifted = (x << max(shift, 0)) + 2**31 & 0xFFFFFFFF
-    return half_away(Fraction(c_srdhm(shifted - 2**31, m), 1 << max(-shift, 0)))
 
 
 # Worked examples.
