@@ -40,6 +40,7 @@ __all__ = [
     "inv_sqrt_quantized_multiplier",
     "logistic",
     "multiply_by_quantized_multiplier",
+    "one_over_one_plus",
     "quantize",
     "quantize_multiplier",
     "quantize_multiplier_greater_than_one",
@@ -194,7 +195,7 @@ def exp_on_negative(a: Integers, integer_bits: int, bits: Bits = 32) -> Int64:
 def logistic(a: Integers, integer_bits: int, bits: Bits = 32) -> Int64:
     """1 / (1 + exp(-a)) in F0 of a in F<integer_bits>."""
     values = _int64(a)
-    positive = _one_over_one_plus(exp_on_negative(-np.abs(values), integer_bits, bits), bits)
+    positive = one_over_one_plus(exp_on_negative(-np.abs(values), integer_bits, bits), bits)
     result = np.where(values > 0, positive, _one(bits) - positive)
     return np.where(values == 0, 1 << (bits - 2), result)
 
@@ -281,7 +282,8 @@ def _newton_reciprocal(a: Int64, bits: Bits) -> Int64:
     return x
 
 
-def _one_over_one_plus(a: Int64, bits: Bits) -> Int64:
+def one_over_one_plus(a: Int64, bits: Bits = 32) -> Int64:
+    """1 / (1 + a) in F0 of 0 ≤ a ≤ 1 in F0."""
     return saturating_multiply_by_pot(_newton_reciprocal(a, bits), 1, bits)
 
 
