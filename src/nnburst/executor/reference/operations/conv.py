@@ -1,0 +1,153 @@
+"""CONV_2D and GROUPED_CONV_2D: every window as a row of a matrix, times the filter.
+
+NNAPI: Conv2D.cpp, GroupedConv2D.cpp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnburst.executor.reference.convolution import (
+    OPERANDS,
+    OPERANDS_OF_RANK_4,
+    OUTPUT,
+    SINCE_1_0,
+    SINCE_1_2,
+    channel_dimension_is,
+    filter_extents,
+    require_channels,
+)
+from nnburst.executor.reference.geometry import windows
+from nnburst.executor.reference.operation import Node, Run, operation
+from nnburst.executor.reference.patches import padded
+from nnburst.executor.reference.signatures import BOOL, V1_0, V1_2, control
+from nnburst.executor.reference.sliding_window import (
+    ACTIVATION,
+    EXPLICIT_PADDING,
+    IMPLICIT_PADDING,
+    OPTIONAL_DILATIONS,
+    OPTIONAL_NCHW,
+    STRIDES,
+    image_views,
+    positive,
+    read_window,
+    row_chunks,
+)
+from nnburst.executor.reference.sums import Sums, bind_sums
+from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.signature import Form, Signature
+
+_OPTIONAL = (*ACTIVATION, *OPTIONAL_NCHW, *OPTIONAL_DILATIONS)
+_EXPLICIT = (*OPERANDS_OF_RANK_4, *EXPLICIT_PADDING, *STRIDES, *_OPTIONAL)
+_IMPLICIT = (*OPERANDS_OF_RANK_4, *IMPLICIT_PADDING, *STRIDES, *_OPTIONAL)
+_GROUPED = (*STRIDES, control("groups"), *ACTIVATION, control("nchw", BOOL))
+
+
+def _shape(node: Node, groups: int) -> list[TensorType]:
+    channels, height, width, depth = filter_extents(node, 0)
+    node.require(
+        channels % groups == 0, f"{channels} output channels cannot be cut into {groups} groups"
+    )
+    window = read_window(node, height, width)
+    require_channels(node, depth * groups, window.channels)
+    return [node.like_declared(window.output(channels))]
+
+
+@operation(
+    Signature(
+        OperationType.CONV_2D,
+        V1_0,
+        (
+            Form(_EXPLICIT, OUTPUT, (10, 11, 13), name="explicit padding"),
+            Form(_IMPLICIT, OUTPUT, (7, 8, 10), name="implicit padding"),
+        ),
+        SINCE_1_0,
+        "Slides filters over images; each output channel sums over all input channels.",
+        channel_dimension_is(0),
+    ),
+    shape=lambda node: _shape(node, 1),
+    zero_sized=True,
+)
+def conv_2d(node: Node) -> Run:
+    """Bind a convolution with one group."""
+    return _convolve(node, 1)
+
+
+@operation(
+    Signature(
+        OperationType.GROUPED_CONV_2D,
+        V1_2,
+        (
+            Form((*OPERANDS, *EXPLICIT_PADDING, *_GROUPED), OUTPUT, name="explicit padding"),
+            Form((*OPERANDS, *IMPLICIT_PADDING, *_GROUPED), OUTPUT, name="implicit padding"),
+        ),
+        SINCE_1_2,
+        "Slides filters over images; input and output channels are cut into independent groups.",
+        channel_dimension_is(0),
+    ),
+    shape=lambda node: _shape(node, positive(node, "groups")),
+    omitted_status=ErrorStatus.INVALID_ARGUMENT,
+)
+def grouped_conv_2d(node: Node) -> Run:
+    """Bind a convolution whose group k reads and writes the k-th part of the channels."""
+    return _convolve(node, positive(node, "groups"))
+
+
+def _convolve(node: Node, groups: int) -> Run:
+    channels, filter_height, filter_width, depth = node.tensor("filter").shape
+    window = read_window(node, filter_height, filter_width)
+    image, out = image_views(node)
+    width = window.width.output
+    sums = bind_sums(node, "filter", lambda array: array.reshape(channels, -1).T, width)
+    workspace = Workspace(node)
+    source, pad = padded(workspace, image, window, sums.dtype, sums.padding)
+    patches = windows(source, window.height, window.width)
+    terms = filter_height * filter_width * depth
+    row_bytes = width * (terms * groups + 3 * channels) * sums.dtype.itemsize
+    steps = [*sums.prepare, *pad]
+    for batches, rows in row_chunks(window.batches, window.height.output, row_bytes):
+        piece, part = patches[batches, rows], out[batches, rows]
+        steps += _bind_piece(sums, piece, part, groups, workspace)
+
+    return in_order(steps)
+
+
+def _bind_piece(
+    sums: Sums, patches: Array, out: Array, groups: int, workspace: Workspace
+) -> list[Run]:
+    """Sums and results of some output rows; patches is [batches, rows, width, *window]."""
+    batches, rows, width, *_, channels = patches.shape
+    count, total = batches * rows * width, sums.matrix.shape[1]
+    depth, part = channels // groups, total // groups
+    if sums.in_place and out.flags.c_contiguous:
+        results = out.reshape(count, total)
+    else:
+        results = workspace.array("sums", (count, total), sums.dtype)
+    steps = []
+    for group in range(groups):
+        seen = patches[..., group * depth : (group + 1) * depth]
+        left, copy = _as_matrix(seen, sums.dtype, workspace)
+        chosen = slice(group * part, (group + 1) * part)
+        steps += [*copy, _product(left, sums.matrix[:, chosen], results[:, chosen])]
+    finish = sums.bind_finish(results.reshape(batches * rows, width * total), out, workspace)
+    return [*steps, finish]
+
+
+def _product(left: Array, right: Array, out: Array) -> Run:
+    def run() -> None:
+        np.matmul(left, right, out=out)
+
+    return run
+
+
+def _as_matrix(patches: Array, dtype: np.dtype, workspace: Workspace) -> tuple[Array, list[Run]]:
+    """Patches as rows of a matrix: the input itself where its memory is in that order."""
+    batches, rows, width, *window = patches.shape
+    shape = (batches * rows * width, int(np.prod(window)))
+    if patches.dtype == dtype and patches.flags.c_contiguous:
+        return patches.reshape(shape), []
+    matrix = workspace.array("patches", shape, dtype)
+    target = matrix.reshape(patches.shape)
+    return matrix, [lambda: np.copyto(target, patches, casting="unsafe")]

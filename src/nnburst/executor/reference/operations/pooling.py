@@ -1,0 +1,239 @@
+"""AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D: one number out of every window.
+
+Windows are reduced along the width first and along the height then: a filter of h x w cells takes
+h + w steps over whole images. Padding cells are left out of sums, counts and maxima.
+
+NNAPI: Pooling.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.executor.reference.fixed_point import activation_range, float_activation_range
+from nnburst.executor.reference.geometry import Axis
+from nnburst.executor.reference.operation import Node, Run, operation
+from nnburst.executor.reference.signatures import F16, F32, Q8, Q8S, V1_0, control, data, rows
+from nnburst.executor.reference.sliding_window import (
+    ACTIVATION,
+    EXPLICIT_PADDING,
+    IMPLICIT_PADDING,
+    OPTIONAL_NCHW,
+    STRIDES,
+    Window,
+    image_views,
+    positive,
+    read_window,
+)
+from nnburst.executor.reference.sums import largest_magnitude
+from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.hal.enums import OperationType
+from nnburst.hal.operand_types import QUANTIZED_RANGES
+from nnburst.hal.signature import Form, Signature
+
+_INPUT: Final = (data("input", rank=(4,)),)
+_OUTPUT: Final = (data("output"),)
+_TAIL: Final = (
+    *STRIDES,
+    control("filter_width"),
+    control("filter_height"),
+    *ACTIVATION,
+    *OPTIONAL_NCHW,
+)
+_FORMS: Final = (
+    Form((*_INPUT, *EXPLICIT_PADDING, *_TAIL), _OUTPUT, (10, 11), name="explicit padding"),
+    Form((*_INPUT, *IMPLICIT_PADDING, *_TAIL), _OUTPUT, (7, 8), name="implicit padding"),
+)
+_QUANTISED_TOO: Final = rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S])
+
+_Reduction = Callable[..., Any]
+
+
+def _window(node: Node) -> Window:
+    return read_window(node, positive(node, "filter_height"), positive(node, "filter_width"))
+
+
+def _shape(node: Node) -> list[TensorType]:
+    meta, window = node.tensor("input").meta, _window(node)
+    dimensions = window.output(window.channels)
+    return [TensorType(node.declared().type, dimensions, meta.scale, meta.zero_point)]
+
+
+@operation(
+    Signature(
+        OperationType.AVERAGE_POOL_2D,
+        V1_0,
+        _FORMS,
+        _QUANTISED_TOO,
+        "Gives the mean of every window; padding does not count.",
+    ),
+    shape=_shape,
+    zero_sized=True,
+)
+def average_pool_2d(node: Node) -> Run:
+    """Bind sums and their division: by float numbers, or rounding to the nearest integer."""
+    image, out = image_views(node)
+    kind, window, workspace = node.tensor("input").type, _window(node), Workspace(node)
+    count = _cells(window)
+    if kind not in QUANTIZED_RANGES:
+        sums, steps = _reduce(np.add, image, window, np.dtype(np.float32), 0, workspace)
+
+        def mean() -> None:
+            np.divide(sums, count, out=sums, casting="same_kind")
+
+        return in_order([*steps, mean, _clamp(node, sums, out)])
+    largest = largest_magnitude(kind) * window.height.filter * window.width.filter
+    dtype = np.dtype(np.int32 if largest < 2**30 else np.int64)
+    sums, steps = _reduce(np.add, image, window, dtype, 0, workspace)
+    return in_order([*steps, _rounded_mean(sums, count, workspace), _clamp(node, sums, out)])
+
+
+@operation(
+    Signature(
+        OperationType.MAX_POOL_2D,
+        V1_0,
+        _FORMS,
+        _QUANTISED_TOO,
+        "Gives the largest element of every window.",
+    ),
+    shape=_shape,
+    zero_sized=True,
+)
+def max_pool_2d(node: Node) -> Run:
+    """Bind maxima of the stored numbers."""
+    image, out = image_views(node)
+    lowest = _stored_range(node)[0]
+    largest, steps = _reduce(np.maximum, image, _window(node), image.dtype, lowest, Workspace(node))
+    return in_order([*steps, _clamp(node, largest, out)])
+
+
+@operation(
+    Signature(
+        OperationType.L2_POOL_2D,
+        V1_0,
+        _FORMS,
+        rows(V1_0=[F32], V1_2=[F16]),
+        "Gives the root of the mean square of every window; padding does not count.",
+    ),
+    shape=_shape,
+    zero_sized=True,
+)
+def l2_pool_2d(node: Node) -> Run:
+    """Bind sums of squares, their mean, its root."""
+    image, out = image_views(node)
+    window, workspace = _window(node), Workspace(node)
+    squares = workspace.array("squares", image.shape, np.float32)
+    count = _cells(window)
+    sums, steps = _reduce(np.add, squares, window, squares.dtype, 0, workspace)
+
+    def square() -> None:
+        np.multiply(image, image, out=squares)
+
+    def root() -> None:
+        np.divide(sums, count, out=sums, casting="same_kind")
+        np.sqrt(sums, out=sums)
+
+    return in_order([square, *steps, root, _clamp(node, sums, out)])
+
+
+def _reduce(
+    reduction: np.ufunc,
+    image: Array,
+    window: Window,
+    dtype: np.dtype[Any],
+    start: float,
+    workspace: Workspace,
+) -> tuple[Array, list[Run]]:
+    """Scratch for the reduced NHWC image, and the steps that compute it."""
+    height, width = window.height, window.width
+    batches, rows_, _, channels = image.shape
+    wide = workspace.array("rows", (batches, rows_, width.output, channels), dtype)
+    small = workspace.array("windows", (batches, height.output, width.output, channels), dtype)
+    along_width = _reduce_axis(reduction, image, wide, width, 2, start)
+    return small, [along_width, _reduce_axis(reduction, wide, small, height, 1, start)]
+
+
+def _reduce_axis(
+    reduction: np.ufunc,
+    source: Array,
+    target: Array,
+    axis: Axis,
+    dimension: int,
+    start: float,
+) -> Run:
+    pairs = []
+    before = (slice(None),) * dimension
+    for seen, windows in _cells_of_axis(axis):
+        pairs.append((target[(*before, windows)], source[(*before, seen)]))
+
+    def run() -> None:
+        target.fill(start)
+        for part, cells in pairs:
+            reduction(part, cells, out=part)
+
+    return run
+
+
+def _cells_of_axis(axis: Axis) -> list[tuple[slice, slice]]:
+    """For each cell of the window: the input cells that it sees, and in which windows."""
+    found = []
+    reach = (axis.output - 1) * axis.stride
+    for cell in range(max(0, axis.head - reach), min(axis.filter, axis.size + axis.head)):
+        offset = cell - axis.head  # window o sees input cell o * stride + offset
+        first = max(0, -(offset // axis.stride))
+        last = min(axis.output - 1, (axis.size - 1 - offset) // axis.stride)
+        if first <= last:
+            begin, end = first * axis.stride + offset, last * axis.stride + offset
+            found.append((slice(begin, end + 1, axis.stride), slice(first, last + 1)))
+    return found
+
+
+def _cells(window: Window) -> Any:  # noqa: ANN401 - a plain number divides faster than an array
+    """Number of input cells in each window: an int, or int32 [output height, output width, 1]."""
+    by_row, by_column = (_cells_along(axis) for axis in (window.height, window.width))
+    counts = by_row[:, None, None] * by_column[:, None]
+    smallest = int(counts.min())
+    return smallest if smallest == counts.max() else counts
+
+
+def _cells_along(axis: Axis) -> Array:
+    first = np.arange(axis.output, dtype=np.int64) * axis.stride - axis.head
+    return np.minimum(first + axis.filter, axis.size) - np.maximum(first, 0)
+
+
+def _rounded_mean(sums: Array, count: Any, workspace: Workspace) -> Run:  # noqa: ANN401
+    """Division in place, to the nearest integer, ties away from zero."""
+    divisor = count if isinstance(count, int) else count.astype(sums.dtype)
+    half = divisor // 2
+    sign = workspace.array("sign", sums.shape, sums.dtype)
+
+    def run() -> None:
+        np.sign(sums, out=sign)
+        np.abs(sums, out=sums)
+        np.add(sums, half, out=sums)
+        np.floor_divide(sums, divisor, out=sums)
+        np.multiply(sums, sign, out=sums)
+
+    return run
+
+
+def _stored_range(node: Node) -> tuple[float, float]:
+    meta = node.output().meta
+    activation = int(node.value("activation"))
+    if meta.type in QUANTIZED_RANGES:
+        return activation_range(activation, meta.type, meta.scale, meta.zero_point)
+    return float_activation_range(activation)
+
+
+def _clamp(node: Node, values: Array, out: Array) -> Run:
+    low, high = _stored_range(node)
+
+    def run() -> None:
+        np.clip(values, low, high, out=values)
+        np.copyto(out, values, casting="unsafe")
+
+    return run

@@ -1,0 +1,199 @@
+"""Sums of products of an input with a filter: what convolutions and FULLY_CONNECTED share.
+
+A kernel computes `sums = rows @ matrix` its own way (GEMM, shifted multiply-adds) in `dtype`; the
+rest is here: the filter as a matrix, the bias, and `finish`, which turns sums into the output.
+
+Quantised sums are taken over raw bytes, Σ x·(w - zw), and the input's zero point joins the bias:
+Σ (x - zx)·(w - zw) = Σ x·(w - zw) - zx·Σ (w - zw). A padding cell then holds zx. Floating-point
+units add these integers exactly, in any order, while no partial sum can exceed the mantissa: float32
+where the largest possible sum is ≤ 2**24, else float64 (2**53, beyond any tensor's size).
+
+NNAPI: Conv2D.cpp, FullyConnected.cpp; spec: bias scale, per-channel scales, zero points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.executor.reference.fixed_point import float_activation_range
+from nnburst.executor.reference.operation import Node, Run
+from nnburst.executor.reference.requantization import Requantization
+from nnburst.executor.reference.tensor import Array, Tensor
+from nnburst.executor.reference.workspace import Workspace
+from nnburst.hal.enums import OperandType
+from nnburst.hal.model import SymmPerChannelQuantParams
+from nnburst.hal.operand_types import QUANTIZED_RANGES
+
+_FLOAT32: Final = np.dtype(np.float32)
+_FLOAT64: Final = np.dtype(np.float64)
+_EXACT_FLOAT32: Final = 1 << 24
+
+#: Gives a [terms, columns] view of an array in the filter's layout.
+FilterView = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Filter, bias and what becomes of the sums.
+
+    Attributes:
+        dtype: of the left operand and of the sums.
+        padding: value of a padding cell in the left operand.
+        matrix: [terms, columns] of `dtype`.
+        prepare: to call at the start of each run; it computes what is not constant.
+        bind_finish: (sums, out, workspace) -> run. `sums` is [rows, repeat * columns], contiguous; `out`
+            has as many elements in any shape and memory order, and may be the memory of float sums.
+        in_place: sums may be computed right in the output.
+    """
+
+    dtype: np.dtype[Any]
+    padding: float
+    matrix: Array
+    prepare: tuple[Run, ...]
+    bind_finish: Callable[[Array, Array, Workspace], Run]
+    in_place: bool
+
+
+def bind_sums(node: Node, filter_name: str, view: FilterView, repeat: int = 1) -> Sums:
+    """The sums of a node with operands 'input', `filter_name`, 'bias' and 'activation'.
+
+    Args:
+        node: a bound node.
+        filter_name: name of the operand that holds the filter.
+        view: how the filter becomes a matrix.
+        repeat: how often the columns come in one row of sums.
+    """
+    if node.tensor("input").type in QUANTIZED_RANGES:
+        return _quantized_sums(node, filter_name, view, repeat)
+    return _float_sums(node, filter_name, view, repeat)
+
+
+def require_bias_scale(node: Node, filter_name: str) -> None:
+    """Fail where the scale of a per-tensor quantised bias is not that of the products."""
+    source, weights, bias = (node.tensor(n).meta for n in ("input", filter_name, "bias"))
+    if source.type not in QUANTIZED_RANGES or weights.extra_params is not None:
+        return
+    product = float(np.float32(source.scale) * np.float32(weights.scale))
+    node.require(
+        abs(product - bias.scale) <= 1e-6 * min(product, bias.scale),
+        f"operand 'bias' has scale {bias.scale}, expected input times filter scale {product}",
+    )
+
+
+def product_scales(source: Tensor, weights: Tensor) -> Array:
+    """Unit of the sums: float32 products of scales, one or one per channel."""
+    scales: Sequence[float] = (weights.scale,)
+    if isinstance(weights.meta.extra_params, SymmPerChannelQuantParams):
+        scales = weights.meta.extra_params.scales
+    return np.float32(source.scale) * np.asarray(scales, np.float32)
+
+
+def largest_magnitude(kind: OperandType) -> int:
+    """Largest absolute stored value of a quantised type."""
+    low, high = QUANTIZED_RANGES[kind]
+    return max(-low, high)
+
+
+def exact_dtype(largest_sum: int) -> np.dtype[Any]:
+    """The narrower float type in which sums up to `largest_sum` are exact."""
+    return _FLOAT32 if largest_sum <= _EXACT_FLOAT32 else _FLOAT64
+
+
+def kept(
+    node: Node,
+    names: Sequence[str],
+    key: Hashable,
+    empty: Callable[[Callable[..., Array]], Any],
+    fill: Callable[[Any], None],
+) -> tuple[Any, tuple[Run, ...]]:
+    """Arrays that depend on the operands `names`: computed once where these are constants.
+
+    Args:
+        node: a bound node.
+        names: the operands.
+        key: tells apart what the node keeps; must name everything else that the arrays depend on.
+        empty: given an allocator (shape, dtype), makes the arrays.
+        fill: computes their elements in place.
+
+    Returns:
+        The arrays, and what to call at the start of each run (nothing for constants).
+    """
+    if all(node.is_constant(name) for name in names):
+
+        def build() -> Any:  # noqa: ANN401
+            made = empty(np.empty)
+            fill(made)
+            return made
+
+        return node.constant(key, build), ()
+    made = empty(node.scratch)
+    return made, (lambda: fill(made),)
+
+
+def _float_sums(node: Node, filter_name: str, view: FilterView, repeat: int) -> Sums:
+    bias = node.tensor("bias").array
+    low, high = float_activation_range(node.value("activation"))
+    addend, prepare = kept(
+        node,
+        ["bias"],
+        ("bias", repeat),
+        lambda allocate: allocate((repeat * bias.size,), _FLOAT32),
+        lambda made: np.copyto(made.reshape(repeat, bias.size), bias),
+    )
+
+    def bind_finish(sums: Array, out: Array, _workspace: Workspace) -> Run:
+        shaped = sums.reshape(out.shape)
+
+        def finish() -> None:
+            np.add(sums, addend, out=sums)
+            np.clip(shaped, low, high, out=out)
+
+        return finish
+
+    matrix = view(node.tensor(filter_name).array)
+    return Sums(_FLOAT32, 0.0, matrix, prepare, bind_finish, in_place=True)
+
+
+def _quantized_sums(node: Node, filter_name: str, view: FilterView, repeat: int) -> Sums:
+    source, weights, bias = (node.tensor(n) for n in ("input", filter_name, "bias"))
+    raw = view(weights.array)
+    terms, columns = raw.shape
+    dtype = _sum_dtype(node, filter_name, view)
+
+    def empty(allocate: Callable[..., Array]) -> tuple[Array, Array]:
+        return allocate((terms, columns), dtype), allocate((repeat * columns,), _FLOAT64)
+
+    def fill(made: tuple[Array, Array]) -> None:
+        matrix, offset = made
+        np.subtract(raw, dtype.type(weights.zero_point), out=matrix)
+        column_sums = matrix.sum(axis=0, dtype=_FLOAT64)
+        np.copyto(offset.reshape(repeat, columns), bias.array - source.zero_point * column_sums)
+
+    names = [filter_name, "bias"]
+    (matrix, offset), prepare = kept(node, names, ("sums", repeat, source.zero_point), empty, fill)
+    requantization = Requantization.of(
+        product_scales(source, weights), node.output().meta, node.value("activation")
+    ).tiled(repeat)
+
+    def bind_finish(sums: Array, out: Array, workspace: Workspace) -> Run:
+        return requantization.bind(sums, offset, out, workspace)
+
+    return Sums(dtype, float(source.zero_point), matrix, prepare, bind_finish, in_place=False)
+
+
+def _sum_dtype(node: Node, filter_name: str, view: FilterView) -> np.dtype[Any]:
+    """Float type that is exact for this filter, or for any filter where it is not a constant."""
+    weights = node.tensor(filter_name)
+    largest = largest_magnitude(node.tensor("input").type)
+    if not node.is_constant(filter_name):
+        return exact_dtype(view(weights.array).shape[0] * largest * 255)
+
+    def heaviest() -> int:
+        centred = np.abs(view(weights.array).astype(np.int64) - weights.zero_point)
+        return int(centred.sum(axis=0).max())
+
+    return exact_dtype(largest * node.constant("heaviest column", heaviest))
