@@ -23,13 +23,14 @@ from nnburst.cli.output import (
 WORDS = st.text("abc 0123456789.", max_size=12)
 
 
-def test_table_aligns_first_column_left_and_numbers_right() -> None:
-    assert plain_table("T", ["case", "µs"], [["a", "1.50"], ["longer", "12"]]).splitlines() == [
+def test_table_aligns_numbers_right_and_words_left() -> None:
+    rows = [["a", "1.50", "x", ""], ["longer", "12", "word", "2.6×"]]
+    assert plain_table("T", ["case", "µs", "text", "ratio"], rows).splitlines() == [
         "T",
-        "  case      µs",
-        "  ------  ----",
-        "  a       1.50",
-        "  longer    12",
+        "  case      µs  text  ratio",
+        "  ------  ----  ----  -----",
+        "  a       1.50  x",
+        "  longer    12  word   2.6×",
     ]
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 Cells = Sequence[object]
+
+#: A cell that belongs to a column of numbers: 12, 0.38, -1e3, 99.3%, 2.6×, or nothing.
+_NUMBER: Final = re.compile(r"([-+]?\d[\d.,]*(e[-+]?\d+)?\s?[%×]?)?")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +67,7 @@ def write_json(path: Path | None, value: object) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
-    """Print a table: the first column left-aligned, the others right-aligned."""
+    """Print a table: columns of numbers right-aligned, columns of words left-aligned."""
     texts = [[str(cell) for cell in row] for row in rows]
     if _is_rich():
         _rich_table(title, columns, texts)
@@ -73,13 +78,22 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
 def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The table as text, every line without trailing blanks."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    sides = [">" if numeric else "<" for numeric in _numeric(columns, rows)]
     lines = [columns, ["-" * width for width in widths], *rows]
-    return "\n".join([title, *(_line(cells, widths) for cells in lines), ""])
+    return "\n".join([title, *(_line(cells, widths, sides) for cells in lines), ""])
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-    return "  ".join(["", f"{cells[0]:<{len(first)}}", *others]).rstrip()
+def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[str]) -> str:
+    placed = zip(cells, sides, widths, strict=True)
+    return "  ".join(["", *(f"{cell:{side}{width}}" for cell, side, width in placed)]).rstrip()
+
+
+def _numeric(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Whether each column holds numbers (or nothing) only."""
+    return [
+        any(row[index] for row in rows) and all(_NUMBER.fullmatch(row[index]) for row in rows)
+        for index in range(len(columns))
+    ]
 
 
 @contextmanager
@@ -115,8 +129,8 @@ def _rich_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.table import Table
 
     drawn = Table(title=title, title_justify="left")
-    for index, column in enumerate(columns):
-        drawn.add_column(column, justify="left" if index == 0 else "right")
+    for column, numeric in zip(columns, _numeric(columns, rows), strict=True):
+        drawn.add_column(column, justify="right" if numeric else "left")
     for row in rows:
         drawn.add_row(*row)
     Console().print(drawn)
