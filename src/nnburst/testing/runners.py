@@ -10,17 +10,25 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.protocol import Argument, Executor, Prepared
+from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.model import Model, Operand
+from nnburst.hal.model import DataLocation, Model
+from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
+from nnburst.hal.validation import RequestValidator, validate_model
 
 Array = npt.NDArray[Any]
+
+#: What every operation accepts, for validation.
+SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
 
 
 class RunResult(NamedTuple):
@@ -87,7 +95,8 @@ class LocalRunner:
         self._executor = load_executor(executor)
 
     def prepare(self, model: Model, pools: Sequence[bytes]) -> LocalPrepared:
-        """Prepare; every operation must be supported (device:P8)."""
+        """Validate and prepare; every operation must be supported (device:P8)."""
+        validate_model(model, SIGNATURES)
         supported = self._executor.supported(model)
         prepared = self._executor.prepare(model, [np.frombuffer(p, np.uint8) for p in pools])
         if not all(supported):
@@ -103,7 +112,7 @@ class LocalPrepared:
 
     def __init__(self, model: Model, prepared: Prepared) -> None:
         """`prepared` was made from `model`."""
-        self._main = model.main
+        self._validator = RequestValidator(model)
         self._prepared = prepared
 
     def run(
@@ -112,17 +121,24 @@ class LocalPrepared:
         output_sizes: Sequence[int],
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> RunResult:
-        """Bind, execute once, and unbind."""
-        operands = self._main.operands
-        given = [
-            _input(operands[i], a) for i, a in zip(self._main.input_indexes, inputs, strict=True)
-        ]
+        """Validate, bind, execute once, and unbind."""
+        given = [None if a is None else _bytes(a) for a in inputs]
         buffers = [np.full(size, 0xA5, np.uint8) for size in output_sizes]
-        wanted = [
-            Argument(buffer, operands[i].dimensions)
-            for i, buffer in zip(self._main.output_indexes, buffers, strict=True)
-        ]
-        execution = self._prepared.bind(given, wanted)
+        memory = [*given, *buffers]
+        arguments = tuple(_argument(pool, m) for pool, m in enumerate(memory))
+        dims = [() if a is None else a.shape for a in inputs]
+        request = Request(
+            tuple(
+                msgspec.structs.replace(a, dimensions=d)
+                for a, d in zip(arguments, dims, strict=False)
+            ),
+            arguments[len(given) :],
+        )
+        merged = self._validator.validate(request, [0 if m is None else m.size for m in memory])
+        execution = self._prepared.bind(
+            [Argument(m, d) for m, d in zip(given, merged.inputs, strict=True)],
+            [Argument(m, d) for m, d in zip(buffers, merged.outputs, strict=True)],
+        )
         outcome = execution.run(loop_timeout_ns=loop_timeout_ns)
         execution.close()
         outputs = tuple(b.tobytes() for b in buffers)
@@ -133,12 +149,16 @@ class LocalPrepared:
         self._prepared.close()
 
 
-def _input(operand: Operand, array: Array | None) -> Argument:
-    if array is None:
-        return Argument(None, operand.dimensions)
+def _bytes(array: Array) -> Array:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     data.flags.writeable = False
-    return Argument(data, array.shape)
+    return data
+
+
+def _argument(pool: int, memory: Array | None) -> RequestArgument:
+    if memory is None:
+        return RequestArgument(has_no_value=True)
+    return RequestArgument(location=DataLocation(pool, 0, memory.size))
 
 
 def load_executor(name: str) -> Executor:
