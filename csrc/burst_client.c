@@ -148,7 +148,8 @@ static int leave(struct nnb_client *client, int status) {
     return status;
 }
 
-int nnb_client_run(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+int nnb_client_run(struct nnb_bound *bound, uint64_t timeout_ns) {
+    struct nnb_client *client = bound->client;
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }
@@ -170,7 +171,8 @@ int nnb_client_run(struct nnb_client *client, struct nnb_bound *bound, uint64_t 
     return leave(client, status);
 }
 
-int nnb_client_resume(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns) {
+    struct nnb_client *client = bound->client;
     return leave(client, finish(client, bound, timeout_ns));
 }
 
@@ -179,7 +181,8 @@ void nnb_client_abandon(struct nnb_client *client) {
     nnb_unlock(&client->busy);
 }
 
-int nnb_client_submit(struct nnb_client *client, struct nnb_bound *bound) {
+int nnb_client_submit(struct nnb_bound *bound) {
+    struct nnb_client *client = bound->client;
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }
@@ -188,7 +191,8 @@ int nnb_client_submit(struct nnb_client *client, struct nnb_bound *bound) {
     return status;
 }
 
-int nnb_client_collect(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
+int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
+    struct nnb_client *client = bound->client;
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }

@@ -34,8 +34,11 @@ struct nnb_long_wait {
     void (*end)(void *token);
 };
 
-/* A request packet and the last result it got. Private memory of the caller. */
+struct nnb_client;
+
+/* A request packet, the burst it belongs to, and the last result it got. Private memory of the caller. */
 struct nnb_bound {
+    struct nnb_client *client;
     const uint8_t *request;
     uint32_t request_count;
     uint32_t result_count; /* elements in `result`; 0 before the first result */
@@ -61,16 +64,16 @@ struct nnb_client {
 
 /* Sends and waits up to `timeout_ns` (at most a slice at a time: INTERRUPTED says "resume"). After
  * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon. */
-int nnb_client_run(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns);
-int nnb_client_resume(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns);
+int nnb_client_run(struct nnb_bound *bound, uint64_t timeout_ns);
+int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 
 /* Ends an interrupted run; its result is overdue. */
 void nnb_client_abandon(struct nnb_client *client);
 
 /* Sends without waiting; the result is fetched in order by nnb_client_collect, whose `bound` is that of
  * the oldest request out. Collect may say INTERRUPTED like run. */
-int nnb_client_submit(struct nnb_client *client, struct nnb_bound *bound);
-int nnb_client_collect(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns);
+int nnb_client_submit(struct nnb_bound *bound);
+int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 
 /* Ends every wait now and from now on. Any thread. */
 void nnb_client_stop(struct nnb_client *client);

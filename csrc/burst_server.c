@@ -129,6 +129,10 @@ static int flush(struct nnb_server *server) {
             return NNB_SERVER_CORRUPT;
         }
         if (server->stuck_at_ns == 0) {
+            /* Kept here, since a command may free the binding or the reply that it came from. */
+            memcpy(server->waiting, server->pending,
+                   (uint64_t)server->pending_count * NNB_DATUM_BYTES);
+            server->pending = server->waiting;
             server->stuck_at_ns = nnb_deadline_after(nnb_now_ns(), server->stuck_ns);
         }
         switch (nnb_wait_writable(&server->waiter, &server->results, server->pending_count,

@@ -65,7 +65,8 @@ struct nnb_server {
     uint32_t current; /* binding being served */
     uint32_t last;    /* binding served before */
     uint32_t idle_reported;
-    const uint8_t *pending; /* a result that waits for room */
+    uint8_t *waiting;       /* room for a whole ring: a result that does not fit yet */
+    const uint8_t *pending; /* the result being sent, or `waiting` */
     uint32_t pending_count;
     uint64_t stuck_at_ns; /* when the pending result's patience ends */
     uint8_t error[2 * NNB_DATUM_BYTES];
@@ -76,8 +77,8 @@ struct nnb_server {
 };
 
 /* Serves until an event. First sends `reply` (may be NULL), a result packet of `reply_count` elements
- * for the request being served, which must stay valid until the next call returns; where that request
- * asks for timing and the status is NONE, `device_ns` and the time since the dequeue are filled in. */
+ * for the request being served, which is not looked at after this call; where that request asks for
+ * timing and the status is NONE, `device_ns` and the time since the dequeue are filled in. */
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
                     uint64_t device_ns);
 

@@ -64,7 +64,9 @@ struct nnb_result_summary {
     uint64_t time_in_driver;
 };
 
+struct nnb_client;
 struct nnb_bound {
+    struct nnb_client *client;
     const uint8_t *request;
     uint32_t request_count;
     uint32_t result_count;
@@ -87,11 +89,11 @@ struct nnb_client {
     ...;
 };
 void nnb_client_share_interpreter(struct nnb_client *);
-int nnb_client_run(struct nnb_client *, struct nnb_bound *, uint64_t timeout_ns);
-int nnb_client_resume(struct nnb_client *, struct nnb_bound *, uint64_t timeout_ns);
+int nnb_client_run(struct nnb_bound *, uint64_t timeout_ns);
+int nnb_client_resume(struct nnb_bound *, uint64_t timeout_ns);
 void nnb_client_abandon(struct nnb_client *);
-int nnb_client_submit(struct nnb_client *, struct nnb_bound *);
-int nnb_client_collect(struct nnb_client *, struct nnb_bound *, uint64_t timeout_ns);
+int nnb_client_submit(struct nnb_bound *);
+int nnb_client_collect(struct nnb_bound *, uint64_t timeout_ns);
 void nnb_client_stop(struct nnb_client *);
 int nnb_client_drain_unlocked(struct nnb_client *, uint64_t timeout_ns);
 
@@ -117,6 +119,7 @@ struct nnb_server {
     uint64_t idle_ns;
     uint64_t stuck_ns;
     uint8_t *packet;
+    uint8_t *waiting;
     uint32_t packet_count;
     uint32_t measure;
     uint32_t current;

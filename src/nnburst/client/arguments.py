@@ -199,3 +199,8 @@ def check_timeout(timeout: float) -> float:
     if not 0 < timeout < math.inf:
         raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
     return float(timeout)
+
+
+def head(buffer: Array, shape: tuple[int, ...]) -> Array:
+    """The beginning of a contiguous buffer in another shape."""
+    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)

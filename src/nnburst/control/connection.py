@@ -131,6 +131,10 @@ class Connection:
         except (Disconnected, TimeoutError):
             pass  # whatever it was about is gone with the peer
 
+    def end_error(self) -> NnburstError:
+        """The error that calls end with once the peer is gone."""
+        return self._failure or self._dead()
+
     def _register(self, pending: _Pending) -> int:
         with self._lock:
             if self._ended:

@@ -29,9 +29,11 @@ from nnburst.fmq.cores import may_spin
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MalformedPacket, NnburstError
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.model import Model
+from nnburst.hal.operand_types import is_extension, is_scalar
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
 
 logger = logging.getLogger(__name__)
@@ -121,8 +123,12 @@ class BurstContext:
         self._queues = (requests, results)
         self._slots = slots
         self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
+        self._waiting = ffi.new("uint8_t[]", results.capacity * DATUM_BYTES)
+        self._shapes_vary = _shapes_vary(prepared.model)
         low_power = call.preference == ExecutionPreference.LOW_POWER
-        self._server = _new_server(requests, results, self._packet, call.max_in_flight)
+        self._server = _new_server(requests, results, call.max_in_flight)
+        self._server.packet = self._packet
+        self._server.waiting = self._waiting
         lib.nnb_waiter_init(
             ffi.addressof(self._server, "waiter"), spin, 0 if low_power else _SPIN_WINDOW_NS
         )
@@ -195,11 +201,9 @@ class BurstContext:
             elif event == lib.NNB_SERVER_MISS:
                 reply = self._miss()
             elif event == lib.NNB_SERVER_ATTENTION:
-                # `reply` stays: it may still be waiting for room in the ring.
-                pending, reply = reply, None
+                reply = None
                 if not self._attend():
                     return ""
-                del pending
             elif event == lib.NNB_SERVER_IDLE:
                 reply = None
                 self._bindings.clear()
@@ -231,17 +235,23 @@ class BurstContext:
         except Exception:
             logger.exception("a request could not be bound")
             return reply_with(ErrorStatus.GENERAL_FAILURE)
-        binding = Binding(execution, frozenset(slots), self._prepared.shapes_vary)
+        binding = Binding(execution, frozenset(slots), self._shapes_vary)
         self._bindings.add(packet, binding)
         return binding.run()
 
 
-def _new_server(
-    requests: MessageQueue,
-    results: MessageQueue,
-    packet: Any,
-    max_in_flight: int,  # noqa: ANN401
-) -> Any:  # noqa: ANN401 - a cffi struct nnb_server *
+def _shapes_vary(model: Model) -> bool:
+    """Whether results must report shapes: an output is not fully specified (device:§5.1)."""
+    outputs = [model.main.operands[index] for index in model.main.output_indexes]
+    return any(0 in o.dimensions or not (o.dimensions or _is_scalar(o.type)) for o in outputs)
+
+
+def _is_scalar(kind: int) -> bool:
+    return not is_extension(kind) and is_scalar(OperandType(kind))
+
+
+def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: int) -> Any:  # noqa: ANN401
+    """A struct nnb_server over the two channels, without its buffers."""
     if requests.event_flag is None or results.event_flag is None:
         raise InvalidArgument("both channels need an event flag")
     server = ffi.new("struct nnb_server *")
@@ -249,7 +259,6 @@ def _new_server(
     server.results = results.ring[0]
     server.request_flag = requests.event_flag.word
     server.result_flag = results.event_flag.word
-    server.packet = packet
     server.max_in_flight = max_in_flight
     server.idle_ns = _IDLE_NS
     server.stuck_ns = _STUCK_NS

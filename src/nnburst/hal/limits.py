@@ -27,3 +27,5 @@ BURST_CHANNEL_LENGTH: Final = 1024
 NO_TIMING: Final = UINT64_MAX
 #: Largest rank this implementation computes with; numpy's own limit is higher.
 MAX_RANK: Final = 16
+#: Elements that a driver accepts in a ring of a burst.
+MAX_BURST_CHANNEL_LENGTH: Final = 65536

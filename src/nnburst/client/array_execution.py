@@ -1,0 +1,127 @@
+"""`Burst.execute`: numpy arrays to a remembered bound request and back.
+
+Arrays in a pool of the device are part of the request itself; for the others the request has a private
+pool, copied into before the run and out of after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, head
+from nnburst.client.memory import find_memory
+from nnburst.hal.errors import OutputInsufficientSize
+from nnburst.hal.timing import OutputShape
+
+if TYPE_CHECKING:
+    from nnburst.client.bound_request import BoundRequest
+    from nnburst.client.burst import Burst
+
+#: Bytes offered for an output whose size nobody knows, and where offering more ends.
+_FIRST_GUESS: Final = 64 * 1024
+_LAST_GUESS: Final = 1 << 30
+
+
+def execute_arrays(
+    burst: Burst,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None] | None,
+    measure: bool,
+    timeout: float,
+    copy: bool,
+) -> ExecutionResult:
+    """Execute once; see `Burst.execute`. The counts have been checked."""
+    given = [None] * len(burst.outputs) if outputs is None else list(outputs)
+    sizes = [_room(p, array) for p, array in zip(burst.outputs, given, strict=True)]
+    while True:
+        bound = _bound_for(burst, inputs, given, sizes, measure)
+        for mine, theirs in zip(bound.inputs, inputs, strict=True):
+            if mine is not None and theirs is not None and mine is not theirs:
+                np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
+        try:
+            result = bound.run(timeout)
+        except OutputInsufficientSize as error:
+            if not _grow(burst.outputs, given, sizes, error.output_shapes):
+                raise
+            continue
+        return _results(bound, given, result, copy)
+
+
+def _room(parameter: Parameter, array: Array | None) -> int:
+    """Bytes of private memory to offer for an output."""
+    if array is not None:
+        parameter.check_output(array)
+        return array.nbytes
+    return parameter.size or _FIRST_GUESS
+
+
+def _bound_for(
+    burst: Burst,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    sizes: Sequence[int],
+    measure: bool,
+) -> BoundRequest:
+    """The remembered request for arrays in these places, or a new one."""
+    for parameter, array in zip(burst.inputs, inputs, strict=True):
+        if array is not None:
+            parameter.check_input(array)
+    key = (
+        measure,
+        tuple(_place(array) for array in inputs),
+        tuple(_place(array) for array in outputs),
+        tuple(sizes),
+    )
+    bound = burst.remembered(key)
+    if bound is None:
+        bound = burst.bind_with_private(inputs, outputs, sizes, measure=measure)
+        burst.remember(key, bound)
+    return bound
+
+
+def _place(array: Array | None) -> object:
+    """Where an array lies, as far as the request depends on it."""
+    if array is None:
+        return None
+    found = find_memory(array)
+    return (found and (found[0].number, found[1]), array.shape)
+
+
+def _grow(
+    parameters: Sequence[Parameter],
+    given: Sequence[Array | None],
+    sizes: list[int],
+    shapes: Sequence[OutputShape],
+) -> bool:
+    """Offer more room where the driver asked for it; False where that cannot help."""
+    grown = False
+    for index, (parameter, array, shape) in enumerate(zip(parameters, given, shapes, strict=False)):
+        if shape.is_sufficient:
+            continue
+        if array is not None or parameter.known or sizes[index] >= _LAST_GUESS:
+            return False
+        needed = parameter.dtype.itemsize * math.prod(shape.dimensions)
+        sizes[index] = min(max(2 * sizes[index], needed), _LAST_GUESS)
+        grown = True
+    return grown
+
+
+def _results(
+    bound: BoundRequest, given: Sequence[Array | None], result: ExecutionResult, copy: bool
+) -> ExecutionResult:
+    """The outputs where the caller wants them."""
+    arrays: list[Array] = []
+    for mine, theirs, output in zip(bound.outputs, given, result.outputs, strict=True):
+        if theirs is None:
+            arrays.append(output.copy() if copy else output)
+        elif theirs is mine:
+            arrays.append(output)
+        else:
+            target = theirs if theirs.shape == output.shape else head(theirs, output.shape)
+            np.copyto(target, output, casting="no" if target.dtype == output.dtype else "unsafe")
+            arrays.append(target)
+    return ExecutionResult(arrays, result.output_shapes, result.timing)

@@ -1,0 +1,347 @@
+"""A request bound to its memory: the packet is made once, a run is one C call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from nnburst._native import ffi, lib
+from nnburst.client.arguments import (
+    OMITTED,
+    Array,
+    ExecutionResult,
+    Parameter,
+    check_timeout,
+    head,
+)
+from nnburst.hal.enums import ErrorStatus, MeasureTiming
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    GeneralFailure,
+    InvalidArgument,
+    MalformedPacket,
+    MissedDeadline,
+    error_for,
+)
+from nnburst.hal.model import DataLocation
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import OutputShape, Timing
+from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request
+
+if TYPE_CHECKING:
+    from nnburst.client.burst import Burst
+
+_DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
+_run: Final = lib.nnb_client_run
+
+_SAME: Final = int(lib.NNB_CLIENT_SAME)
+_RESULT: Final = int(lib.NNB_CLIENT_RESULT)
+_MALFORMED: Final = int(lib.NNB_CLIENT_MALFORMED)
+_TIMED_OUT: Final = int(lib.NNB_CLIENT_TIMED_OUT)
+_INTERRUPTED: Final = int(lib.NNB_CLIENT_INTERRUPTED)
+_STOPPED: Final = int(lib.NNB_CLIENT_STOPPED)
+_CORRUPT: Final = int(lib.NNB_CLIENT_CORRUPT)
+_SURPLUS: Final = int(lib.NNB_CLIENT_SURPLUS)
+_NO_ROOM: Final = int(lib.NNB_CLIENT_NO_ROOM)
+_BUSY: Final = int(lib.NNB_CLIENT_BUSY)
+_IN_FLIGHT: Final = int(lib.NNB_CLIENT_IN_FLIGHT)
+
+
+class BoundRequest:
+    """Made by `Burst.bind`. Usable by the thread that uses the burst.
+
+    Attributes:
+        inputs: views of the pools; None where omitted. Write them before a run, not during it.
+        outputs: views of the pools, written by every run; buffers where the shape is open.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bound",
+        "_burst",
+        "_last",
+        "_measured",
+        "_packet",
+        "_pools",
+        "_result",
+        "in_flight",
+        "inputs",
+        "outputs",
+    )
+
+    def __init__(
+        self,
+        burst: Burst,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
+        measure: MeasureTiming,
+    ) -> None:
+        """Check the arrays, find their slots, and serialise the packet."""
+        places = _Places(burst)
+        request = Request(
+            tuple(places.input(p, a) for p, a in zip(burst.inputs, inputs, strict=True)),
+            tuple(places.output(p, a) for p, a in zip(burst.outputs, outputs, strict=True)),
+        )
+        self.inputs = cast("tuple[Array, ...]", tuple(inputs))
+        self.outputs = cast("tuple[Array, ...]", tuple(outputs))
+        self.in_flight = False
+        self._burst = burst
+        self._pools = frozenset(places.pools)
+        self._measured = bool(measure)
+        self._last: ExecutionResult | None = None
+        self._packet = serialize_request(request, list(places.slots), measure)
+        self._result = ffi.new("uint8_t[]", burst.result_bytes)
+        self._bound: Any = ffi.new(
+            "struct nnb_bound *",
+            {
+                "client": burst.client,
+                "request": ffi.from_buffer("uint8_t[]", self._packet),
+                "request_count": len(self._packet),
+                "result": self._result,
+            },
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether a pool of its arrays was closed."""
+        return bool(self._bound == ffi.NULL)
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once and wait for the result.
+
+        Args:
+            timeout: seconds, 30 unless given.
+
+        Returns:
+            The outputs (views of the pools, overwritten by the next run), shapes and timing.
+
+        Raises:
+            MissedDeadline: no result in time. The burst stays usable: the next run first waits for the
+                late result and drops it.
+            OutputInsufficientSize: a buffer is too small; `output_shapes` says what is needed.
+            InvalidArgument, GeneralFailure: what the driver answered.
+            BurstBusy: another thread is using the burst.
+            DeadObject: the driver has died.
+            Closed: the burst, or a pool, was closed.
+        """
+        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
+        code = _run(self._bound, timeout_ns)
+        if code == _SAME and not self._measured:
+            return self._last  # type: ignore[return-value]  # SAME: there was a result before
+        return self._conclude(code, timeout_ns)
+
+    def submit(self) -> Pending:
+        """Send the request without waiting; results come in the order of submission.
+
+        Raises:
+            BurstBusy: `max_in_flight` requests are out, this one is, or another thread is inside.
+            DeadObject, Closed: as for `run`.
+        """
+        if self.in_flight:
+            raise BurstBusy("this request is under way: its memory is in use")
+        code = lib.nnb_client_submit(self._open())
+        if code != _RESULT:
+            self._fail(code)
+        self.in_flight = True
+        pending = Pending(self._burst, self)
+        self._burst.pending.append(pending)
+        return pending
+
+    def pool_closed(self, number: int) -> None:
+        """A pool is gone; if an array lies in it, no run is possible any more."""
+        if number in self._pools:
+            self._bound = ffi.NULL
+
+    def collect(self, timeout_ns: int) -> ExecutionResult:
+        """Wait for the result of the oldest submission, which is this one's."""
+        deadline = time.monotonic_ns() + timeout_ns
+        while True:
+            left = max(deadline - time.monotonic_ns(), 1)
+            code = lib.nnb_client_collect(self._open(), left)
+            if code != _INTERRUPTED:
+                return self._finish(code)
+
+    def _open(self) -> Any:  # noqa: ANN401 - a cffi pointer
+        if self._bound == ffi.NULL:
+            raise Closed("a pool of the bound request is closed")
+        return self._bound
+
+    def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
+        """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
+        if code == _INTERRUPTED:
+            code = self._resume(timeout_ns)
+        elif code == _IN_FLIGHT:
+            return self._run_later(timeout_ns)
+        elif code == _NO_ROOM:
+            return self._fall_back(timeout_ns)
+        return self._finish(code)
+
+    def _finish(self, code: int) -> ExecutionResult:
+        if code == _SAME and self._last is not None:
+            return self._timed(self._last)
+        if code <= _RESULT:
+            return self._read()
+        return self._fail(code)
+
+    def _resume(self, timeout_ns: int) -> int:
+        """Go on waiting in slices, so that signals are handled in between."""
+        deadline = time.monotonic_ns() + timeout_ns
+        try:
+            while True:
+                left = max(deadline - time.monotonic_ns(), 1)
+                code = int(lib.nnb_client_resume(self._bound, left))
+                if code != _INTERRUPTED:
+                    return code
+        except BaseException:  # KeyboardInterrupt, say: the result is overdue, the burst usable
+            lib.nnb_client_abandon(self._burst.client)
+            raise
+
+    def _run_later(self, timeout_ns: int) -> ExecutionResult:
+        """Submitted requests are out, or an overdue result is still awaited."""
+        if self._burst.pending:
+            return self.submit().result(timeout_ns * 1e-9)
+        deadline = time.monotonic_ns() + timeout_ns
+        code = _IN_FLIGHT
+        while code == _IN_FLIGHT:
+            left = deadline - time.monotonic_ns()
+            if left <= 0:
+                return self._fail(_TIMED_OUT)
+            code = int(_run(self._bound, left))
+        return self._conclude(code, max(deadline - time.monotonic_ns(), 1))
+
+    def _fall_back(self, timeout_ns: int) -> ExecutionResult:
+        """The packet cannot be sent, so the ordinary path is taken (burst:§8)."""
+        return self._burst.prepared_model.execute(
+            self.inputs, self.outputs, measure=self._measured, timeout=timeout_ns * 1e-9
+        )
+
+    def _timed(self, last: ExecutionResult) -> ExecutionResult:
+        """The last result with the timing of this one."""
+        if not self._measured:
+            return last
+        summary = self._bound.summary
+        timing = Timing(summary.time_on_device, summary.time_in_driver)
+        return ExecutionResult(last.outputs, last.output_shapes, timing)
+
+    def _read(self) -> ExecutionResult:
+        """The result packet, as it differs from the one before."""
+        data = ffi.buffer(self._result, self._bound.result_count * DATUM_BYTES)[:]
+        try:
+            status, shapes, _ = deserialize_result(data)
+        except MalformedPacket:
+            return self._fail(_MALFORMED)
+        if status != ErrorStatus.NONE:
+            self._last = None
+            raise error_for(status, f"the driver answered {status.name}", shapes)
+        self._last = ExecutionResult(self._shaped(shapes), shapes, Timing())
+        return self._timed(self._last)
+
+    def _shaped(self, shapes: Sequence[OutputShape]) -> list[Array]:
+        if shapes and len(shapes) != len(self.outputs):
+            raise GeneralFailure(
+                f"the driver reports {len(shapes)} shapes for {len(self.outputs)} outputs"
+            )
+        shaped = []
+        for index, (parameter, array) in enumerate(
+            zip(self._burst.outputs, self.outputs, strict=True)
+        ):
+            shape = parameter.shape_of(shapes[index] if shapes else None)
+            shaped.append(array if parameter.known else head(array, shape))
+        return shaped
+
+    def _fail(self, code: int) -> NoReturn:
+        """Raise what a code that is no result stands for."""
+        burst = self._burst
+        if code == _TIMED_OUT:
+            raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
+        if code == _BUSY:
+            burst.check_open()
+            raise BurstBusy("another thread is using this burst: one thread at a time")
+        if code == _IN_FLIGHT:
+            raise BurstBusy(f"{burst.max_in_flight} requests are under way, as many as agreed")
+        if code == _MALFORMED:
+            raise GeneralFailure("the driver sent an ill-formed result packet")
+        if code == _NO_ROOM:
+            raise GeneralFailure("the request does not fit the channel")
+        if code in (_CORRUPT, _SURPLUS):
+            burst.end(
+                "the burst has ended: the driver's counters are impossible"
+                if code == _CORRUPT
+                else "the burst has ended: the driver sent a result that nobody asked for"
+            )
+            burst.check_open()
+        if self.closed:
+            raise Closed("a pool of the bound request is closed")
+        raise burst.stopped_error()
+
+
+class Pending:
+    """A submitted request. Results come in order, so earlier ones are collected on the way."""
+
+    __slots__ = ("_bound", "_burst", "_outcome")
+
+    def __init__(self, burst: Burst, bound: BoundRequest) -> None:
+        """Made by `BoundRequest.submit`."""
+        self._burst = burst
+        self._bound = bound
+        self._outcome: ExecutionResult | BaseException | None = None
+
+    def result(self, timeout: float = 30.0) -> ExecutionResult:
+        """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
+        deadline = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
+        while self._outcome is None:
+            self._burst.pending[0].collect(max(deadline - time.monotonic_ns(), 1))
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+    def collect(self, timeout_ns: int) -> None:
+        """Fetch this request's result, which must be the oldest one out."""
+        try:
+            self._outcome = self._bound.collect(timeout_ns)
+        except (MissedDeadline, BurstBusy, KeyboardInterrupt):
+            raise  # it is still out
+        except BaseException as error:  # belongs to whoever asks for this result
+            self._outcome = error
+        self._bound.in_flight = False
+        self._burst.pending.popleft()
+
+
+class _Places:
+    """Where the arrays of one request lie: collects its pools in order of their first use.
+
+    Attributes:
+        slots: slot of each pool; its position is the request's pool index.
+        pools: numbers of the pools.
+    """
+
+    def __init__(self, burst: Burst) -> None:
+        self._burst = burst
+        self.slots: dict[int, int] = {}
+        self.pools: list[int] = []
+
+    def input(self, parameter: Parameter, array: Array | None) -> RequestArgument:
+        """The argument for an input, checked."""
+        if array is None:
+            return OMITTED
+        parameter.check_input(array)
+        return self._argument(parameter, array, parameter.extents(array))
+
+    def output(self, parameter: Parameter, array: Array | None) -> RequestArgument:
+        """The argument for an output, checked."""
+        if array is None:
+            raise InvalidArgument(f"{parameter.name} has no array")
+        parameter.check_output(array)
+        return self._argument(parameter, array, ())
+
+    def _argument(
+        self, parameter: Parameter, array: Array, dimensions: tuple[int, ...]
+    ) -> RequestArgument:
+        memory, offset, slot = self._burst.locate(array, parameter.name)
+        if slot not in self.slots:
+            self.slots[slot] = len(self.slots)
+            self.pools.append(memory.number)
+        location = DataLocation(self.slots[slot], offset, array.nbytes)
+        return RequestArgument(location=location, dimensions=dimensions)

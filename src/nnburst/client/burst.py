@@ -1,0 +1,461 @@
+"""Burst: executions over shared memory, one C call each.
+
+    with prepared.open_burst() as burst:
+        bound = burst.bind()                  # pool-backed arrays for every input and output
+        bound.inputs[0][...] = x
+        y = bound.run().outputs[0]            # a view of the pool, or `burst.execute([x]).outputs[0]`
+
+NNAPI: ExecutionBurstController.cpp. DEVIATES: every wait has a deadline, a dead driver is DeadObject, and a
+second thread on one burst is refused instead of queued.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import msgspec
+
+from nnburst._native import ffi, lib
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
+from nnburst.client.bound_request import BoundRequest, Pending
+from nnburst.client.memory import Memory, find_memory
+from nnburst.client.slots import SlotReleaser, SlotTable
+from nnburst.client.staging import Layout
+from nnburst.control.messages import ConfigureExecutionBurst, FreeMemory, Nothing, Opened, Release
+from nnburst.fmq.cores import allowed_cores
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.enums import ExecutionPreference, MeasureTiming
+from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, MissedDeadline, NnburstError
+from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
+from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM
+
+if TYPE_CHECKING:
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Spin window for a result: longer than the driver's, since a kernel wake-up costs more than the spin.
+_SPIN_WINDOW: Final = 200e-6
+#: Seconds that a control call about the burst may take.
+_CALL_TIMEOUT: Final = 30.0
+#: Requests of `execute` that stay bound, the ones used last.
+_REMEMBERED: Final = 64
+
+
+class Burst:
+    """An open burst. One thread at a time; a second one gets BurstBusy. A context manager.
+
+    Attributes:
+        prepared_model: what it executes; may be released before the burst.
+        max_in_flight: requests that may be under way at once.
+    """
+
+    def __init__(
+        self,
+        prepared_model: PreparedModel,
+        handle: int,
+        queues: tuple[MessageQueue, MessageQueue],
+        slots: SlotTable,
+        callback: int,
+    ) -> None:
+        """Use `Burst.open`."""
+        self.prepared_model = prepared_model
+        self.device = prepared_model.device
+        self.inputs, self.outputs = prepared_model.inputs, prepared_model.outputs
+        self.slots = slots
+        self.client = _new_client(*queues)
+        self._handle = handle
+        self._queues = queues
+        self._buffer = ffi.new("uint8_t[]", queues[1].capacity * DATUM_BYTES)
+        self.client.packet = self._buffer
+        self._connection = self.device.connection
+        self._callback = callback
+        self._closed = False
+        self._reason: str = ""
+        self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
+        self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
+        self._releaser: SlotReleaser | None = None
+        self.pending: deque[Pending] = deque()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        prepared_model: PreparedModel,
+        *,
+        max_in_flight: int = 1,
+        channel_length: int = BURST_CHANNEL_LENGTH,
+        result_channel_length: int | None = None,
+        spin_window: float | None = None,
+    ) -> Self:
+        """Open a burst on a prepared model; see `PreparedModel.open_burst`.
+
+        Args:
+            prepared_model: an open one.
+            max_in_flight: requests that may be under way at once (`BoundRequest.submit`).
+            channel_length: elements of the request ring; a request needs 2 + inputs + outputs + pools +
+                given dimensions.
+            result_channel_length: elements of the result ring; the same unless given.
+            spin_window: seconds to spin for a result before sleeping; 0 never spins. By default what
+                the preference suggests (LOW_POWER: 0).
+
+        Raises:
+            InvalidArgument: a number is out of range.
+            NnburstError: the driver refuses.
+        """
+        lengths = (channel_length, result_channel_length or channel_length)
+        if not 1 <= max_in_flight <= 1024:
+            raise InvalidArgument(f"max_in_flight is {max_in_flight}, expected 1 to 1024")
+        if any(not 2 <= length <= MAX_BURST_CHANNEL_LENGTH for length in lengths):
+            raise InvalidArgument(
+                f"channel_length is {lengths}, expected 2 to {MAX_BURST_CHANNEL_LENGTH}"
+            )
+        if spin_window is None:
+            low_power = prepared_model.preference == ExecutionPreference.LOW_POWER
+            spin_window = 0.0 if low_power else _SPIN_WINDOW
+        if not 0 <= spin_window < 60:
+            raise InvalidArgument(f"spin_window is {spin_window}, expected 0 to 60 seconds")
+        queues = (
+            MessageQueue.create(REQUEST_DATUM, lengths[0]),
+            MessageQueue.create(RESULT_DATUM, lengths[1]),
+        )
+        slots = SlotTable()
+        callback = prepared_model.device.upcalls.register(slots.memories)
+        try:
+            opened = _configure(prepared_model, queues, callback, max_in_flight, spin_window)
+        except BaseException:
+            prepared_model.device.upcalls.unregister(callback)
+            for queue in queues:
+                queue.close()
+            raise
+        burst = cls(prepared_model, opened.handle, queues, slots, callback)
+        burst.client.max_in_flight = max_in_flight
+        lib.nnb_waiter_init(
+            ffi.addressof(burst.client, "waiter"),
+            bool(opened.fields.get("may_spin")) and spin_window > 0,
+            int(spin_window * 1e9),
+        )
+        burst.device.on_death(burst._died)
+        return burst
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the largest result packet."""
+        return len(self._buffer)
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests that may be under way at once."""
+        return int(self.client.max_in_flight)
+
+    def bind(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        output_bytes: Sequence[int | None] | None = None,
+    ) -> BoundRequest:
+        """Bind a request: arrays stay where they are, the packet is made once.
+
+        Args:
+            inputs: pool-backed arrays (`Device.allocate(...).array(...)`), None for an omitted one; all
+                new arrays in one new pool where not given.
+            outputs: likewise; an array is a buffer where the model leaves the shape open.
+            measure: whether to time every execution.
+            output_bytes: room for outputs that get new arrays and whose shape the model leaves open.
+
+        Raises:
+            InvalidArgument: an array does not fit the model, or lies in no pool of this device.
+            Closed: the burst or a pool is closed.
+        """
+        self.check_open()
+        given = list(inputs) if inputs is not None else [None] * len(self.inputs)
+        check_count("inputs", given, self.inputs)
+        taken = list(outputs) if outputs is not None else [None] * len(self.outputs)
+        check_count("outputs", taken, self.outputs)
+        rooms = list(output_bytes) if output_bytes is not None else [None] * len(self.outputs)
+        check_count("output_bytes", rooms, self.outputs)
+        plan = Layout()
+        spots = [
+            *(
+                _spot(plan, p, a, p.size) if inputs is None else None
+                for p, a in zip(self.inputs, given, strict=True)
+            ),
+            *(
+                _spot(plan, p, a, p.size or room or 0)
+                for p, a, room in zip(self.outputs, taken, rooms, strict=True)
+            ),
+        ]
+        return self._bind([*given, *taken], spots, plan.size, measure)
+
+    def bind_with_private(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
+        sizes: Sequence[int],
+        *,
+        measure: bool,
+    ) -> BoundRequest:
+        """Bind with private memory for every array that lies in no pool; inputs None stay omitted.
+
+        Args:
+            inputs: as in `execute`; private copies get the same shapes.
+            outputs: as in `execute`.
+            sizes: bytes of each output.
+            measure: whether to time it.
+        """
+        plan = Layout()
+        spots: list[_Spot | None] = []
+        arrays: list[Array | None] = []
+        for array in inputs:
+            private = array is not None and find_memory(array) is None
+            arrays.append(None if private else array)
+            shape = array.shape if array is not None else ()
+            spots.append(
+                _Spot(plan.place(array.nbytes), shape) if private and array is not None else None
+            )
+        for parameter, array, size in zip(self.outputs, outputs, sizes, strict=True):
+            private = array is None or find_memory(array) is None
+            arrays.append(None if private else array)
+            spots.append(_spot(plan, parameter, None, size) if private else None)
+        return self._bind(arrays, spots, plan.size, measure)
+
+    def _bind(
+        self,
+        given: Sequence[Array | None],
+        spots: Sequence[_Spot | None],
+        size: int,
+        measure: bool,
+    ) -> BoundRequest:
+        """Make arrays for the spots in one new pool and bind them with the given ones."""
+        memory = self.device.allocate(size) if size else None
+        parameters = (*self.inputs, *self.outputs)
+        arrays = [
+            array
+            if spot is None or memory is None
+            else memory.array(parameter.dtype, spot.shape, spot.offset)
+            for parameter, array, spot in zip(parameters, given, spots, strict=True)
+        ]
+        split = len(self.inputs)
+        timed = MeasureTiming.YES if measure else MeasureTiming.NO
+        bound = BoundRequest(self, arrays[:split], arrays[split:], timed)
+        self._bound.add(bound)
+        return bound
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+        copy: bool = True,
+    ) -> ExecutionResult:
+        """Execute once on numpy arrays.
+
+        Arrays that lie in a pool of this device are used where they are; others are copied through a
+        private pool. Requests are remembered, so the same arrays again cost only their run.
+
+        Args:
+            inputs: one for each input; None where the operation allows to omit it.
+            outputs: arrays to write to; None for results of the burst's own.
+            measure: whether to time it.
+            timeout: seconds.
+            copy: with `outputs` None: whether results are copies, or views that the next `execute` with
+                private results overwrites.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model; nothing was sent.
+            OutputInsufficientSize, MissedDeadline, DeadObject, BurstBusy, Closed: as they say.
+        """
+        seconds = check_timeout(timeout)
+        self.check_open()
+        check_count("inputs", inputs, self.inputs)
+        if outputs is not None:
+            check_count("outputs", outputs, self.outputs)
+        from nnburst.client.array_execution import execute_arrays
+
+        return execute_arrays(self, inputs, outputs, measure, seconds, copy)
+
+    def remembered(self, key: object) -> BoundRequest | None:
+        """The request remembered under `key`."""
+        bound = self._remembered.get(key)
+        if bound is not None:
+            if bound.closed:
+                del self._remembered[key]
+                return None
+            self._remembered.move_to_end(key)
+        return bound
+
+    def remember(self, key: object, bound: BoundRequest) -> None:
+        """Keep a request under `key`; the one used longest ago goes where there are many."""
+        self._remembered[key] = bound
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def locate(self, array: Array, name: str) -> tuple[Memory, int, int]:
+        """Pool, offset and slot of a pool-backed array; the pool gets a slot where it has none.
+
+        Raises:
+            InvalidArgument: it lies in no pool, or in one of another device.
+        """
+        found = find_memory(array)
+        if found is None:
+            raise InvalidArgument(
+                f"{name} does not lie in an open pool, expected an array of Device.allocate(...)"
+            )
+        memory, offset = found
+        self.device.check_owns(memory, name)
+        slot, new = self.slots.slot_of(memory)
+        if new:
+            self._releaser = self._releaser or SlotReleaser(self._free_memory, self.slots)
+            memory.on_close(self._pool_closed)
+        return memory, offset, slot
+
+    def check_open(self) -> None:
+        """Raise Closed after `close`, DeadObject once the driver is dead."""
+        if self._closed:
+            raise Closed("the burst is closed")
+        if self._reason:
+            raise DeadObject(self._reason)
+
+    def stopped_error(self) -> NnburstError:
+        """Why a run was stopped."""
+        if self._closed:
+            return Closed("the burst was closed while it ran")
+        return DeadObject(self._reason) if self._reason else self._connection.end_error()
+
+    def end(self, reason: str) -> None:
+        """Stop every run now and from now on: the two sides have lost each other."""
+        self._reason = self._reason or reason
+        lib.nnb_client_stop(self.client)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters: executions, results dropped, sleeps, time spun (ns), rhythm (period, ns)."""
+        waiter = self.client.waiter
+        return {
+            "executions": int(self.client.executions),
+            "dropped": int(self.client.dropped),
+            "sleeps": int(waiter.sleeps),
+            "spun_ns": int(waiter.spun_ns),
+            "descheduled": int(waiter.descheduled),
+            "period_ns": int(waiter.rhythm.period_ns) if waiter.rhythm.steady else 0,
+        }
+
+    def _died(self) -> None:
+        lib.nnb_client_stop(self.client)
+
+    def _pool_closed(self, number: int) -> None:
+        """A pool is gone: its slot goes, and requests that used it cannot run any more."""
+        for bound in list(self._bound):
+            bound.pool_closed(number)
+        slot = self.slots.retire(number)
+        if slot is None or self._closed:
+            return
+        if self._releaser is not None:
+            self._releaser.release(slot)
+
+    def _free_memory(self, slot: int) -> None:
+        """NNAPI: IBurstContext::freeMemory."""
+        self._connection.call(FreeMemory(self._handle, slot), Nothing, timeout=_CALL_TIMEOUT)
+
+    def close(self) -> None:
+        """End the burst; idempotent, and fine with a dead driver. Arrays stay usable.
+
+        A run on another thread ends with Closed.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        lib.nnb_client_stop(self.client)
+        lib.nnb_client_drain_unlocked(self.client, int(_CALL_TIMEOUT * 1e9))
+        self.device.forget(self._died)
+        for memory in self.slots.pools():
+            memory.forget(self._pool_closed)
+        if self._releaser is not None:
+            self._releaser.close()
+        try:
+            self._connection.call(Release(self._handle), Nothing, timeout=_CALL_TIMEOUT)
+        except (DeadObject, Closed, MissedDeadline):
+            pass  # it is gone, or will be with its process
+        self.device.upcalls.unregister(self._callback)
+        self._remembered.clear()
+        for queue in self._queues:
+            queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<nnburst.Burst on {self.device.name}: {state}>"
+
+
+class _Spot(NamedTuple):
+    """A place in a new pool."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+
+def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) -> _Spot | None:
+    """Room of `size` bytes for a parameter that has no array; None where it has one."""
+    if array is not None:
+        return None
+    if not size:
+        raise InvalidArgument(
+            f"{parameter.name} has no fixed shape: give bind an array (or output_bytes)"
+        )
+    shape = parameter.dimensions if parameter.known else (size // parameter.dtype.itemsize,)
+    return _Spot(plan.place(size), shape)
+
+
+def _configure(
+    prepared_model: PreparedModel,
+    queues: tuple[MessageQueue, MessageQueue],
+    callback: int,
+    max_in_flight: int,
+    spin_window: float,
+) -> Opened:
+    """The configureExecutionBurst call."""
+    requests, results = queues
+    message = ConfigureExecutionBurst(
+        handle=prepared_model.handle,
+        callback=callback,
+        request_channel=msgspec.Raw(msgspec.msgpack.encode(requests.descriptor)),
+        result_channel=msgspec.Raw(msgspec.msgpack.encode(results.descriptor)),
+        max_in_flight=max_in_flight,
+        cpus=allowed_cores(),
+        preference=(
+            prepared_model.preference if spin_window > 0 else ExecutionPreference.LOW_POWER
+        ),
+    )
+    fds = [requests.memories[0].fd, results.memories[0].fd]
+    opened, _ = prepared_model.device.connection.call(message, Opened, fds, timeout=_CALL_TIMEOUT)
+    return opened
+
+
+def _new_client(requests: MessageQueue, results: MessageQueue) -> Any:  # noqa: ANN401
+    """A struct nnb_client over the two channels."""
+    if requests.event_flag is None or results.event_flag is None:
+        raise InvalidArgument("both channels need an event flag")
+    client = ffi.new("struct nnb_client *")
+    client.requests = requests.ring[0]
+    client.results = results.ring[0]
+    client.request_flag = requests.event_flag.word
+    client.result_flag = results.event_flag.word
+    lib.nnb_client_share_interpreter(client)
+    return client
