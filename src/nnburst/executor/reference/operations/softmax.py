@@ -1,0 +1,194 @@
+"""SOFTMAX and LOG_SOFTMAX.
+
+NNAPI: Softmax.cpp, LogSoftmax.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nnburst.executor.reference.data_movement import UP_TO_4, require_ranks, resolve_axis
+from nnburst.executor.reference.fixed_point import (
+    exp_on_negative,
+    input_radius,
+    one_over_one_plus,
+    quantize_multiplier_greater_than_one,
+    rounding_divide_by_pot,
+    srdhm,
+)
+from nnburst.executor.reference.operation import Node, Run, operation
+from nnburst.executor.reference.signatures import (
+    F16,
+    F32,
+    FLOAT16,
+    FLOAT32,
+    Q8,
+    Q8S,
+    V1_0,
+    V1_2,
+    V1_3,
+    control,
+    data,
+    row,
+    signature,
+)
+from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.hal.enums import OperationType
+from nnburst.hal.operand_types import QUANTIZED_RANGES
+
+#: Integer bits of scaled differences, and of the sum of exponentials.
+_DIFFERENCE_BITS: Final = 5
+_SUM_BITS: Final = 12
+
+
+def _softmax_shape(node: Node) -> list[TensorType]:
+    require_ranks(node)
+    source = node.tensor("input").meta
+    resolve_axis(node, "axis", len(source.dimensions))
+    beta = float(node.value("beta"))
+    node.require(beta > 0, f"operand 'beta' is {beta}, expected > 0")
+    kind = node.declared().type
+    if kind not in QUANTIZED_RANGES or 0 in source.dimensions:
+        return [node.like_declared(source.dimensions)]
+    return [TensorType(kind, source.dimensions, 1 / 256, QUANTIZED_RANGES[kind][0])]
+
+
+@operation(
+    signature(
+        OperationType.SOFTMAX,
+        V1_0,
+        "Turns numbers into probabilities that sum to one along an axis.",
+        inputs=[
+            data("input", rank=UP_TO_4),
+            control("beta", "S"),
+            control("axis", default=-1, since=V1_2),
+        ],
+        outputs=[data("output")],
+        rows=[
+            row(V1_0, T=[F32, Q8], S=FLOAT32),
+            row(V1_2, T=F16, S=FLOAT16),
+            row(V1_3, T=Q8S, S=FLOAT32),
+        ],
+        counts=(2, 3),
+    ),
+    shape=_softmax_shape,
+    zero_sized=True,
+)
+def softmax(node: Node) -> Run:
+    """Bind exp((x - max) * beta) / sum, in float32 or in fixed point."""
+    source, out = _slices(node)
+    if source.size == 0:
+        return lambda: None
+    if node.tensor("input").type in QUANTIZED_RANGES:
+        return _quantised_softmax(node, source, out)
+    return _float_softmax(node, source, out)
+
+
+def _slices(node: Node) -> tuple[Array, Array]:
+    """Input and output as views whose last axis is the one to normalise."""
+    source, out = node.tensor("input").array, node.output().array
+    axis = resolve_axis(node, "axis", source.ndim)
+    return np.moveaxis(source, axis, -1), np.moveaxis(out, axis, -1)
+
+
+def _float_softmax(node: Node, source: Array, out: Array) -> Run:
+    beta = np.float32(node.value("beta"))
+    powers = node.scratch(source.shape, np.float32)
+    edge = node.scratch((*source.shape[:-1], 1), np.float32)
+
+    def run() -> None:
+        np.amax(source, axis=-1, keepdims=True, out=edge)
+        np.subtract(source, edge, out=powers)
+        np.multiply(powers, beta, out=powers)
+        np.exp(powers, out=powers)
+        np.sum(powers, axis=-1, keepdims=True, out=edge)
+        np.divide(powers, edge, out=out)
+
+    return run
+
+
+def _quantised_softmax(node: Node, source: Array, out: Array) -> Run:
+    meta = node.output().meta
+    low, high = QUANTIZED_RANGES[meta.type]
+    table = _exponentials(float(node.value("beta")), node.tensor("input").scale)
+    addends = rounding_divide_by_pot(table, _SUM_BITS)
+    # The table is looked up in a private copy: the input may change at any time.
+    below = node.scratch(source.shape, np.int16)
+    powers = node.scratch(source.shape, np.int64)
+
+    def run() -> None:
+        np.copyto(below, source)
+        np.subtract(below.max(axis=-1, keepdims=True), below, out=below)
+        np.take(addends, below, out=powers, mode="clip")
+        scale, exponent = _reciprocal(powers.sum(axis=-1, keepdims=True))
+        np.take(table, below, out=powers, mode="clip")
+        stored = rounding_divide_by_pot(srdhm(scale, powers), np.minimum(exponent, 31))
+        np.add(stored, low, out=stored)
+        np.clip(stored, low, high, out=stored)
+        np.copyto(out, stored, casting="unsafe")
+
+    return run
+
+
+def _exponentials(beta: float, scale: float) -> Array:
+    """exp(-d * scale * beta) in F0 of d = 0 to 255 steps below the maximum.
+
+    Raises:
+        OperationFailed: a step is too small for the fixed-point format.
+    """
+    real = min(beta * scale * (1 << (31 - _DIFFERENCE_BITS)), 2.0**31 - 1)
+    multiplier, shift = quantize_multiplier_greater_than_one(real)
+    steps = np.arange(256, dtype=np.int64)
+    near = steps <= input_radius(_DIFFERENCE_BITS, shift)
+    scaled = srdhm(-np.where(near, steps, 0) << shift, multiplier)
+    return np.asarray(np.where(near, exp_on_negative(scaled, _DIFFERENCE_BITS), 0))
+
+
+def _reciprocal(total: Array) -> tuple[Array, Array]:
+    """1 / total as (m, n): m / 2**n, m in F0, of sums in F12.
+
+    DEVIATES: above 2**12 equal largest elements the original's 32-bit sum overflows; this one
+    goes on with more bits.
+    """
+    leading = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
+    normal = np.where(
+        leading >= 0, total << np.maximum(leading, 0), total >> np.maximum(-leading, 0)
+    )
+    return one_over_one_plus(normal - (1 << 31)), _SUM_BITS - leading + 23
+
+
+def _log_softmax_shape(node: Node) -> list[TensorType]:
+    dimensions = node.tensor("input").shape
+    resolve_axis(node, "axis", len(dimensions))
+    return [node.like_declared(dimensions)]
+
+
+@operation(
+    signature(
+        OperationType.LOG_SOFTMAX,
+        V1_2,
+        "Gives logarithms of the probabilities that SOFTMAX gives.",
+        inputs=[data("input"), control("beta", "S"), control("axis")],
+        outputs=[data("output")],
+        rows=[row(V1_2, T=F16, S=FLOAT16), row(V1_2, T=F32, S=FLOAT32)],
+    ),
+    shape=_log_softmax_shape,
+)
+def log_softmax(node: Node) -> Run:
+    """Bind d - log(sum(exp(d))) with d = (x - max) * beta."""
+    source, out = _slices(node)
+    beta = float(node.value("beta"))
+    scaled = node.scratch(source.shape, np.float64)
+    powers = node.scratch(source.shape, np.float64)
+
+    def run() -> None:
+        np.subtract(source, source.max(axis=-1, keepdims=True), out=scaled)
+        np.multiply(scaled, beta, out=scaled)
+        np.exp(scaled, out=powers)
+        np.subtract(
+            scaled, np.log(powers.sum(axis=-1, keepdims=True)), out=out, casting="same_kind"
+        )
+
+    return run
