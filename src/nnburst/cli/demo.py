@@ -63,11 +63,12 @@ def _classify(
     """Figures of one network by all routes, which take turns round by round."""
     inputs = encode(split.images, precision)
     with open_routes(build_network(precision), device, inputs[0]) as routes:
-        with progress(f"{precision.value}: {rounds} rounds", rounds * len(routes)) as advance:
+        total = rounds * len(routes) * len(inputs)
+        with progress(f"{precision.value}: executing {total} times", total) as advance:
             for _ in range(rounds):
                 for route in routes:
                     route.run_round(inputs)
-                    advance(1)
+                    advance(len(inputs))
         found = {route.name: route.found for route in routes}
         return {
             "precision": precision.value,

@@ -128,9 +128,10 @@ def _rich_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left")
+    drawn = Table()
     for column, numeric in zip(columns, _numeric(columns, rows), strict=True):
         drawn.add_column(column, justify="right" if numeric else "left")
     for row in rows:
         drawn.add_row(*row)
-    Console().print(drawn)
+    console = Console(markup=False, highlight=False)  # brackets in texts are brackets
+    console.print(title, drawn, sep="\n")
