@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
-	$(BIN)/python setup.py --quiet build_ext --inplace --force
+	$(BIN)/python -W ignore setup.py --quiet build_ext --inplace --force
 	@touch $@
 
 demo: setup ## classify digits through a driver process, and see what each route costs
