@@ -1,0 +1,154 @@
+"""DETECTION_POSTPROCESSING: from raw predictions of anchors to detections.
+
+NNAPI: GenerateProposals.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.executor.reference.box_geometry import Float32, real_values
+from nnburst.executor.reference.operation import Node, Run, operation
+from nnburst.executor.reference.recurrence import check_dimensions, check_rank
+from nnburst.executor.reference.signatures import (
+    BOOL,
+    F16,
+    F32,
+    FLOAT16,
+    FLOAT32,
+    I32,
+    V1_2,
+    control,
+    data,
+    row,
+    signature,
+)
+from nnburst.executor.reference.suppression import best_first, hard_suppression
+from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.enums import OperationType
+
+_SCALES: Final = ("scale_y", "scale_x", "scale_h", "scale_w")
+
+
+class _Detections(NamedTuple):
+    """Anchors and classes that were detected, in the order of the outputs."""
+
+    anchors: npt.NDArray[np.intp]
+    classes: npt.NDArray[np.intp]
+
+
+def _shape(node: Node) -> list[TensorType]:
+    batches, anchors, classes = check_rank(node, "scores", 3)
+    node.require(classes > 1, f"operand 'scores' has {classes} classes, expected at least 2")
+    width = check_rank(node, "bounding_box_deltas", 3)[2]
+    node.require(
+        width >= 4, f"operand 'bounding_box_deltas' has {width} columns, expected 4 or more"
+    )
+    check_dimensions(node, "bounding_box_deltas", (batches, anchors, width))
+    check_dimensions(node, "anchors", (anchors, 4))
+    for name in _SCALES:
+        node.require(node.value(name) > 0, f"operand '{name}' is not above 0")
+    for name in ("score_threshold", "iou_threshold"):
+        node.require(node.value(name) >= 0, f"operand '{name}' is below 0")
+    regular = node.value("use_regular_nms")
+    limit = "max_detections_per_class" if regular else "max_classes_per_detection"
+    for name in ("max_num_detections", limit):
+        node.require(node.value(name) > 0, f"operand '{name}' is not above 0")
+    slots = node.value("max_num_detections") * (1 if regular else node.value(limit))
+    dimensions = ((batches, slots), (batches, slots, 4), (batches, slots), (batches,))
+    return [node.like_declared(d, at) for at, d in enumerate(dimensions)]
+
+
+@operation(
+    signature(
+        OperationType.DETECTION_POSTPROCESSING,
+        V1_2,
+        "Decodes boxes from corrections of anchors and selects the best ones of each image.",
+        inputs=[
+            data("scores"),
+            data("bounding_box_deltas"),
+            data("anchors"),
+            *(control(name, "F") for name in _SCALES),
+            control("use_regular_nms", BOOL),
+            control("max_num_detections"),
+            control("max_classes_per_detection"),
+            control("max_detections_per_class"),
+            control("score_threshold", "F"),
+            control("iou_threshold", "F"),
+            control("is_background_in_label", BOOL),
+        ],
+        outputs=[
+            data("output_scores"),
+            data("output_boxes"),
+            data("output_classes", I32),
+            data("output_counts", I32),
+        ],
+        rows=[row(V1_2, T=F32, F=FLOAT32), row(V1_2, T=F16, F=FLOAT16)],
+    ),
+    shape=_shape,
+)
+def detection_postprocessing(node: Node) -> Run:
+    """Detect image by image; boxes are [y1, x1, y2, x2] and slots without detection stay zero."""
+    detect = _detect_by_class if node.value("use_regular_nms") else _detect_by_anchor
+    first_class = 0 if node.value("is_background_in_label") else 1
+    out_scores, out_boxes, out_classes, counts = (tensor.array for tensor in node.outputs)
+
+    def run() -> None:
+        scores, deltas, anchors = (
+            real_values(node.tensor(name)) for name in ("scores", "bounding_box_deltas", "anchors")
+        )
+        for output in (out_scores, out_boxes, out_classes):
+            output.fill(0)
+        for batch, boxes in enumerate(_decode(node, anchors, deltas)):
+            found = detect(node, scores[batch], boxes)
+            count = len(found.anchors)
+            out_scores[batch, :count] = scores[batch, found.anchors, found.classes]
+            out_boxes[batch, :count] = boxes[found.anchors]
+            out_classes[batch, :count] = found.classes - first_class
+            counts[batch] = count
+
+    return run
+
+
+def _decode(node: Node, anchors: Float32, deltas: Float32) -> Float32:
+    """Boxes [batches, anchors, 4] from anchors [anchors, 4]: y, x of the centre, height, width."""
+    scale = np.array([node.value(name) for name in _SCALES], np.float32)
+    size = anchors[:, 2:]
+    centre = anchors[:, :2] + size * deltas[..., :2] / scale[:2]
+    half = size * np.exp(deltas[..., 2:4] / scale[2:]) * np.float32(0.5)
+    return np.concatenate([centre - half, centre + half], axis=-1)
+
+
+def _detect_by_class(node: Node, scores: Float32, boxes: Float32) -> _Detections:
+    """Suppress within each class, then keep the best of all classes."""
+    anchors, classes = [], []
+    for number in range(1, scores.shape[1]):
+        at = np.flatnonzero(scores[:, number] > node.value("score_threshold"))
+        picks = hard_suppression(
+            scores[at, number],
+            boxes[at],
+            node.value("iou_threshold"),
+            node.value("max_detections_per_class"),
+        )
+        anchors.append(at[picks])
+        classes.append(np.full(len(picks), number))
+    found = _Detections(np.concatenate(anchors), np.concatenate(classes))
+    best = best_first(scores[found.anchors, found.classes])[: node.value("max_num_detections")]
+    return _Detections(found.anchors[best], found.classes[best])
+
+
+def _detect_by_anchor(node: Node, scores: Float32, boxes: Float32) -> _Detections:
+    """Suppress by each anchor's best score, then report the best classes of what is left."""
+    labelled = scores[:, 1:]
+    best = labelled.max(axis=1)
+    at = np.flatnonzero(best > node.value("score_threshold"))
+    picks = hard_suppression(
+        best[at], boxes[at], node.value("iou_threshold"), node.value("max_num_detections")
+    )
+    anchors = at[picks]
+    each = min(labelled.shape[1], node.value("max_classes_per_detection"))
+    classes = np.argsort(-labelled[anchors], axis=1, kind="stable")[:, :each] + 1
+    return _Detections(np.repeat(anchors, each), classes.reshape(-1))
