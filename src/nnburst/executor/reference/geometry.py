@@ -185,22 +185,23 @@ def windows(padded: Array, height: Axis, width: Axis) -> Array:
     )
 
 
-def taps(padded: Array, height: Axis, width: Axis) -> list[Array]:
-    """What each cell of the window sees: one strided NHWC view per cell, row by row.
+def meetings(axis: Axis) -> list[tuple[int, slice, slice]]:
+    """Where the cells of all windows meet cells of the input, padding left out.
 
-    Each view is [batches, height.output, width.output, channels].
+    Returns:
+        For each cell of the window that meets any: its number, the input cells that it meets, and
+        the windows in which it does so, in the same order.
     """
-    return [
-        padded[
-            :,
-            _positions(height, i),
-            _positions(width, j),
-        ]
-        for i in range(height.filter)
-        for j in range(width.filter)
-    ]
-
-
-def _positions(axis: Axis, cell: int) -> slice:
-    start = cell * axis.dilation
-    return slice(start, start + (axis.output - 1) * axis.stride + 1, axis.stride)
+    found = []
+    reach = (axis.output - 1) * axis.stride
+    # Only cells that can meet the input are tried: a filter may be far larger than it.
+    least, behind = max(0, axis.head - reach), axis.size + axis.head
+    cells = range(-(-least // axis.dilation), min(axis.filter, -(-behind // axis.dilation)))
+    for cell in cells:
+        offset = cell * axis.dilation - axis.head  # window o meets input cell o * stride + offset
+        first = max(0, -(offset // axis.stride))
+        last = min(axis.output - 1, (axis.size - 1 - offset) // axis.stride)
+        if first <= last:
+            begin, end = first * axis.stride + offset, last * axis.stride + offset
+            found.append((cell, slice(begin, end + 1, axis.stride), slice(first, last + 1)))
+    return found

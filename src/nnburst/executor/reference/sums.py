@@ -35,6 +35,10 @@ _EXACT_FLOAT32: Final = 1 << 24
 #: Gives a [terms, columns] view of an array in the filter's layout.
 FilterView = Callable[[Array], Array]
 
+#: (sums, out, workspace) -> run. `sums` is [rows, repeat * columns], contiguous; `out` has as many
+#: elements in any shape and memory order, and may be the memory of float sums.
+Finish = Callable[[Array, Array, Workspace], Run]
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -45,8 +49,7 @@ class Sums:
         padding: value of a padding cell in the left operand.
         matrix: [terms, columns] of `dtype`.
         prepare: to call at the start of each run; it computes what is not constant.
-        bind_finish: (sums, out, workspace) -> run. `sums` is [rows, repeat * columns], contiguous; `out`
-            has as many elements in any shape and memory order, and may be the memory of float sums.
+        bind_finish: gives the run that turns sums into the output.
         in_place: sums may be computed right in the output.
     """
 
@@ -54,7 +57,7 @@ class Sums:
     padding: float
     matrix: Array
     prepare: tuple[Run, ...]
-    bind_finish: Callable[[Array, Array, Workspace], Run]
+    bind_finish: Finish
     in_place: bool
 
 
@@ -135,34 +138,17 @@ def kept(
 
 
 def _float_sums(node: Node, filter_name: str, view: FilterView, repeat: int) -> Sums:
-    bias = node.tensor("bias").array
-    low, high = float_activation_range(node.value("activation"))
-    addend, prepare = kept(
-        node,
-        ["bias"],
-        ("bias", repeat),
-        lambda allocate: allocate((repeat * bias.size,), _FLOAT32),
-        lambda made: np.copyto(made.reshape(repeat, bias.size), bias),
-    )
-
-    def bind_finish(sums: Array, out: Array, _workspace: Workspace) -> Run:
-        shaped = sums.reshape(out.shape)
-
-        def finish() -> None:
-            np.add(sums, addend, out=sums)
-            np.clip(shaped, low, high, out=out)
-
-        return finish
-
+    addend, prepare = repeated_bias(node, repeat, _FLOAT32)
     matrix = view(node.tensor(filter_name).array)
-    return Sums(_FLOAT32, 0.0, matrix, prepare, bind_finish, in_place=True)
+    finish = float_finish(node, addend)
+    return Sums(_FLOAT32, 0.0, matrix, prepare, finish, in_place=True)
 
 
 def _quantized_sums(node: Node, filter_name: str, view: FilterView, repeat: int) -> Sums:
     source, weights, bias = (node.tensor(n) for n in ("input", filter_name, "bias"))
     raw = view(weights.array)
     terms, columns = raw.shape
-    dtype = _sum_dtype(node, filter_name, view)
+    dtype = sum_dtype(node, filter_name, raw, largest_magnitude(source.type))
 
     def empty(allocate: Callable[..., Array]) -> tuple[Array, Array]:
         return allocate((terms, columns), dtype), allocate((repeat * columns,), _FLOAT64)
@@ -175,25 +161,67 @@ def _quantized_sums(node: Node, filter_name: str, view: FilterView, repeat: int)
 
     names = [filter_name, "bias"]
     (matrix, offset), prepare = kept(node, names, ("sums", repeat, source.zero_point), empty, fill)
+    finish = quantized_finish(node, filter_name, offset, repeat)
+    return Sums(dtype, float(source.zero_point), matrix, prepare, finish, in_place=False)
+
+
+def repeated_bias(node: Node, repeat: int, dtype: np.dtype[Any]) -> tuple[Array, tuple[Run, ...]]:
+    """The bias, `repeat` times in a row, and what to call in each run to fill it."""
+    bias = node.tensor("bias").array
+    addend, prepare = kept(
+        node,
+        ["bias"],
+        ("bias", repeat),
+        lambda allocate: allocate((repeat * bias.size,), dtype),
+        lambda made: np.copyto(made.reshape(repeat, bias.size), bias),
+    )
+    return addend, prepare
+
+
+def float_finish(node: Node, addend: Array) -> Finish:
+    """Adds the bias and clamps to the activation's range."""
+    low, high = float_activation_range(node.value("activation"))
+
+    def bind_finish(sums: Array, out: Array, _workspace: Workspace) -> Run:
+        shaped = sums.reshape(out.shape)
+
+        def finish() -> None:
+            np.add(sums, addend, out=sums)
+            np.clip(shaped, low, high, out=out)
+
+        return finish
+
+    return bind_finish
+
+
+def quantized_finish(node: Node, filter_name: str, offset: Array, repeat: int) -> Finish:
+    """Adds `offset`, requantises and clamps to the activation's range."""
     requantization = Requantization.of(
-        product_scales(source, weights), node.output().meta, node.value("activation")
+        product_scales(node.tensor("input"), node.tensor(filter_name)),
+        node.output().meta,
+        node.value("activation"),
     ).tiled(repeat)
 
     def bind_finish(sums: Array, out: Array, workspace: Workspace) -> Run:
         return requantization.bind(sums, offset, out, workspace)
 
-    return Sums(dtype, float(source.zero_point), matrix, prepare, bind_finish, in_place=False)
+    return bind_finish
 
 
-def _sum_dtype(node: Node, filter_name: str, view: FilterView) -> np.dtype[Any]:
-    """Float type that is exact for this filter, or for any filter where it is not a constant."""
-    weights = node.tensor(filter_name)
-    largest = largest_magnitude(node.tensor("input").type)
+def sum_dtype(node: Node, filter_name: str, raw: Array, largest: int) -> np.dtype[Any]:
+    """Float type in which the sums are exact: for this filter, or for any where it is no constant.
+
+    Args:
+        node: a bound node.
+        filter_name: name of the operand that holds the filter.
+        raw: [terms, columns] view of its stored numbers.
+        largest: largest magnitude of the left operand.
+    """
+    zero_point = node.tensor(filter_name).zero_point
     if not node.is_constant(filter_name):
-        return exact_dtype(view(weights.array).shape[0] * largest * 255)
+        return exact_dtype(raw.shape[0] * largest * 255)
 
     def heaviest() -> int:
-        centred = np.abs(view(weights.array).astype(np.int64) - weights.zero_point)
-        return int(centred.sum(axis=0).max())
+        return int(np.abs(raw.astype(np.int64) - zero_point).sum(axis=0).max())
 
     return exact_dtype(largest * node.constant("heaviest column", heaviest))

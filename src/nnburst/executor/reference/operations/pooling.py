@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.executor.reference.fixed_point import activation_range, float_activation_range
-from nnburst.executor.reference.geometry import Axis
+from nnburst.executor.reference.geometry import Axis, meetings
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.signatures import F16, F32, Q8, Q8S, V1_0, control, data, rows
 from nnburst.executor.reference.sliding_window import (
@@ -167,7 +167,7 @@ def _reduce_axis(
 ) -> Run:
     pairs = []
     before = (slice(None),) * dimension
-    for seen, windows in _cells_of_axis(axis):
+    for _, seen, windows in meetings(axis):
         pairs.append((target[(*before, windows)], source[(*before, seen)]))
 
     def run() -> None:
@@ -176,20 +176,6 @@ def _reduce_axis(
             reduction(part, cells, out=part)
 
     return run
-
-
-def _cells_of_axis(axis: Axis) -> list[tuple[slice, slice]]:
-    """For each cell of the window: the input cells that it sees, and in which windows."""
-    found = []
-    reach = (axis.output - 1) * axis.stride
-    for cell in range(max(0, axis.head - reach), min(axis.filter, axis.size + axis.head)):
-        offset = cell - axis.head  # window o sees input cell o * stride + offset
-        first = max(0, -(offset // axis.stride))
-        last = min(axis.output - 1, (axis.size - 1 - offset) // axis.stride)
-        if first <= last:
-            begin, end = first * axis.stride + offset, last * axis.stride + offset
-            found.append((slice(begin, end + 1, axis.stride), slice(first, last + 1)))
-    return found
 
 
 def _cells(window: Window) -> Any:  # noqa: ANN401 - a plain number divides faster than an array

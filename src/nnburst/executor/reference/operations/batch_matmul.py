@@ -1,0 +1,110 @@
+"""BATCH_MATMUL: products of matrices, one per batch.
+
+NNAPI: BatchMatmul.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnburst.executor.reference.operation import Node, Run, operation
+from nnburst.executor.reference.requantization import Requantization
+from nnburst.executor.reference.signatures import (
+    BOOL,
+    F16,
+    F32,
+    FL6,
+    I32,
+    Q8S,
+    control,
+    data,
+    rows,
+    signature,
+)
+from nnburst.executor.reference.sums import exact_dtype
+from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.workspace import Workspace
+from nnburst.hal.enums import OperandType, OperationType
+
+
+def _shape(node: Node) -> list[TensorType]:
+    left, right = node.tensor("input0").shape, node.tensor("input1").shape
+    node.require(
+        2 <= len(left) <= 4 and len(left) == len(right),
+        f"operands 'input0' and 'input1' have ranks {len(left)} and {len(right)},"
+        " expected the same, 2 to 4",
+    )
+    # DEVIATES: the original does not look and reads or writes beyond the smaller operand.
+    node.require(
+        left[:-2] == right[:-2],
+        f"operands have batches {list(left[:-2])} and {list(right[:-2])}, expected the same",
+    )
+    height, inner = _adjoint(left[-2:], node.value("adj_x"))
+    other, width = _adjoint(right[-2:], node.value("adj_y"))
+    node.require(
+        inner == other, f"columns of 'input0' ({inner}) and rows of 'input1' ({other}) differ"
+    )
+    return [node.like_declared((*left[:-2], height, width))]
+
+
+def _adjoint(extents: tuple[int, ...], swapped: bool) -> tuple[int, int]:
+    rows_, columns = extents
+    return (columns, rows_) if swapped else (rows_, columns)
+
+
+@operation(
+    signature(
+        OperationType.BATCH_MATMUL,
+        FL6,
+        "Multiplies matrices, each transposed first where its flag says so.",
+        inputs=[data("input0"), data("input1"), control("adj_x", BOOL), control("adj_y", BOOL)],
+        outputs=[data("output")],
+        rows=rows(FL6=[F16, F32, I32, Q8S]),
+    ),
+    shape=_shape,
+)
+def batch_matmul(node: Node) -> Run:
+    """Bind one stacked product; INT32 wraps, quantised sums are exact and rescaled once."""
+    operands = (node.tensor("input0"), node.tensor("input1"))
+    flags = (node.value("adj_x"), node.value("adj_y"))
+    left, right = (_matrices(t.array, swapped) for t, swapped in zip(operands, flags, strict=True))
+    out = node.output()
+    if out.type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED:
+        return _quantised(Workspace(node), operands, (left, right), out)
+    product = out.array
+
+    def run() -> None:
+        np.matmul(left, right, out=product)
+
+    return run
+
+
+def _matrices(array: Array, swapped: bool) -> Array:
+    return array.swapaxes(-1, -2) if swapped else array
+
+
+def _quantised(
+    workspace: Workspace, operands: tuple[Tensor, Tensor], views: tuple[Array, Array], out: Tensor
+) -> Run:
+    # Differences of bytes are below 256 in magnitude.
+    dtype = exact_dtype(views[0].shape[-1] * 255 * 255)
+    left, right = (
+        workspace.array(name, view.shape, dtype)
+        for name, view in zip(("left", "right"), views, strict=True)
+    )
+    zero_points = [dtype.type(t.zero_point) for t in operands]
+    sums = workspace.array("sums", out.shape, dtype)
+    unit = np.float32(operands[0].scale) * np.float32(operands[1].scale)
+    rows_ = sums.reshape(-1, out.shape[-1])
+    nothing: Any = np.zeros(1)
+    finish = Requantization.of(unit, out.meta).bind(rows_, nothing, out.array, workspace)
+
+    def run() -> None:
+        np.subtract(views[0], zero_points[0], out=left)
+        np.subtract(views[1], zero_points[1], out=right)
+        np.matmul(left, right, out=sums)
+        finish()
+
+    return run
