@@ -9,9 +9,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("NNBURST_SHARED", ROOT / "../shared")).resolve()
+
+# Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
+# CI says about a change must not depend on luck; everywhere else each run tries new examples.
+settings.register_profile("nnburst", deadline=None, print_blob=True)
+settings.register_profile("ci", parent=settings.get_profile("nnburst"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "nnburst")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
