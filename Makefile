@@ -48,6 +48,12 @@ bench: setup ## latency of a burst beside its floor and its rivals
 fuzz: setup ## mutated packets against a live driver
 	$(BIN)/nnburst fuzz packets
 
+asan: ## hostile counters against the ring, under ASan and UBSan
+	csrc/tests/run.sh address $(ROUNDS)
+
+tsan: ## two threads through one ring, under TSan
+	csrc/tests/run.sh thread $(MESSAGES)
+
 $(DOCUMENTATION): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[docs]"
 	@touch $@
