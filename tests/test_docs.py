@@ -55,6 +55,12 @@ def test_every_public_name_is_in_the_documentation() -> None:
     assert documented == set(nnburst.__all__)
 
 
+def test_every_decision_record_is_in_the_list() -> None:
+    records = {path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+    listed = set(LINK.findall((ROOT / "docs" / "adr" / "README.md").read_text()))
+    assert records <= listed
+
+
 def test_readme_example_runs(tmp_path: Path) -> None:
     (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
     done = subprocess.run(
