@@ -85,7 +85,12 @@ def test_extents_that_do_not_broadcast_fail(kind: OperationType) -> None:
 @pytest.mark.parametrize("kind", ARITHMETIC)
 def test_rank_above_four_is_rejected(kind: OperationType) -> None:
     five = tensor(F32, np.ones((1, 1, 1, 1, 2)))
-    rejects(kind, [five, tensor(F32, [1]), NONE], [output(F32)], "ranks [5, 1]")
+    rejects(
+        kind,
+        [five, tensor(F32, [1]), NONE],
+        [output(F32)],
+        f"{kind.name}: operands 'input0' and 'input1' have ranks [5, 1]",
+    )
 
 
 @pytest.mark.parametrize("kind", EXTREMA)

@@ -40,7 +40,7 @@ from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
-from nnburst.hal.signature import Match
+from nnburst.hal.signature import Check, Match
 
 #: Bits by which quantised ADD and SUB refine both terms before they are scaled to one step.
 _REFINEMENT = 20
@@ -48,15 +48,20 @@ _REFINEMENT = 20
 PairTable = Callable[[Quantization, Quantization, Quantization, int], Array]
 
 
-def _check_ranks(_: Match, inputs: Sequence[Operand], __: Sequence[Operand]) -> None:
-    ranks = [len(operand.dimensions) for operand in inputs[:2]]
-    # NNAPI: one unknown rank leaves the rule to execution.
-    if min(ranks) > 0 and max(ranks) > 4:
-        raise InvalidArgument(f"P4: operands 'input0' and 'input1' have ranks {ranks}, at most 4")
+def _rank_check(type: OperationType) -> Check:  # noqa: A002 - NNAPI's word
+    def check(_: Match, inputs: Sequence[Operand], __: Sequence[Operand]) -> None:
+        ranks = [len(operand.dimensions) for operand in inputs[:2]]
+        # NNAPI: one unknown rank leaves the rule to execution.
+        if min(ranks) > 0 and max(ranks) > 4:
+            raise InvalidArgument(
+                f"P4: {type.name}: operands 'input0' and 'input1' have ranks {ranks}, at most 4"
+            )
+
+    return check
 
 
 def _check_mul(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-    _check_ranks(match, inputs, outputs)
+    _rank_check(OperationType.MUL)(match, inputs, outputs)
     if inputs[0].type in QUANTIZED_RANGES:
         with np.errstate(over="ignore"):
             product = np.float32(inputs[0].scale) * np.float32(inputs[1].scale)
@@ -166,7 +171,7 @@ def _arrays(node: Node) -> tuple[Array, Array, Array]:
         inputs=_INPUTS,
         outputs=_OUTPUTS,
         rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S, I32]),
-        check=_check_ranks,
+        check=_rank_check(OperationType.ADD),
     ),
     shape=_arithmetic_shape,
     zero_sized=True,
@@ -184,7 +189,7 @@ def add(node: Node) -> Run:
         inputs=_INPUTS,
         outputs=_OUTPUTS,
         rows=rows(V1_1=[F32], V1_2=[F16, Q8], V1_3=[Q8S, I32]),
-        check=_check_ranks,
+        check=_rank_check(OperationType.SUB),
     ),
     shape=_arithmetic_shape,
     zero_sized=True,
@@ -220,7 +225,7 @@ def mul(node: Node) -> Run:
         inputs=_INPUTS,
         outputs=_OUTPUTS,
         rows=rows(V1_1=[F32], V1_2=[F16], V1_3=[I32, Q8S]),
-        check=_check_ranks,
+        check=_rank_check(OperationType.DIV),
     ),
     shape=_divide_shape,
     zero_sized=True,
