@@ -6,6 +6,7 @@ import builtins
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -29,6 +30,7 @@ from nnburst.hal.errors import Closed, InvalidArgument
 from nnburst.hal.model import MemoryPool, Model
 
 R = TypeVar("R", bound=Message)
+E = TypeVar("E", bound=IntEnum)
 
 
 class Device:
@@ -162,9 +164,9 @@ class Device:
             DeadObject: the driver has died.
             MissedDeadline: it took too long.
         """
-        preference = ExecutionPreference(preference)
+        preference = _member(ExecutionPreference, preference, "preference")
         described = self._describe(model, pools)
-        message = PrepareModel(described, preference, Priority(priority))
+        message = PrepareModel(described, preference, _member(Priority, priority, "priority"))
         opened, _ = self._call(message, Opened, pools, timeout)
         return PreparedModel(self, opened.handle, model, preference)
 
@@ -232,6 +234,15 @@ class Device:
     def __repr__(self) -> str:
         state = "alive" if self.is_alive else "closed" if self._closed else "dead"
         return f"<nnburst.Device {self.name} (pid {self.pid}): {state}>"
+
+
+def _member(kind: type[E], value: int, name: str) -> E:
+    """`value` as a member of an enumeration; InvalidArgument where it is none (device:P3, P4)."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f"{member.name} ({int(member)})" for member in kind)
+        raise InvalidArgument(f"{name}: {value!r}, expected one of {known}") from None
 
 
 def _close(session: Session, process: DriverProcess | None, owner: int) -> None:

@@ -35,7 +35,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 _RECEIVE_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 _SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 #: One more than a message may carry: a large body brings its own.
-_ANCILLARY_BYTES: Final = socket.CMSG_SPACE((MAX_FDS + 1) * array.array("i").itemsize)
+_ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").itemsize)
 
 
 class ProtocolError(GeneralFailure):

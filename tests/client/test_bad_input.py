@@ -1,0 +1,169 @@
+"""Every bad argument is a typed error that names it, raised before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import Closed, Device, InvalidArgument, Memory, Model, PreparedModel
+
+A = np.zeros((2, 3), np.float32)
+
+
+@pytest.fixture
+def silent(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreparedModel]:
+    """A model whose connection must not be used; afterwards it must still work."""
+    connection = prepared.device.connection
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "call", lambda *_a, **_k: pytest.fail("something was sent"))
+        yield prepared
+    np.testing.assert_array_equal(prepared.execute([A, A]).outputs[0], A)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (A.astype(np.float64), "has dtype float64, expected float32"),
+        (A.astype(">f4"), "has dtype >f4, expected float32"),
+        (A.astype(np.int32), "has dtype int32, expected float32"),
+        (A.astype(object), "has dtype object, expected float32"),
+        (np.zeros((3, 2), np.float32), r"has shape \(3, 2\), expected .*\(2, 3\)"),
+        (np.zeros((0, 3), np.float32), r"has shape \(0, 3\)"),
+        (np.zeros(6, np.float32), "has rank 1"),
+        (np.zeros((1, 2, 3), np.float32), "has rank 3"),
+        (np.float32(1), "has rank 0"),
+        (np.zeros((3, 2), np.float32).T, "is not contiguous"),
+        (np.zeros((2, 6), np.float32)[:, ::2], "is not contiguous"),
+        ([[0.0] * 3] * 2, "is of type list, expected a numpy array of float32"),
+        ("text", "is of type str"),
+    ],
+)
+@pytest.mark.parametrize("position", [0, 1])
+def test_array_that_does_not_fit_is_refused(
+    silent: PreparedModel, bad: Any, message: str, position: int
+) -> None:
+    inputs = [A, A]
+    inputs[position] = bad
+    with pytest.raises(InvalidArgument, match=rf"inputs\[{position}\] {message}"):
+        silent.execute(inputs)
+    if np.ndim(bad):
+        with pytest.raises(InvalidArgument, match=rf"outputs\[0\] {message}"):
+            silent.execute([A, A], [bad])
+
+
+def test_read_only_output_is_refused(silent: PreparedModel) -> None:
+    output = A.copy()
+    output.flags.writeable = False
+    with pytest.raises(InvalidArgument, match=r"outputs\[0\] is read-only"):
+        silent.execute([A, A], [output])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_wrong_number_of_inputs_is_refused(silent: PreparedModel, count: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"inputs: {count} arrays given, expected 2"):
+        silent.execute([A] * count)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_wrong_number_of_outputs_is_refused(silent: PreparedModel, count: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"outputs: {count} arrays given, expected 1"):
+        silent.execute([A, A], [A] * count)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 0.0, -0.5, math.inf, math.nan, None, "1", True])
+def test_timeout_that_makes_no_sense_is_refused(silent: PreparedModel, timeout: Any) -> None:
+    with pytest.raises(InvalidArgument, match="timeout: "):
+        silent.execute([A, A], timeout=timeout)
+
+
+@pytest.mark.parametrize("where", ["input", "output"])
+def test_pool_of_another_device_is_refused(
+    silent: PreparedModel, own_device: Device, where: str
+) -> None:
+    foreign = own_device.allocate(64).array(np.float32, (2, 3))
+    inputs: Sequence[np.ndarray] = [A, foreign] if where == "input" else [A, A]
+    outputs = [foreign] if where == "output" else None
+    named = r"inputs\[1\]" if where == "input" else r"outputs\[0\]"
+    with pytest.raises(InvalidArgument, match=f"{named} lies in a pool of device null.*reference"):
+        silent.execute(inputs, outputs)
+
+
+def test_pool_of_another_device_is_refused_for_constants(
+    device: Device, own_device: Device, make_model: Callable[..., Model]
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"pools\[0\] lies in a pool of device null"):
+        device.prepare(make_model(), pools=[own_device.allocate(64)])
+
+
+def test_closed_device_says_so(make_model: Callable[..., Model]) -> None:
+    device = nnburst.launch("null")
+    prepared = device.prepare(make_model())
+    device.close()
+    device.close()
+    for use in (
+        lambda: prepared.execute([A, A]),
+        lambda: device.prepare(make_model()),
+        lambda: device.allocate(1),
+        lambda: device.supported_operations(make_model()),
+    ):
+        with pytest.raises(Closed, match="device null is closed"):
+            use()
+    prepared.close()
+    assert not device.is_alive
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_pool_without_bytes_is_refused(device: Device, size: int) -> None:
+    with pytest.raises(InvalidArgument, match="size: "):
+        device.allocate(size)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("f4", (17,)), "68 bytes from 0 do not fit a pool of 64"),
+        (("f4", (1,), 61), "4 bytes from 61"),
+        (("f4", (1,), -4), "must not be negative"),
+        (("f4", (-1,)), "must not be negative"),
+        (("f4", (2**62, 2**62)), "do not fit"),
+    ],
+)
+def test_view_outside_of_the_pool_is_refused(
+    device: Device, arguments: tuple[Any, ...], message: str
+) -> None:
+    with device.allocate(64) as memory, pytest.raises(InvalidArgument, match=message):
+        memory.array(*arguments)
+
+
+def test_closed_pool_makes_no_views(device: Device) -> None:
+    memory: Memory = device.allocate(64)
+    memory.close()
+    for use in (lambda: memory.array("u1", (1,)), memory.view, memory.duplicate):
+        with pytest.raises(Closed, match="pool is closed"):
+            use()
+
+
+@pytest.mark.parametrize("preference", [3, -1])
+def test_unknown_preference_is_refused(
+    device: Device, make_model: Callable[..., Model], preference: int
+) -> None:
+    with pytest.raises(InvalidArgument, match="preference"):
+        device.prepare(make_model(), preference=preference)  # type: ignore[arg-type]
+
+
+def test_unknown_executor_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(
+        nnburst.DeviceUnavailable, match=r"'nonesuch' is not known.*null.*reference"
+    ):
+        nnburst.launch("nonesuch")
+
+
+@pytest.mark.parametrize("cpus", [[], [100_000], [-1]])
+def test_cores_that_are_not_there_are_refused(cpus: list[int]) -> None:
+    with pytest.raises(InvalidArgument, match="cpus: "):
+        nnburst.launch("null", cpus=cpus)

@@ -1,0 +1,265 @@
+"""Drivers that are found by name: one owner of a name, one worker per client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import DeadObject, DeviceUnavailable, InvalidArgument, Model
+from nnburst.client.launch import driver_environment
+
+A = np.zeros((2, 3), np.float32)
+Serve = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of drivers that only this test sees."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts a driver and waits until clients may come (or until it has ended)."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str = "cam", *options: str, wait: bool = True) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "nnburst.driver", "--executor", "null", "--serve", name]
+        process = subprocess.Popen(
+            [*command, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=driver_environment(),
+        )
+        started.append(process)
+        if wait:
+            assert process.stdout is not None
+            process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.002)
+
+
+def workers(supervisor: int) -> list[int]:
+    return [
+        int(pid)
+        for task in Path(f"/proc/{supervisor}/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+
+
+def test_clients_find_a_driver_by_name_and_each_gets_a_worker(
+    serve: Serve, make_model: Callable[..., Model]
+) -> None:
+    supervisor = serve()
+    with nnburst.connect("cam") as first, nnburst.connect("cam") as second:
+        assert first.name == second.name == "cam"
+        assert len({first.pid, second.pid, supervisor.pid}) == 3
+        for device in (first, second):
+            assert device.prepare(make_model()).execute([A, A]).outputs[0].shape == (2, 3)
+
+
+def test_path_is_an_address_too(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "here.socket"
+    serve(str(path))
+    with nnburst.connect(path) as device:
+        assert device.is_alive
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_devices_lists_those_that_answer(serve: Serve) -> None:
+    serve("one")
+    two = serve("two")
+    assert [device.name for device in nnburst.devices()] == ["one", "two"]
+    two.kill()
+    two.wait(timeout=10)
+    assert [device.name for device in nnburst.devices()] == ["one"]
+
+
+def test_no_directory_means_no_devices() -> None:
+    assert nnburst.devices() == []
+
+
+def test_address_that_nobody_serves_is_named(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(DeviceUnavailable, match=r"nobody serves .*/nnburst/cam\.sock"):
+        nnburst.connect("cam")
+    process = serve()
+    process.kill()
+    process.wait(timeout=10)
+    with pytest.raises(DeviceUnavailable, match=r"nobody serves .*refused"):
+        nnburst.connect("cam")
+    with pytest.raises(InvalidArgument, match="name: "):
+        nnburst.connect("no such name")
+    with pytest.raises(InvalidArgument, match="timeout: "):
+        nnburst.connect("cam", timeout=0)
+
+
+def test_of_8_racers_for_one_name_exactly_one_wins(serve: Serve) -> None:
+    racers = [serve("cam", wait=False) for _ in range(8)]
+    wait_for(lambda: sum(racer.poll() is None for racer in racers) == 1, 30)
+    for racer in racers:
+        if racer.poll() is not None:
+            assert racer.returncode == 1
+            _, errors = racer.communicate(timeout=10)
+            assert "is served by another process" in errors
+    (winner,) = (racer for racer in racers if racer.poll() is None)
+    assert winner.stdout is not None
+    winner.stdout.readline()
+    with nnburst.connect("cam") as device:
+        assert device.pid in workers(winner.pid)
+
+
+def test_crashed_driver_is_restarted_at_once(serve: Serve) -> None:
+    for _ in range(5):
+        process = serve()
+        device = nnburst.connect("cam")
+        process.kill()
+        process.wait(timeout=10)
+        restarted = serve()
+        with nnburst.connect("cam") as again:
+            assert again.is_alive
+        restarted.kill()
+        restarted.wait(timeout=10)
+        device.close()
+
+
+def test_client_whose_supervisor_is_killed_gets_dead_object(
+    serve: Serve, make_model: Callable[..., Model]
+) -> None:
+    supervisor = serve()
+    with nnburst.connect("cam") as device:
+        prepared = device.prepare(make_model())
+        supervisor.kill()
+        wait_for(lambda: not device.is_alive)
+        with pytest.raises(DeadObject, match=r"cam\.sock has closed the connection or died"):
+            prepared.execute([A, A])
+
+
+def test_death_of_one_client_frees_its_worker_and_disturbs_no_other(
+    serve: Serve, make_model: Callable[..., Model]
+) -> None:
+    supervisor = serve()
+    code = (
+        "import nnburst, sys\n"
+        "device = nnburst.connect('cam')\n"
+        "memory = device.allocate(1 << 20)\n"
+        "print(device.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with nnburst.connect("cam") as bystander:
+        prepared = bystander.prepare(make_model())
+        for _ in range(5):
+            victim = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            assert victim.stdout is not None
+            assert victim.stdin is not None
+            worker = int(victim.stdout.readline())
+            assert worker in workers(supervisor.pid)
+            victim.kill()
+            victim.wait(timeout=10)
+            wait_for(lambda gone=worker: gone not in workers(supervisor.pid), 1.0)  # type: ignore[misc]
+            prepared.execute([A, A])
+            victim.stdout.close()
+            victim.stdin.close()
+
+
+def test_worker_killed_disturbs_no_other_client(
+    serve: Serve, make_model: Callable[..., Model]
+) -> None:
+    serve()
+    with nnburst.connect("cam") as victim, nnburst.connect("cam") as bystander:
+        prepared = bystander.prepare(make_model())
+        os.kill(victim.pid, signal.SIGKILL)
+        wait_for(lambda: not victim.is_alive)
+        prepared.execute([A, A])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_driver_ends_in_good_order_and_takes_its_name_along(
+    serve: Serve, number: signal.Signals, runtime: Path
+) -> None:
+    supervisor = serve()
+    device = nnburst.connect("cam")
+    began = time.monotonic()
+    supervisor.send_signal(number)
+    assert supervisor.wait(timeout=10) == 0
+    assert time.monotonic() - began < 2
+    wait_for(lambda: not device.is_alive)
+    device.close()
+    assert not list((runtime / "nnburst").glob("*.sock"))
+
+
+def test_worker_holds_no_socket_of_the_supervisor_or_of_another(serve: Serve) -> None:
+    supervisor = serve()
+
+    def sockets(pid: int) -> set[str]:
+        links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        return {link for link in links if link.startswith("socket:")}
+
+    with nnburst.connect("cam") as first, nnburst.connect("cam") as second:
+        assert not sockets(supervisor.pid) & sockets(first.pid)
+        assert not sockets(supervisor.pid) & sockets(second.pid)
+        assert not sockets(first.pid) & sockets(second.pid)
+
+
+def test_idle_driver_does_not_wake_up(serve: Serve) -> None:
+    supervisor = serve()
+
+    def switches(pid: int) -> int:
+        text = Path(f"/proc/{pid}/status").read_text()
+        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    with nnburst.connect("cam") as device:
+        before = switches(supervisor.pid), switches(device.pid)
+        threading.Event().wait(0.3)
+        assert (switches(supervisor.pid), switches(device.pid)) == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_client_of_another_user_is_refused_unless_told_otherwise(
+    serve: Serve, tmp_path: Path
+) -> None:
+    code = (
+        "import os, sys, nnburst\n"
+        "connect, failure = nnburst.connect, nnburst.NnburstError\n"
+        "os.setuid(65534)\n"
+        "try:\n"
+        "    device = connect(sys.argv[1], any_user=True)\n"
+        "    print('served')\n"
+        "except failure as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    for options, expected in (((), "DeviceUnavailable"), (("--any-user",), "served")):
+        path = tmp_path / f"open{len(options)}"
+        serve(str(path), *options)
+        path.chmod(0o666)
+        shown = subprocess.run(
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
+        )
+        assert shown.stdout.strip() == expected, shown.stderr

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDeadline, Model
+from nnburst.client.handshake import Session
+from nnburst.control.channel import Channel, Fds
+from nnburst.control.messages import Hello, Reply, Welcome, decode_call, encode
+
+A = np.zeros((2, 3), np.float32)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait for another process; the deadline decides, not the pauses."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.002)
+
+
+def count_fds() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_device_says_what_it_is(own_device: Device) -> None:
+    assert own_device.name == "null"
+    assert own_device.type == DeviceType.CPU
+    assert own_device.version_string
+    assert own_device.pid != os.getpid()
+    assert own_device.is_alive
+    assert str(own_device.pid) in repr(own_device)
+
+
+def test_closing_the_device_ends_its_driver() -> None:
+    device = nnburst.launch("null")
+    pid = device.pid
+    device.close()
+    assert not is_running(pid)
+
+
+def test_dropping_the_device_ends_its_driver() -> None:
+    device = nnburst.launch("null")
+    pid = device.pid
+    del device
+    wait_for(lambda: not is_running(pid))
+
+
+def test_driver_runs_on_the_cores_it_was_given() -> None:
+    core = max(os.sched_getaffinity(0))
+    with nnburst.launch("null", cpus=[core]) as device:
+        assert os.sched_getaffinity(device.pid) == {core}
+
+
+def test_environment_reaches_the_driver() -> None:
+    with nnburst.launch("null", env={"NNBURST_TEST": "yes"}) as device:
+        environment = Path(f"/proc/{device.pid}/environ").read_bytes().split(b"\0")
+    assert b"NNBURST_TEST=yes" in environment
+
+
+def test_no_thread_or_descriptor_outlives_the_device() -> None:
+    nnburst.launch("null").close()
+    threads, fds = threading.active_count(), count_fds()
+    for _ in range(3):
+        nnburst.launch("null").close()
+    assert (threading.active_count(), count_fds()) == (threads, fds)
+
+
+def test_client_killed_takes_its_driver_along() -> None:
+    code = (
+        "import nnburst, sys, time\n"
+        "device = nnburst.launch('null')\n"
+        "print(device.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert client.stdin is not None
+    driver = int(client.stdout.readline())
+    client.kill()
+    client.wait(timeout=10)
+    wait_for(lambda: not is_running(driver), 1.0)
+    client.stdout.close()
+    client.stdin.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_dead_object_names_the_signal(
+    own_device: Device, make_model: Callable[..., Model], number: signal.Signals
+) -> None:
+    prepared = own_device.prepare(make_model())
+    os.kill(own_device.pid, number)
+    with pytest.raises(DeadObject, match=f"was killed by {number.name}"):
+        prepared.execute([A, A])
+    with pytest.raises(DeadObject):
+        own_device.prepare(make_model())
+    assert not own_device.is_alive
+    prepared.close()
+
+
+def test_call_in_progress_ends_with_dead_object(
+    own_device: Device, make_model: Callable[..., Model]
+) -> None:
+    prepared = own_device.prepare(make_model())
+    os.kill(own_device.pid, signal.SIGSTOP)
+    killer = threading.Thread(target=os.kill, args=(own_device.pid, signal.SIGKILL))
+    caught: list[BaseException] = []
+
+    def caller() -> None:
+        try:
+            prepared.execute([A, A], timeout=20)
+        except DeadObject as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=caller)
+    thread.start()
+    killer.start()
+    thread.join(timeout=10)
+    killer.join(timeout=10)
+    assert len(caught) == 1
+
+
+def test_stopped_driver_is_slow_and_not_dead(
+    own_device: Device, make_model: Callable[..., Model]
+) -> None:
+    prepared = own_device.prepare(make_model())
+    os.kill(own_device.pid, signal.SIGSTOP)
+    with pytest.raises(MissedDeadline, match="did not answer ExecuteSynchronously"):
+        prepared.execute([A, A], timeout=0.05)
+    os.kill(own_device.pid, signal.SIGCONT)
+    assert prepared.execute([A, A]).outputs[0].shape == (2, 3)
+
+
+def test_death_is_told_once_without_a_call(own_device: Device) -> None:
+    told = threading.Semaphore(0)
+    own_device.on_death(lambda: told.release())
+    forgotten = lambda: pytest.fail("forgotten")  # noqa: E731
+    own_device.on_death(forgotten)
+    own_device.forget(forgotten)
+    os.kill(own_device.pid, signal.SIGKILL)
+    assert told.acquire(timeout=5)
+    assert not told.acquire(blocking=False)
+    own_device.on_death(lambda: told.release())
+    assert told.acquire(blocking=False)
+
+
+def test_driver_that_cannot_start_tells_its_last_lines() -> None:
+    with pytest.raises(DeviceUnavailable, match=r"exit status 1(.|\n)*Unknown level: 'ODD'"):
+        nnburst.launch("null", env={"NNBURST_LOG": "ODD"})
+
+
+def test_executor_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(DeviceUnavailable, match=r"'no\.such:Thing' cannot be imported"):
+        nnburst.launch("no.such:Thing")
+
+
+def answer_hello(peer: socket.socket, welcome: Welcome) -> threading.Thread:
+    def answer() -> None:
+        channel = Channel(peer)
+        incoming = channel.receive(timeout=10)
+        assert isinstance(decode_call(incoming.body), Hello)
+        incoming.fds.close()
+        with Fds([os.pidfd_open(os.getpid())]) as fds:
+            channel.send(incoming.id, encode(Reply(result=welcome)), list(fds))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("protocol", "level", "message"),
+    [
+        (99, 8, "speaks protocol 99, expected 1"),
+        (1, 2, "is of feature level 2, expected 3 to 8"),
+        (1, 9, "is of feature level 9, expected 3 to 8"),
+    ],
+)
+def test_driver_of_another_feature_level_is_refused(
+    protocol: int, level: int, message: str
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    welcome = Welcome(protocol, level, "odd", "1", DeviceType.CPU, os.getpid())
+    thread = answer_hello(theirs, welcome)
+    with pytest.raises(DeviceUnavailable, match=message):
+        Session(ours, "driver odd", lambda: DeadObject("gone"), timeout=10)
+    thread.join(timeout=10)
+    theirs.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_device_does_not_work_in_a_forked_child(own_device: Device) -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            own_device.allocate(1)
+        except nnburst.Closed as error:
+            os.write(write, str(error).encode())
+        own_device.close()
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert "which forked" in pipe.read()
+    os.waitpid(pid, 0)
+    assert own_device.is_alive
+    own_device.allocate(1).close()
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import sys, nnburst; print('numpy' in sys.modules, 'msgspec' in sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert shown.stdout.split() == ["False", "False"]
+
+
+def test_every_public_name_can_be_imported() -> None:
+    missing = [name for name in nnburst.__all__ if not hasattr(nnburst, name)]
+    assert not missing
+    with pytest.raises(AttributeError, match="nonesuch"):
+        _ = nnburst.nonesuch  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("platform", "darwin"), ("byteorder", "big")])
+def test_machine_that_cannot_run_it_gets_a_clear_import_error(attribute: str, value: str) -> None:
+    code = (
+        f"import sys; sys.{attribute} = {value!r}\n"
+        "try:\n    import nnburst\nexcept ImportError as error:\n    print(error)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert shown.stdout.startswith("nnburst needs ")

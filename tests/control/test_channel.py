@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
+from nnburst.control.limits import MAX_FDS, MAX_INLINE_BYTES, MAX_PACKET_BYTES
+from nnburst.hal.errors import InvalidArgument
+
+Channels = tuple[Channel, Channel]
+Sockets = tuple[socket.socket, socket.socket]
+
+
+def packet(id: object, fds: object, body: object, size: object) -> bytes:  # noqa: A002
+    return msgspec.msgpack.encode([id, fds, body, size])
+
+
+def send_raw(sender: socket.socket, data: bytes, fds: list[int]) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+    sender.sendmsg([data], rights if fds else [])
+
+
+@given(body=st.binary(max_size=300), count=st.integers(0, 5), call=st.integers(0, 2**63 - 1))
+def test_what_is_sent_arrives_with_its_descriptors(body: bytes, count: int, call: int) -> None:
+    left, right = map(Channel, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    with contextlib.closing(left), contextlib.closing(right), Path("/dev/null").open() as file:
+        left.send(call, body, [file.fileno()] * count)
+        incoming = right.receive(timeout=5)
+        with incoming.fds as fds:
+            assert (incoming.id, incoming.body, len(fds)) == (call, body, count)
+            assert all(os.fstat(fd).st_rdev == os.fstat(file.fileno()).st_rdev for fd in fds)
+
+
+@pytest.mark.parametrize("size", [MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, 5_000_000])
+def test_body_of_any_size_arrives_whole(
+    channels: Channels, size: int, count_fds: Callable[[], int]
+) -> None:
+    before = count_fds()
+    body = os.urandom(size)
+    channels[0].send(1, body)
+    incoming = channels[1].receive(timeout=5)
+    assert incoming.body == body
+    assert len(incoming.fds) == 0
+    assert count_fds() == before
+
+
+def test_received_descriptors_are_not_inherited(channels: Channels) -> None:
+    read, write = os.pipe()
+    os.set_inheritable(read, True)
+    channels[0].send(1, b"", [read, write])
+    with channels[1].receive(timeout=5).fds as fds:
+        assert [os.get_inheritable(fd) for fd in fds] == [False, False]
+    os.close(read)
+    os.close(write)
+
+
+def test_descriptors_that_nobody_takes_are_closed(
+    channels: Channels, count_fds: Callable[[], int]
+) -> None:
+    before = count_fds()
+    channels[0].send(1, b"", [0] * MAX_FDS)
+    with channels[1].receive(timeout=5).fds as fds:
+        taken = fds.take(3)
+        assert count_fds() == before + MAX_FDS
+    assert count_fds() == before + 1
+    os.close(taken)
+
+
+def test_descriptor_cannot_be_taken_twice() -> None:
+    with Fds([os.dup(0)]) as fds:
+        os.close(fds.take(0))
+        with pytest.raises(InvalidArgument, match="descriptor 0"):
+            fds.take(0)
+
+
+def test_more_descriptors_than_a_message_may_carry_are_not_sent(channels: Channels) -> None:
+    with pytest.raises(InvalidArgument, match=f"at most {MAX_FDS}"):
+        channels[0].send(1, b"", [0] * (MAX_FDS + 1))
+    with pytest.raises(TimeoutError):
+        channels[1].receive(timeout=0.01)
+
+
+@pytest.mark.parametrize(("declared", "carried"), [(0, 1), (1, 0), (2, 1), (3, 64), (0, 65)])
+def test_wrong_number_of_descriptors_is_refused_and_all_are_closed(
+    sockets: Sockets, count_fds: Callable[[], int], declared: int, carried: int
+) -> None:
+    before = count_fds()
+    receiver = Channel(sockets[1])
+    send_raw(sockets[0], packet(1, declared, b"", 0), [0] * carried)
+    with pytest.raises(ProtocolError, match=f"{carried} file descriptors"):
+        receiver.receive(timeout=5)
+    assert count_fds() == before
+
+
+def test_surplus_descriptors_beyond_the_buffer_are_refused_10000_times_without_a_leak(
+    sockets: Sockets, count_fds: Callable[[], int]
+) -> None:
+    before = count_fds()
+    receiver = Channel(sockets[1])
+    for _ in range(10_000):
+        send_raw(sockets[0], packet(1, 0, b"", 0), [0] * 66)
+        with pytest.raises(ProtocolError, match="more than 65"):
+            receiver.receive(timeout=5)
+    assert count_fds() == before
+
+
+def test_253_descriptors_are_refused_without_a_leak(
+    sockets: Sockets, count_fds: Callable[[], int]
+) -> None:
+    before = count_fds()
+    send_raw(sockets[0], packet(1, 64, b"", 0), [0] * 253)
+    with pytest.raises(ProtocolError):
+        Channel(sockets[1]).receive(timeout=5)
+    assert count_fds() == before
+
+
+def test_oversized_packet_is_refused(sockets: Sockets) -> None:
+    sockets[0].send(packet(1, 0, b"x" * (MAX_PACKET_BYTES + 1), 0))
+    with pytest.raises(ProtocolError, match="more than"):
+        Channel(sockets[1]).receive(timeout=5)
+
+
+@given(data=st.binary(min_size=1, max_size=200), count=st.integers(0, 3))
+@settings(max_examples=300)
+def test_no_bytes_crash_the_receiver_or_leak(data: bytes, count: int) -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    receiver = Channel(right)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    send_raw(left, data, [0] * count)
+    try:
+        receiver.receive(timeout=5).fds.close()
+    except ProtocolError:
+        pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    left.close()
+    receiver.close()
+
+
+_scalars = st.one_of(st.none(), st.integers(-(2**63), 2**64 - 1), st.binary(max_size=9), st.text())
+
+
+@given(fields=st.lists(_scalars, max_size=6))
+@settings(max_examples=300)
+def test_wrong_types_in_the_envelope_are_refused(fields: list[object]) -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    left.send(msgspec.msgpack.encode(fields))
+    receiver = Channel(right)
+    match fields:
+        case [int(call), 0, bytes(body), 0, *_] if 0 <= call < 2**63:
+            assert receiver.receive(timeout=5).body == body
+        case _:
+            with pytest.raises(ProtocolError):
+                receiver.receive(timeout=5)
+    left.close()
+    receiver.close()
+
+
+def _pipe() -> int:
+    read, write = os.pipe()
+    os.close(write)
+    return read
+
+
+def _unsealed() -> int:
+    fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 100_000)
+    return fd
+
+
+@pytest.mark.parametrize(
+    "open_fd",
+    [
+        _pipe,
+        _unsealed,
+        lambda: os.open("/dev/zero", os.O_RDONLY),
+        lambda: os.open("/", os.O_RDONLY),
+        lambda: os.open(__file__, os.O_RDONLY),
+    ],
+    ids=["pipe", "unsealed", "device", "directory", "file"],
+)
+def test_large_body_must_lie_in_a_sealed_memfd(
+    sockets: Sockets, count_fds: Callable[[], int], open_fd: Callable[[], int]
+) -> None:
+    fd = open_fd()
+    before = count_fds()
+    send_raw(sockets[0], packet(1, 0, b"", 70_000), [fd])
+    with pytest.raises(ProtocolError, match="sealed memfd"):
+        Channel(sockets[1]).receive(timeout=5)
+    assert count_fds() == before
+    os.close(fd)
+
+
+@pytest.mark.parametrize("size", [2**30 + 1, 2**62])
+def test_large_body_is_capped_before_memory_is_allocated(sockets: Sockets, size: int) -> None:
+    fd = _unsealed()
+    send_raw(sockets[0], packet(1, 0, b"", size), [fd])
+    os.close(fd)
+    with pytest.raises(ProtocolError, match="no envelope"):
+        Channel(sockets[1]).receive(timeout=5)
+
+
+def test_waiting_receiver_ends_when_the_peer_closes(sockets: Sockets) -> None:
+    sockets[0].close()
+    with pytest.raises(Disconnected):
+        Channel(sockets[1]).receive(timeout=5)
+
+
+def test_sending_to_a_closed_peer_says_so(sockets: Sockets) -> None:
+    sockets[1].close()
+    with pytest.raises(Disconnected):
+        Channel(sockets[0]).send(1, b"")
+
+
+def test_sending_to_a_peer_that_does_not_read_ends_at_the_deadline(channels: Channels) -> None:
+    def fill() -> None:
+        for _ in range(10_000):
+            channels[0].send(1, b"x" * 10_000, timeout=0.05)
+
+    with pytest.raises(TimeoutError):
+        fill()
+
+
+def test_closed_channel_says_so(channels: Channels) -> None:
+    channels[0].close()
+    channels[0].close()
+    with pytest.raises(Disconnected):
+        channels[0].send(1, b"")
+    with pytest.raises(Disconnected):
+        channels[0].receive()
+
+
+def test_peer_credentials_are_those_of_the_other_process(channels: Channels) -> None:
+    assert channels[0].peer == (os.getpid(), os.getuid(), os.getgid())

@@ -1,0 +1,385 @@
+"""Connection against Service: every test has both ends in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnburst.control.channel import Channel, Fds
+from nnburst.control.connection import Connection
+from nnburst.control.limits import MAX_CALLS
+from nnburst.control.messages import (
+    Executed,
+    FreeMemory,
+    GetMemories,
+    Memories,
+    Message,
+    Nothing,
+    Opened,
+    Ping,
+    Release,
+    Reply,
+    decode_call,
+    encode,
+)
+from nnburst.control.service import Answer, Service, nothing
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import (
+    DeadObject,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    OutputInsufficientSize,
+    ResourceExhausted,
+)
+from nnburst.hal.timing import OutputShape
+
+Handler = Callable[[Message, Fds], Answer]
+decode_any = msgspec.msgpack.Decoder(Ping | Release | FreeMemory | GetMemories).decode
+
+
+class Ends:
+    """A connection and, behind it, a service on a thread whose handler a test can set."""
+
+    def __init__(self) -> None:
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.server = Channel(right)
+        self.handler: Handler = lambda _call, _fds: nothing()
+        self.service = Service[Message](
+            self.server, decode_any, lambda call, fds: self.handler(call, fds), self._submit
+        )
+        self._threads: list[threading.Thread] = []
+        self.failures: list[Exception] = []
+        self._start(self._serve)
+        self.connection = Connection(Channel(left), "the driver")
+
+    def _serve(self) -> None:
+        try:
+            self.service.serve()
+        except NnburstError as error:
+            self.failures.append(error)
+
+    def _submit(self, _call: Message, job: Callable[[], None]) -> None:
+        self._start(job)
+
+    def _start(self, target: Callable[[], None]) -> None:
+        self._threads.append(threading.Thread(target=target, daemon=True))
+        self._threads[-1].start()
+
+    def close(self) -> None:
+        self.connection.close()
+        self.server.shutdown()
+        for thread in self._threads:
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+        self.server.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    both = Ends()
+    yield both
+    both.close()
+
+
+def call(ends: Ends, message: Message | None = None, timeout: float = 10) -> Nothing:
+    return ends.connection.call(message or Ping(), Nothing, timeout=timeout)[0]
+
+
+def test_answers_reach_their_callers_whatever_order_they_come_in(ends: Ends) -> None:
+    first_is_in, second_is_done = threading.Event(), threading.Event()
+
+    def handler(message: Message, _fds: Fds) -> Answer:
+        assert isinstance(message, Release)
+        if message.handle == 1:
+            first_is_in.set()
+            assert second_is_done.wait(timeout=10)
+        return Opened(message.handle), Fds()
+
+    ends.handler = handler
+    got: list[int] = []
+
+    def first() -> None:
+        got.append(ends.connection.call(Release(1), Opened, timeout=10)[0].handle)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert first_is_in.wait(timeout=10)
+    got.append(ends.connection.call(Release(2), Opened, timeout=10)[0].handle)
+    second_is_done.set()
+    thread.join(timeout=10)
+    assert got == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "text"),
+    [
+        (InvalidArgument("R4: no such pool"), InvalidArgument, "R4: no such pool"),
+        (MemoryError(), ResourceExhausted, "out of memory"),
+        (KeyError("oops"), GeneralFailure, "KeyError: 'oops'"),
+        (RecursionError("deep"), InvalidArgument, "deep"),
+    ],
+)
+def test_what_a_handler_raises_reaches_the_caller_and_the_next_call_works(
+    ends: Ends, error: Exception, expected: type[NnburstError], text: str
+) -> None:
+    def handler(_message: Message, _fds: Fds) -> Answer:
+        raise error
+
+    ends.handler = handler
+    with pytest.raises(expected, match=text):
+        call(ends)
+    ends.handler = lambda _message, _fds: nothing()
+    assert call(ends) == Nothing()
+
+
+def test_shapes_travel_with_output_insufficient_size(ends: Ends) -> None:
+    shapes = (OutputShape((2, 0), False), OutputShape((3,), True))
+
+    def handler(_message: Message, _fds: Fds) -> Answer:
+        raise OutputInsufficientSize("too small", output_shapes=shapes)
+
+    ends.handler = handler
+    with pytest.raises(OutputInsufficientSize) as caught:
+        call(ends)
+    assert caught.value.output_shapes == shapes
+
+
+def test_descriptors_travel_both_ways_and_none_stays_behind(
+    ends: Ends, count_fds: Callable[[], int]
+) -> None:
+    def handler(message: Message, _fds: Fds) -> Answer:
+        assert isinstance(message, GetMemories)
+        return Memories((1,) * len(message.slots)), Fds(os.dup(0) for _ in message.slots)
+
+    ends.handler = handler
+    before = count_fds()
+    for _ in range(200):
+        result, fds = ends.connection.call(GetMemories(1, (5, 6, 7)), Memories, timeout=10)
+        with fds:
+            assert len(fds) == len(result.sizes) == 3
+    assert count_fds() == before
+
+
+def test_wrong_number_of_descriptors_fails_the_call_and_not_the_connection(
+    ends: Ends, count_fds: Callable[[], int]
+) -> None:
+    before = count_fds()
+    for _ in range(1000):
+        with pytest.raises(InvalidArgument, match="Ping came with 2 file descriptors, expected 0"):
+            ends.connection.call(Ping(), Nothing, [0, 0], timeout=10)
+    assert count_fds() == before
+    assert call(ends) == Nothing()
+
+
+def test_result_of_another_type_fails_the_call(ends: Ends) -> None:
+    ends.handler = lambda _message, _fds: (Executed(), Fds())
+    with pytest.raises(GeneralFailure, match="answered Executed, expected Nothing"):
+        call(ends)
+
+
+def test_result_with_too_few_descriptors_fails_the_call(ends: Ends) -> None:
+    ends.handler = lambda _message, _fds: (Memories((1, 2)), Fds([os.dup(0)]))
+    with pytest.raises(GeneralFailure, match="Memories"):
+        ends.connection.call(Ping(), Memories, timeout=10)
+
+
+def test_call_ends_at_its_deadline_and_a_late_answer_is_dropped(ends: Ends) -> None:
+    answer_now = threading.Event()
+    released = threading.Event()
+
+    def handler(message: Message, _fds: Fds) -> Answer:
+        if isinstance(message, Release):
+            assert message.handle == 77
+            released.set()
+            return nothing()
+        assert answer_now.wait(timeout=10)
+        return Opened(77), Fds()
+
+    ends.handler = handler
+    with pytest.raises(MissedDeadline, match=r"did not answer Ping in 0.01 s"):
+        ends.connection.call(Ping(), Opened, timeout=0.01)
+    answer_now.set()
+    assert released.wait(timeout=10), "the object in the late answer was not released"
+    ends.handler = lambda _message, _fds: nothing()
+    assert call(ends) == Nothing()
+
+
+def test_pending_calls_end_with_dead_object_when_the_peer_goes(ends: Ends) -> None:
+    is_in, caught = threading.Semaphore(0), []
+    stop = threading.Event()
+
+    def handler(_message: Message, _fds: Fds) -> Answer:
+        is_in.release()
+        stop.wait(timeout=10)
+        return nothing()
+
+    def caller() -> None:
+        try:
+            call(ends)
+        except NnburstError as error:
+            caught.append(error)
+
+    ends.handler = handler
+    threads = [threading.Thread(target=caller) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        assert is_in.acquire(timeout=10)
+    ends.server.shutdown()
+    for thread in threads:
+        thread.join(timeout=10)
+    stop.set()
+    assert [type(error) for error in caught] == [DeadObject] * 3
+    with pytest.raises(DeadObject, match="the driver is gone"):
+        call(ends)
+
+
+def test_end_is_told_once_and_at_once_to_latecomers(ends: Ends) -> None:
+    told: list[str] = []
+    early = threading.Event()
+    ends.connection.on_end(lambda: told.append("early"))
+    forgotten = lambda: told.append("never")  # noqa: E731
+    ends.connection.on_end(forgotten)
+    ends.connection.forget(forgotten)
+    ends.connection.on_end(early.set)
+    assert ends.connection.is_alive
+    ends.server.shutdown()
+    assert early.wait(timeout=10)
+    ends.connection.on_end(lambda: told.append("late"))
+    assert told == ["early", "late"]
+    assert not ends.connection.is_alive
+
+
+def test_posted_call_gets_no_answer_and_disturbs_none(ends: Ends) -> None:
+    seen = threading.Event()
+
+    def handler(message: Message, _fds: Fds) -> Answer:
+        if isinstance(message, Release):
+            seen.set()
+            raise InvalidArgument("nobody hears this")
+        return nothing()
+
+    ends.handler = handler
+    ends.connection.post(Release(1))
+    assert seen.wait(timeout=10)
+    assert call(ends) == Nothing()
+
+
+def test_more_calls_than_a_connection_may_make_are_refused_at_once(ends: Ends) -> None:
+    free = threading.Event()
+    is_in = threading.Semaphore(0)
+
+    def handler(_message: Message, _fds: Fds) -> Answer:
+        is_in.release()
+        assert free.wait(timeout=30)
+        return nothing()
+
+    ends.handler = handler
+    threads = [threading.Thread(target=call, args=(ends,)) for _ in range(MAX_CALLS)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert is_in.acquire(timeout=10)
+    with pytest.raises(ResourceExhausted, match=f"{MAX_CALLS} calls"):
+        call(ends)
+    free.set()
+    for thread in threads:
+        thread.join(timeout=10)
+    ends.handler = lambda _message, _fds: nothing()
+    assert call(ends) == Nothing()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"\xff", encode(Ping()), msgspec.msgpack.encode({"status": 99})],
+    ids=["empty", "not msgpack", "no reply", "unknown status"],
+)
+def test_reply_that_is_none_ends_the_connection(reply: bytes) -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection, peer = Connection(Channel(left), "the driver"), Channel(right)
+    thread = threading.Thread(target=lambda: peer.send(peer.receive(timeout=10).id, reply))
+    thread.start()
+    with pytest.raises(GeneralFailure):
+        connection.call(Ping(), Nothing, timeout=10)
+    thread.join(timeout=10)
+    connection.close()
+    peer.close()
+
+
+def test_answer_to_a_call_that_nobody_made_ends_the_connection() -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection, peer = Connection(Channel(left), "the driver"), Channel(right)
+    ended = threading.Event()
+    connection.on_end(ended.set)
+    peer.send(12345, encode(Reply(result=Nothing())))
+    assert ended.wait(timeout=10)
+    with pytest.raises(GeneralFailure, match="call 12345, which nobody made"):
+        connection.call(Ping(), Nothing, timeout=10)
+    connection.close()
+    peer.close()
+
+
+def test_dead_object_from_the_wire_is_a_failure_of_the_driver() -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection, peer = Connection(Channel(left), "the driver"), Channel(right)
+    reply = encode(Reply(ErrorStatus.DEAD_OBJECT, "i am dead"))
+    thread = threading.Thread(target=lambda: peer.send(peer.receive(timeout=10).id, reply))
+    thread.start()
+    with pytest.raises(GeneralFailure):
+        connection.call(Ping(), Nothing, timeout=10)
+    thread.join(timeout=10)
+    connection.close()
+    peer.close()
+
+
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+_names = st.sampled_from(
+    ["Hello", "Ping", "PrepareModel", "Release", "ExecuteSynchronously", "FreeMemory", "X"]
+)
+
+
+@given(
+    tag=_names,
+    fields=st.dictionaries(
+        st.sampled_from(["protocol", "feature_level", "handle", "model", "request", "slot"]),
+        _values,
+    ),
+)
+@settings(max_examples=300)
+def test_call_with_any_fields_is_decoded_or_refused(tag: str, fields: dict[str, object]) -> None:
+    body = msgspec.msgpack.encode({"message": tag, **fields})
+    try:
+        assert type(decode_call(body)).__name__ == tag
+    except msgspec.ValidationError:
+        pass
+
+
+@given(body=st.binary(max_size=100))
+@settings(max_examples=300)
+def test_any_body_is_decoded_or_refused(body: bytes) -> None:
+    try:
+        decode_call(body)
+    except msgspec.MsgspecError:
+        pass
+
+
+def test_deep_nesting_is_refused_and_not_followed() -> None:
+    body = b"\x81\xa7message" + b"\x91" * 100_000
+    with pytest.raises((msgspec.MsgspecError, RecursionError)):
+        decode_call(body)

@@ -1,0 +1,103 @@
+"""A driver process at the end of a bare channel: tests say what no honest client would."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from nnburst.control.channel import Channel
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Message,
+    Reply,
+    Welcome,
+    decode_reply,
+    encode,
+)
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+
+
+class RawClient:
+    """Sends anything, receives replies."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "nnburst.driver", "--executor", "null"]
+            self.process = subprocess.Popen(
+                [*command, "--fd", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stderr=subprocess.PIPE,
+            )
+        self.socket = ours
+        self.channel = Channel(ours)
+        self.upcalls, self._their_upcalls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._calls = 0
+
+    def send(self, body: bytes, fds: Sequence[int] = ()) -> Reply:
+        """Send a body and return the reply to it, less its descriptors."""
+        self._calls += 1
+        self.channel.send(self._calls, body, fds)
+        incoming = self.channel.receive(timeout=30)
+        assert incoming.id == self._calls
+        incoming.fds.close()
+        return decode_reply(incoming.body)
+
+    def call(self, message: Message, fds: Sequence[int] = ()) -> Reply:
+        return self.send(encode(message), fds)
+
+    def hello(self, protocol: int = PROTOCOL_VERSION, level: int = 8) -> Reply:
+        return self.call(Hello(protocol, level), [self._their_upcalls.fileno()])
+
+    def introduce(self) -> None:
+        reply = self.hello()
+        assert reply.status == ErrorStatus.NONE, reply.message
+        assert isinstance(reply.result, Welcome)
+
+    def count_fds(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def close(self) -> None:
+        self.channel.close()
+        self.upcalls.close()
+        self._their_upcalls.close()
+        self.process.communicate(timeout=10)
+
+
+@pytest.fixture
+def raw() -> Iterator[RawClient]:
+    """A fresh driver that has heard nothing yet."""
+    client = RawClient()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def known() -> Iterator[RawClient]:
+    """A driver that knows its client, shared by tests that it must survive."""
+    client = RawClient()
+    client.introduce()
+    yield client
+    client.close()
+
+
+def add_model() -> Model:
+    """a + b over (2, 3) floats."""
+    builder = ModelBuilder()
+    kind = OperandType.TENSOR_FLOAT32
+    a, b, c = builder.input(kind, (2, 3)), builder.input(kind, (2, 3)), builder.output(kind, (2, 3))
+    builder.operation(OperationType.ADD, [a, b, builder.scalar(0)], [c])
+    return builder.build()
+
+
+@pytest.fixture
+def model() -> Model:
+    return add_model()
