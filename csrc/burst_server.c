@@ -222,5 +222,6 @@ void nnb_server_call(struct nnb_server *server) {
 }
 
 void nnb_server_attend(struct nnb_server *server) {
+    /* SYNC POINT D: commands are looked at after this, so that one which comes later is seen again. */
     nnb_store_release_u32(&server->waiter.attention, 0);
 }

@@ -28,6 +28,7 @@ static void *hold(void *argument) {
     head.futex_offset = 0;
     head.list_op_pending = (struct robust_list *)(void *)word;
     uint32_t tid = (uint32_t)syscall(SYS_gettid);
+    /* SYNC POINT G: nothing but the word itself; its watchers and the kernel read it alone. */
     nnb_store_release_u32(word, tid | FUTEX_WAITERS);
     long failed = syscall(SYS_set_robust_list, &head, sizeof head);
     /* SYNC POINT E: the word is held, or could not be, before the starter returns. */
@@ -72,7 +73,8 @@ int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t ti
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
                              .tv_nsec = (long)(deadline % 1000000000u)};
     for (;;) {
-        /* TRUST: written by the other process; the worst it can say is that it is dead. */
+        /* TRUST: written by the other process; the worst it can say is that it is dead.
+         * SYNC POINT G: only the word itself is looked at, so relaxed is enough. */
         uint32_t value = nnb_load_relaxed_u32(word);
         if ((value & FUTEX_OWNER_DIED) != 0) {
             return 0;

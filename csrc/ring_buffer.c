@@ -15,7 +15,8 @@ static int corrupt(struct nnb_ring *ring) {
 int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
                   nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
                   uint32_t synchronized) {
-    /* TRUST: both counters are copied once here and checked below before anything uses them. */
+    /* TRUST: both counters are copied once here and checked below before anything uses them.
+     * SYNC POINT A: elements written before the hand-over are visible; SYNC POINT B: their reads are done. */
     uint64_t written = nnb_load_acquire_u64(write_counter);
     uint64_t read = synchronized ? nnb_load_acquire_u64(read_counter) : written;
     *ring = (struct nnb_ring){

@@ -37,8 +37,9 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "__main__": {"cli"},
 }
 
-#: The C module is for those who move packets, and for the executor that does nothing.
-NATIVE_USERS: Final = ("fmq", "client", "driver", "executor/null")
+#: The C module is for those who move packets, for the executor that does nothing, and for the
+#: benchmark, whose floor and whose queues are measured from C to C.
+NATIVE_USERS: Final = ("fmq", "client", "driver", "executor/null", "testing/bench")
 
 #: Distributions that each layer may import; the four of the core are allowed everywhere.
 CORE_DISTRIBUTIONS: Final = {"numpy", "cffi", "msgspec", "posix_ipc"}
