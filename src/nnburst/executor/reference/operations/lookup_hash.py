@@ -72,7 +72,7 @@ def embedding_lookup(node: Node) -> Run:
 
 
 def _hashtable_shape(node: Node) -> list[TensorType]:
-    """DEVIATES: 'keys' must have one element per row; the original searches past a shorter one."""
+    """DEVIATES: the table must have as many keys as rows; the original reads past missing keys."""
     found, keys = _rows_type(node, 1), node.tensor("keys").shape
     entries = node.tensor("values").shape[:1]
     node.require(keys == entries, f"operand 'keys' has shape {keys}, expected {entries}")

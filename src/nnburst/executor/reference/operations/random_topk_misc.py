@@ -66,8 +66,8 @@ def random_multinomial(node: Node) -> Run:
 
     The generator is Philox4x32-10, as in the original; which numbers a pair of seeds gives is no
     part of the contract (NNAPI compares frequencies).
-    DEVIATES: a batch without any finite logit gives the last class, where the original gives one
-    past it.
+    DEVIATES: RANDOM_MULTINOMIAL gives the last class for a batch without any finite logit; the
+    original gives one past it.
     """
     logits, seeds, y = node.tensor("logits").array, node.tensor("seeds").array, node.output().array
     last = logits.shape[1] - 1

@@ -42,12 +42,12 @@ _SCALED: Final = (
 )
 
 
-def _inputs(layout: Slot) -> tuple[Slot, ...]:
+def _inputs(nchw: Slot) -> tuple[Slot, ...]:
     return (
         data("input", rank=(4,)),
         control("width", "S"),
         control("height", "S"),
-        layout,
+        nchw,
         control("align_corners", BOOL, default=False, since=V1_3),
         control("half_pixel_centers", BOOL, default=False, since=V1_3),
     )
@@ -55,7 +55,7 @@ def _inputs(layout: Slot) -> tuple[Slot, ...]:
 
 def _axes(node: Node) -> tuple[int, int]:
     """Dimensions of height and width."""
-    return (2, 3) if node.value("layout") else (1, 2)
+    return (2, 3) if node.value("nchw") else (1, 2)
 
 
 def _size(node: Node, name: str, extent: int) -> int:
@@ -112,7 +112,7 @@ def _neighbours(node: Node, axis: int) -> tuple[Array, Array, Array, Array]:
         V1_0,
         "Resizes images, weighting the four nearest pixels. `width` and `height` are sizes (INT32)"
         " or factors (floats).",
-        inputs=_inputs(control("layout", BOOL, default=False, since=V1_2)),
+        inputs=_inputs(control("nchw", BOOL, default=False, since=V1_2)),
         outputs=[data("output")],
         rows=[
             row(V1_0, T=F32, S=INT32),
@@ -178,7 +178,7 @@ def _nearest(node: Node, axis: int) -> Array:
         V1_2,
         "Resizes images, copying the nearest pixel. `width` and `height` are sizes (INT32) or"
         " factors (floats).",
-        inputs=_inputs(control("layout", BOOL)),
+        inputs=_inputs(control("nchw", BOOL)),
         outputs=[data("output")],
         rows=[
             row(V1_2, T=F16, S=INT32),

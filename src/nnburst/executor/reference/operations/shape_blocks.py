@@ -2,6 +2,8 @@
 
 Each pair of operations shares one pair of views of equal shape: of the tensor with many channels
 or batches, and of the wide one. NNAPI: CpuExecutor.cpp, OperationsExecutionUtils.cpp.
+DEVIATES: before 1.2 a quantised input of SPACE_TO_BATCH_ND needed zero point 0. Operations do not
+know the version of their model; every zero point can be computed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from nnburst.executor.reference.signatures import (
 from nnburst.executor.reference.tensor import Array, TensorType
 from nnburst.hal.enums import ErrorStatus, OperationType
 
-_LAYOUT = control("layout", BOOL, default=False, since=V1_2)
+_NCHW = control("nchw", BOOL, default=False, since=V1_2)
 
 
 def _extents(node: Node) -> tuple[int, int, int, int]:
@@ -34,12 +36,12 @@ def _extents(node: Node) -> tuple[int, int, int, int]:
     shape = node.tensor("input").shape
     node.require(len(shape) == 4, f"operand 'input' has rank {len(shape)}, expected 4")
     n, *rest = shape
-    c, h, w = rest if node.value("layout") else (rest[2], rest[0], rest[1])
+    c, h, w = rest if node.value("nchw") else (rest[2], rest[0], rest[1])
     return n, h, w, c
 
 
 def _answer(node: Node, n: int, h: int, w: int, c: int) -> list[TensorType]:
-    return [moved(node, (n, c, h, w) if node.value("layout") else (n, h, w, c))]
+    return [moved(node, (n, c, h, w) if node.value("nchw") else (n, h, w, c))]
 
 
 def _block_size(node: Node) -> int:
@@ -82,7 +84,7 @@ def _depth_views(deep: Array, wide: Array, block: int, nchw: bool) -> tuple[Arra
         OperationType.DEPTH_TO_SPACE,
         V1_0,
         "Moves blocks of channels to blocks of pixels.",
-        inputs=[data("input"), control("block_size"), _LAYOUT],
+        inputs=[data("input"), control("block_size"), _NCHW],
         outputs=[data("output")],
         rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
         counts=(2, 3),
@@ -94,7 +96,7 @@ def _depth_views(deep: Array, wide: Array, block: int, nchw: bool) -> tuple[Arra
 def depth_to_space(node: Node) -> Run:
     """Copy from the deep view to the wide one."""
     x, y = node.tensor("input").array, node.output().array
-    deep, wide = _depth_views(x, y, _block_size(node), node.value("layout"))
+    deep, wide = _depth_views(x, y, _block_size(node), node.value("nchw"))
     return copies((wide, deep))
 
 
@@ -103,7 +105,7 @@ def depth_to_space(node: Node) -> Run:
         OperationType.SPACE_TO_DEPTH,
         V1_0,
         "Moves blocks of pixels to blocks of channels.",
-        inputs=[data("input"), control("block_size"), _LAYOUT],
+        inputs=[data("input"), control("block_size"), _NCHW],
         outputs=[data("output")],
         rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
         counts=(2, 3),
@@ -115,7 +117,7 @@ def depth_to_space(node: Node) -> Run:
 def space_to_depth(node: Node) -> Run:
     """Copy from the wide view to the deep one."""
     x, y = node.tensor("input").array, node.output().array
-    deep, wide = _depth_views(y, x, _block_size(node), node.value("layout"))
+    deep, wide = _depth_views(y, x, _block_size(node), node.value("nchw"))
     return copies((deep, wide))
 
 
@@ -178,7 +180,7 @@ def _batch_views(
         OperationType.BATCH_TO_SPACE_ND,
         V1_1,
         "Moves groups of batches to blocks of pixels.",
-        inputs=[data("input"), control("block_shape", I32), _LAYOUT],
+        inputs=[data("input"), control("block_shape", I32), _NCHW],
         outputs=[data("output")],
         rows=rows(V1_1=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
         counts=(2, 3),
@@ -190,7 +192,7 @@ def _batch_views(
 def batch_to_space_nd(node: Node) -> Run:
     """Copy from the view with many batches to the wide one."""
     x, y = node.tensor("input").array, node.output().array
-    many, wide = _batch_views(x, y, _block_shape(node), node.value("layout"))
+    many, wide = _batch_views(x, y, _block_shape(node), node.value("nchw"))
     return copies((wide, many))
 
 
@@ -203,7 +205,7 @@ def batch_to_space_nd(node: Node) -> Run:
             data("input"),
             control("block_shape", I32),
             control("paddings", I32),
-            _LAYOUT,
+            _NCHW,
         ],
         outputs=[data("output")],
         rows=rows(V1_1=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
@@ -215,7 +217,7 @@ def batch_to_space_nd(node: Node) -> Run:
 )
 def space_to_batch_nd(node: Node) -> Run:
     """Copy from the wide view of the padded input to the one with many batches."""
-    x, y, nchw = node.tensor("input"), node.output().array, bool(node.value("layout"))
+    x, y, nchw = node.tensor("input"), node.output().array, bool(node.value("nchw"))
     block, (top, bottom, left, right) = _block_shape(node), _paddings(node)
     n, h, w, c = _extents(node)
     height, width = h + top + bottom, w + left + right

@@ -78,7 +78,7 @@ def gather(node: Node) -> Run:
 
 
 def _tile_shape(node: Node) -> list[TensorType]:
-    """DEVIATES: length and sign of 'multiples' are checked; the original reads past the end."""
+    """DEVIATES: TILE checks length and sign of 'multiples'; the original reads past their end."""
     dimensions = node.tensor("input").shape
     multiples = control_values(node, "multiples", len(dimensions))
     node.require(

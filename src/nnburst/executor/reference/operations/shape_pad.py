@@ -1,6 +1,8 @@
 """PAD, PAD_V2, MIRROR_PAD: a tensor with borders around it.
 
 NNAPI: CpuExecutor.cpp, OperationsExecutionUtils.cpp (padPrepare), MirrorPad.cpp.
+DEVIATES: before 1.2 a quantised input of PAD needed zero point 0. Operations do not know the version
+of their model; every zero point can be computed.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _permutation(node: Node) -> list[int]:
 
 
 def _transpose_shape(node: Node) -> list[TensorType]:
-    """DEVIATES: a dimension named twice fails; the original then leaves elements unwritten."""
+    """DEVIATES: TRANSPOSE refuses a dimension named twice; the original leaves elements unwritten."""
     require_ranks(node)
     dimensions = node.tensor("input").shape
     return [moved(node, [dimensions[axis] for axis in _permutation(node)])]

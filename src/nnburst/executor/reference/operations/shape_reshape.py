@@ -105,7 +105,8 @@ def expand_dims(node: Node) -> Run:
 def _check_squeeze(match: Match, inputs: Sequence[Operand], _outputs: Sequence[Operand]) -> None:
     """P4: 'squeeze_dims' has rank 1 even where it is omitted, so that its type stays plain.
 
-    DEVIATES: the original notices at execution, where an operand without a value has no shape here.
+    DEVIATES: SQUEEZE refuses a 'squeeze_dims' without value of another rank when the model is
+    prepared, not when it is executed.
     """
     for slot, operand in zip(match.inputs, inputs, strict=True):
         omitted = operand.lifetime == OperandLifeTime.NO_VALUE
