@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import nnburst
+from nnburst.cli import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -48,6 +49,22 @@ def test_make_words_that_are_named_exist(page: Path) -> None:
     named = re.findall(r"`[^`]*`|```.*?```", page.read_text(), re.DOTALL)
     words = {word for code in named for word in MAKE_WORD.findall(code)}
     assert [word for word in words if not re.search(rf"^{word}:", makefile, re.MULTILINE)] == []
+
+
+def commands() -> set[str]:
+    """The commands as they are typed: `demo`, `bench burst`."""
+    names = set()
+    for path in (ROOT / "src" / "nnburst" / "cli").glob("*.py"):
+        if re.search(r"^def prepare_parser", path.read_text(), re.MULTILINE):
+            group, _, rest = path.stem.partition("_")
+            name = f"{group} {rest}" if group in GROUPS else path.stem
+            names.add(name.replace("_", "-"))
+    return names
+
+
+def test_readme_lists_exactly_the_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert set(re.findall(r"^\| `nnburst ([a-z -]+)`", text, re.MULTILINE)) == commands()
 
 
 def test_every_public_name_is_in_the_documentation() -> None:
