@@ -67,7 +67,8 @@ def _softmax_shape(node: Node) -> list[TensorType]:
         ],
         outputs=[data("output")],
         rows=[
-            row(V1_0, T=[F32, Q8], S=FLOAT32),
+            row(V1_0, T=F32, S=FLOAT32),
+            row(V1_0, T=Q8, S=FLOAT32),
             row(V1_2, T=F16, S=FLOAT16),
             row(V1_3, T=Q8S, S=FLOAT32),
         ],
