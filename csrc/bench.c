@@ -51,7 +51,7 @@ uint64_t nnb_bench_floor_client(nnb_atomic_u64 *word, uint64_t rounds, uint64_t 
 }
 
 void nnb_bench_floor_server(nnb_atomic_u64 *word, uint64_t patience_ns) {
-    uint64_t answered = nnb_load_relaxed_u64(word);
+    uint64_t answered = 0;
     for (;;) {
         uint64_t value = await_change(word, answered, patience_ns);
         if (value == answered || value == UINT64_MAX) {
@@ -161,7 +161,7 @@ uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t 
 }
 
 void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns) {
-    uint32_t answered = nnb_load_acquire_u32(word);
+    uint32_t answered = 0;
     while (sleep_while(word, answered, patience_ns)) {
         uint32_t value = nnb_load_acquire_u32(word);
         if (value == UINT32_MAX) {

@@ -12,7 +12,8 @@
  * Returns the total in nanoseconds; 0 where the other side did not answer within a second. */
 uint64_t nnb_bench_floor_client(nnb_atomic_u64 *word, uint64_t rounds, uint64_t *samples_ns);
 
-/* The answering side, until the word is UINT64_MAX or nothing came for `patience_ns`. */
+/* The answering side of a word that begins at 0, until it is UINT64_MAX or nothing came for
+ * `patience_ns`. */
 void nnb_bench_floor_server(nnb_atomic_u64 *word, uint64_t patience_ns);
 
 /* `request_count` elements there and `result_count` back through two queues, `rounds` times. */
@@ -27,7 +28,7 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
                             uint32_t result_count, uint64_t patience_ns);
 
 /* A futex round trip with nothing else: the client sets the word to odd numbers and wakes, the server
- * answers with even ones; both sleep at once. */
+ * answers with even ones, from 0 until UINT32_MAX; both sleep at once. */
 uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
 

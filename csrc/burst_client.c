@@ -30,36 +30,37 @@ static int await(struct nnb_client *client, uint64_t timeout_ns) {
     return status;
 }
 
-/* Copies one result packet into client->packet: its element count in `*count`. */
-static int take(struct nnb_client *client, uint32_t *count) {
+/* Cuts one packet of several out of the ring by the size that it announces. */
+static int cut(struct nnb_client *client, uint64_t *count) {
     uint64_t available = nnb_ring_available_to_read(&client->results);
-    if (available == 0) {
+    if (available == 0 || nnb_ring_peek(&client->results, client->packet, 1) != NNB_RING_OK) {
+        return NNB_RING_CORRUPT;
+    }
+    /* TRUST: bounded by what is there; a packet is published whole, so more is a broken boundary. */
+    *count = nnb_packet_announced(client->packet, NNB_RESULT_PACKET_SIZE_OFFSET);
+    if (*count == 0 || *count > available) {
+        return NNB_RING_CORRUPT;
+    }
+    int status = nnb_ring_read(&client->results, client->packet, *count);
+    nnb_event_flag_notify(client->result_flag, NNB_FMQ_NOT_FULL);
+    return status;
+}
+
+/* Copies one result packet into client->packet: its element count in `*count`. */
+static int take(struct nnb_client *client, uint64_t *count) {
+    /* NNAPI: at one in flight everything available is one packet. */
+    int status = client->max_in_flight == 1
+                     ? nnb_ring_read_all(&client->results, client->packet, count)
+                     : cut(client, count);
+    if (status != NNB_RING_OK) {
         return NNB_CLIENT_CORRUPT;
-    }
-    uint64_t wanted = available; /* NNAPI: everything available is one packet */
-    if (client->max_in_flight > 1) {
-        if (nnb_ring_peek(&client->results, client->packet, 1) != NNB_RING_OK) {
-            return NNB_CLIENT_CORRUPT;
-        }
-        /* TRUST: bounded by what is there; a packet is published whole, so more is a broken boundary. */
-        wanted = nnb_packet_announced(client->packet, NNB_RESULT_PACKET_SIZE_OFFSET);
-        if (wanted == 0 || wanted > available) {
-            return NNB_CLIENT_CORRUPT;
-        }
-    }
-    if (nnb_ring_read(&client->results, client->packet, wanted) != NNB_RING_OK) {
-        return NNB_CLIENT_CORRUPT;
-    }
-    if (client->max_in_flight > 1) {
-        nnb_event_flag_notify(client->result_flag, NNB_FMQ_NOT_FULL);
     }
     client->in_flight--;
-    *count = (uint32_t)wanted;
     return NNB_CLIENT_RESULT;
 }
 
 /* Waits for one packet and copies it. */
-static int receive(struct nnb_client *client, uint64_t timeout_ns, uint32_t *count) {
+static int receive(struct nnb_client *client, uint64_t timeout_ns, uint64_t *count) {
     uint64_t slice = timeout_ns < SLICE_NS ? timeout_ns : SLICE_NS;
     switch (await(client, slice)) {
     case NNB_WAIT_READY:
@@ -76,7 +77,7 @@ static int receive(struct nnb_client *client, uint64_t timeout_ns, uint32_t *cou
 /* Consumes overdue results. RESULT when none is left. */
 static int drop_overdue(struct nnb_client *client, uint64_t timeout_ns) {
     while (client->overdue != 0) {
-        uint32_t count;
+        uint64_t count;
         int status = receive(client, timeout_ns, &count);
         if (status != NNB_CLIENT_RESULT) {
             return status;
@@ -95,7 +96,10 @@ static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uin
     client->executions++;
     uint64_t before_timing = (uint64_t)(count - 1) * NNB_DATUM_BYTES;
     if (count == bound->result_count && memcmp(client->packet, bound->result, before_timing) == 0) {
-        return bound->summary.status == NNB_STATUS_NONE ? NNB_CLIENT_SAME : NNB_CLIENT_RESULT;
+        if (bound->summary.status == NNB_STATUS_NONE) {
+            return bound->measured ? NNB_CLIENT_SAME_BUT_TIMING : NNB_CLIENT_SAME;
+        }
+        return NNB_CLIENT_RESULT;
     }
     memcpy(bound->result, client->packet, (uint64_t)count * NNB_DATUM_BYTES);
     bound->result_count = count;
@@ -105,10 +109,10 @@ static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uin
 static int finish(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
     int status = drop_overdue(client, timeout_ns);
     if (status == NNB_CLIENT_RESULT) {
-        uint32_t count;
+        uint64_t count;
         status = receive(client, timeout_ns, &count);
         if (status == NNB_CLIENT_RESULT) {
-            return accept_result(client, bound, count);
+            return accept_result(client, bound, (uint32_t)count);
         }
     }
     return status;
@@ -148,8 +152,12 @@ static int leave(struct nnb_client *client, int status) {
     return status;
 }
 
-int nnb_client_run(struct nnb_bound *bound, uint64_t timeout_ns) {
+int nnb_client_run(struct nnb_bound *bound) {
     struct nnb_client *client = bound->client;
+    uint64_t timeout_ns = bound->timeout_ns;
+    if (client == NULL) {
+        return NNB_CLIENT_UNBOUND;
+    }
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }
@@ -183,6 +191,9 @@ void nnb_client_abandon(struct nnb_client *client) {
 
 int nnb_client_submit(struct nnb_bound *bound) {
     struct nnb_client *client = bound->client;
+    if (client == NULL) {
+        return NNB_CLIENT_UNBOUND;
+    }
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }

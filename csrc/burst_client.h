@@ -15,7 +15,7 @@
 #include "waiter.h"
 
 enum nnb_client_status {
-    NNB_CLIENT_SAME = 0,         /* status NONE, and the shapes are those of the last result */
+    NNB_CLIENT_SAME = 0,         /* status NONE, and all as in the last result */
     NNB_CLIENT_RESULT = 1,       /* a well-formed result: look at it */
     NNB_CLIENT_MALFORMED = 2,    /* an ill-formed result; the burst goes on */
     NNB_CLIENT_TIMED_OUT = 3,    /* the time is up; the request, if sent, is still out */
@@ -26,6 +26,8 @@ enum nnb_client_status {
     NNB_CLIENT_NO_ROOM = 8,      /* the packet does not fit; nothing was sent */
     NNB_CLIENT_BUSY = 9,         /* another thread is inside */
     NNB_CLIENT_IN_FLIGHT = 10,   /* max_in_flight requests are out */
+    NNB_CLIENT_SAME_BUT_TIMING = 12, /* the same for a measured request: look at the summary */
+    NNB_CLIENT_UNBOUND = 11,     /* the memory behind the request is gone: bound->client is NULL */
 };
 
 /* What a thread does around a long wait (letting go of an interpreter lock, say); may be NULL. */
@@ -38,8 +40,10 @@ struct nnb_client;
 
 /* A request packet, the burst it belongs to, and the last result it got. Private memory of the caller. */
 struct nnb_bound {
-    struct nnb_client *client;
+    struct nnb_client *client; /* NULL: not to be sent any more */
+    uint64_t timeout_ns;       /* of nnb_client_run */
     const uint8_t *request;
+    uint32_t measured; /* the request asks for timing */
     uint32_t request_count;
     uint32_t result_count; /* elements in `result`; 0 before the first result */
     uint8_t *result;       /* room for a whole ring */
@@ -62,9 +66,9 @@ struct nnb_client {
     uint64_t dropped;    /* overdue results consumed */
 };
 
-/* Sends and waits up to `timeout_ns` (at most a slice at a time: INTERRUPTED says "resume"). After
+/* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED says "resume"). After
  * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon. */
-int nnb_client_run(struct nnb_bound *bound, uint64_t timeout_ns);
+int nnb_client_run(struct nnb_bound *bound);
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 
 /* Ends an interrupted run; its result is overdue. */

@@ -77,31 +77,36 @@ static int await_request(struct nnb_server *server) {
     }
 }
 
+/* Cuts one packet of several out of the ring by the size that it announces. */
+static int cut_request(struct nnb_server *server, uint64_t *count) {
+    uint64_t available = nnb_ring_available_to_read(&server->requests);
+    if (available == 0 || nnb_ring_peek(&server->requests, server->packet, 1) != NNB_RING_OK) {
+        return NNB_SERVER_CORRUPT;
+    }
+    /* TRUST: bounded by what is there; a packet is published whole. */
+    *count = nnb_packet_announced(server->packet, NNB_REQUEST_PACKET_SIZE_OFFSET);
+    if (server->packet[0] != NNB_REQUEST_PACKET_INFORMATION || *count == 0 || *count > available) {
+        return NNB_SERVER_LOST;
+    }
+    if (nnb_ring_read(&server->requests, server->packet, *count) != NNB_RING_OK) {
+        return NNB_SERVER_CORRUPT;
+    }
+    nnb_event_flag_notify(server->request_flag, NNB_FMQ_NOT_FULL);
+    return GO_ON;
+}
+
 /* Copies one request packet into server->packet. */
 static int take_request(struct nnb_server *server) {
-    uint64_t available = nnb_ring_available_to_read(&server->requests);
-    if (available == 0) {
-        return NNB_SERVER_CORRUPT;
-    }
-    uint64_t wanted = available; /* NNAPI: everything available is one packet */
+    uint64_t count;
     if (server->max_in_flight > 1) {
-        if (nnb_ring_peek(&server->requests, server->packet, 1) != NNB_RING_OK) {
-            return NNB_SERVER_CORRUPT;
+        int event = cut_request(server, &count);
+        if (event != GO_ON) {
+            return event;
         }
-        /* TRUST: bounded by what is there; a packet is published whole. */
-        wanted = nnb_packet_announced(server->packet, NNB_REQUEST_PACKET_SIZE_OFFSET);
-        if (server->packet[0] != NNB_REQUEST_PACKET_INFORMATION || wanted == 0 ||
-            wanted > available) {
-            return NNB_SERVER_LOST;
-        }
+    } else if (nnb_ring_read_all(&server->requests, server->packet, &count) != NNB_RING_OK) {
+        return NNB_SERVER_CORRUPT; /* NNAPI: at one in flight everything available is one packet */
     }
-    if (nnb_ring_read(&server->requests, server->packet, wanted) != NNB_RING_OK) {
-        return NNB_SERVER_CORRUPT;
-    }
-    if (server->max_in_flight > 1) {
-        nnb_event_flag_notify(server->request_flag, NNB_FMQ_NOT_FULL);
-    }
-    server->packet_count = (uint32_t)wanted;
+    server->packet_count = (uint32_t)count;
     server->measure = nnb_request_measures(server->packet, server->packet_count);
     server->dequeued_ns = server->measure ? nnb_now_ns() : 0;
     return GO_ON;

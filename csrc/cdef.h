@@ -67,7 +67,9 @@ struct nnb_result_summary {
 struct nnb_client;
 struct nnb_bound {
     struct nnb_client *client;
+    uint64_t timeout_ns;
     const uint8_t *request;
+    uint32_t measured;
     uint32_t request_count;
     uint32_t result_count;
     uint8_t *result;
@@ -89,7 +91,7 @@ struct nnb_client {
     ...;
 };
 void nnb_client_share_interpreter(struct nnb_client *);
-int nnb_client_run(struct nnb_bound *, uint64_t timeout_ns);
+int nnb_client_run(struct nnb_bound *);
 int nnb_client_resume(struct nnb_bound *, uint64_t timeout_ns);
 void nnb_client_abandon(struct nnb_client *);
 int nnb_client_submit(struct nnb_bound *);
@@ -143,6 +145,11 @@ void nnb_death_word_release(nnb_atomic_u32 *, nnb_atomic_u32 *stop);
 int nnb_die_with_parent(int signal);
 
 int nnb_empty_call(int);
+int nnb_empty_call_unlocked(int);
+int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);
+void nnb_rhythm_event(struct nnb_rhythm *, uint64_t now_ns, int how);
+void nnb_rhythm_overslept(struct nnb_rhythm *, uint64_t late_ns);
+bool nnb_rhythm_plan(struct nnb_rhythm *, uint64_t now_ns, uint64_t *wake_at_ns, uint64_t *until_ns);
 uint64_t nnb_bench_floor_client(nnb_atomic_u64 *, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *, uint64_t patience_ns);
 uint64_t nnb_bench_queue_client(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_ring *, nnb_atomic_u32 *, uint32_t, uint32_t, uint64_t rounds, uint64_t *samples_ns);
@@ -157,5 +164,6 @@ void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *, uint64_t patience_ns);
 #define NNB_FMQ_ATTENTION ...
 enum nnb_ring_status { NNB_RING_OK, NNB_RING_FULL, NNB_RING_EMPTY, NNB_RING_TOO_LARGE, NNB_RING_CORRUPT, NNB_RING_OVERRUN, ... };
 enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EVENT_FLAG_INTERRUPTED, NNB_EVENT_FLAG_BAD_VALUE, ... };
-enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, ... };
+enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };
+enum nnb_rhythm_catch { NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_ASLEEP_LATE, NNB_CAUGHT_UNPLANNED, ... };
 enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };

@@ -183,12 +183,7 @@ int nnb_ring_begin_read(struct nnb_ring *ring, uint64_t count, struct nnb_ring_r
     return status;
 }
 
-int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count) {
-    int status = claim_read(ring, count);
-    if (status != NNB_RING_OK) {
-        return status; /* an unsynchronized reader overtaken since begin: what it copied is torn */
-    }
-    uint64_t bytes = count * ring->quantum;
+static void release_read(struct nnb_ring *ring, uint64_t bytes) {
     ring->read_index += bytes;
     ring->read_offset = advance(ring, ring->read_offset, bytes);
     if (ring->synchronized) {
@@ -196,7 +191,14 @@ int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count) {
          * elements. */
         nnb_store_release_u64(ring->read_counter, ring->read_index);
     }
-    return NNB_RING_OK;
+}
+
+int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count) {
+    int status = claim_read(ring, count);
+    if (status == NNB_RING_OK) { /* else: an unsynchronized reader overtaken since begin read torn bytes */
+        release_read(ring, count * ring->quantum);
+    }
+    return status;
 }
 
 int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count) {
@@ -212,17 +214,43 @@ int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count) 
     return nnb_ring_commit_write(ring, count);
 }
 
-int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count) {
+static void copy_out(const struct nnb_ring *ring, void *elements, uint64_t bytes) {
     struct nnb_ring_regions regions;
-    int status = nnb_ring_begin_read(ring, count, &regions);
-    if (status != NNB_RING_OK || count == 0) {
-        return status;
-    }
+    split(ring, ring->read_offset, bytes, &regions);
     /* TRUST: the bytes are copied exactly once, here; everything later works on the private copy. */
     memcpy(elements, regions.first, regions.first_bytes);
     if (regions.second_bytes != 0) {
         memcpy((uint8_t *)elements + regions.first_bytes, regions.second, regions.second_bytes);
     }
+}
+
+int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count) {
+    int status = claim_read(ring, count);
+    if (status == NNB_RING_OK) {
+        copy_out(ring, elements, count * ring->quantum);
+    }
+    return status;
+}
+
+int nnb_ring_read_all(struct nnb_ring *ring, void *elements, uint64_t *count) {
+    *count = 0;
+    int status = ring->corrupted ? NNB_RING_CORRUPT : refresh_writer(ring);
+    if (status != NNB_RING_OK) {
+        return status;
+    }
+    uint64_t bytes = ring->peer_write - ring->read_index;
+    if (bytes == 0) {
+        return NNB_RING_EMPTY;
+    }
+    copy_out(ring, elements, bytes);
+    if (!ring->synchronized) { /* overtaken meanwhile, what was copied is torn */
+        status = refresh_writer(ring);
+        if (status != NNB_RING_OK) {
+            return status;
+        }
+    }
+    release_read(ring, bytes);
+    *count = bytes / ring->quantum;
     return NNB_RING_OK;
 }
 

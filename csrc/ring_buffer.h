@@ -75,6 +75,10 @@ int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count);
 int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count);
 int nnb_ring_read(struct nnb_ring *ring, void *elements, uint64_t count);
 
+/* Copies everything readable out as one unit: the number of elements in `*count`, which is 0 with any
+ * other outcome than OK. `elements` has room for the whole ring. */
+int nnb_ring_read_all(struct nnb_ring *ring, void *elements, uint64_t *count);
+
 /* Copies `count` elements out without consuming them. */
 int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count);
 

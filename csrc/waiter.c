@@ -136,7 +136,9 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
         uint64_t wake_at;
         uint64_t until;
         int status;
-        if (nnb_rhythm_plan(&waiter->rhythm, now, &wake_at, &until)) {
+        /* A window that covers the gap anyway needs no plan. */
+        if (waiter->rhythm.period_ns > waiter->window_now_ns &&
+            nnb_rhythm_plan(&waiter->rhythm, now, &wake_at, &until)) {
             status = follow_plan(waiter, ring, flag, deadline_ns, wake_at, until, &now);
             asleep = NNB_CAUGHT_ASLEEP_LATE;
         } else {

@@ -47,6 +47,8 @@ _SURPLUS: Final = int(lib.NNB_CLIENT_SURPLUS)
 _NO_ROOM: Final = int(lib.NNB_CLIENT_NO_ROOM)
 _BUSY: Final = int(lib.NNB_CLIENT_BUSY)
 _IN_FLIGHT: Final = int(lib.NNB_CLIENT_IN_FLIGHT)
+_SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
+_UNBOUND: Final = int(lib.NNB_CLIENT_UNBOUND)
 
 
 class BoundRequest:
@@ -97,6 +99,8 @@ class BoundRequest:
             "struct nnb_bound *",
             {
                 "client": burst.client,
+                "timeout_ns": _DEFAULT_TIMEOUT_NS,
+                "measured": measure,
                 "request": ffi.from_buffer("uint8_t[]", self._packet),
                 "request_count": len(self._packet),
                 "result": self._result,
@@ -106,7 +110,7 @@ class BoundRequest:
     @property
     def closed(self) -> bool:
         """Whether a pool of its arrays was closed."""
-        return bool(self._bound == ffi.NULL)
+        return bool(self._bound.client == ffi.NULL)
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result.
@@ -126,11 +130,12 @@ class BoundRequest:
             DeadObject: the driver has died.
             Closed: the burst, or a pool, was closed.
         """
-        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
-        code = _run(self._bound, timeout_ns)
-        if code == _SAME and not self._measured:
-            return self._last  # type: ignore[return-value]  # SAME: there was a result before
-        return self._conclude(code, timeout_ns)
+        if timeout is not None:
+            return self._run_within(int(check_timeout(timeout) * 1e9))
+        code = _run(self._bound)
+        if not code:  # SAME: there was a result before
+            return self._last  # type: ignore[return-value]
+        return self._conclude(code, _DEFAULT_TIMEOUT_NS)
 
     def submit(self) -> Pending:
         """Send the request without waiting; results come in the order of submission.
@@ -141,7 +146,7 @@ class BoundRequest:
         """
         if self.in_flight:
             raise BurstBusy("this request is under way: its memory is in use")
-        code = lib.nnb_client_submit(self._open())
+        code = lib.nnb_client_submit(self._bound)
         if code != _RESULT:
             self._fail(code)
         self.in_flight = True
@@ -152,21 +157,23 @@ class BoundRequest:
     def pool_closed(self, number: int) -> None:
         """A pool is gone; if an array lies in it, no run is possible any more."""
         if number in self._pools:
-            self._bound = ffi.NULL
+            self._bound.client = ffi.NULL
 
     def collect(self, timeout_ns: int) -> ExecutionResult:
         """Wait for the result of the oldest submission, which is this one's."""
         deadline = time.monotonic_ns() + timeout_ns
         while True:
             left = max(deadline - time.monotonic_ns(), 1)
-            code = lib.nnb_client_collect(self._open(), left)
+            code = lib.nnb_client_collect(self._bound, left)
             if code != _INTERRUPTED:
                 return self._finish(code)
 
-    def _open(self) -> Any:  # noqa: ANN401 - a cffi pointer
-        if self._bound == ffi.NULL:
-            raise Closed("a pool of the bound request is closed")
-        return self._bound
+    def _run_within(self, timeout_ns: int) -> ExecutionResult:
+        self._bound.timeout_ns = timeout_ns
+        try:
+            return self._conclude(int(_run(self._bound)), timeout_ns)
+        finally:
+            self._bound.timeout_ns = _DEFAULT_TIMEOUT_NS
 
     def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
@@ -179,9 +186,9 @@ class BoundRequest:
         return self._finish(code)
 
     def _finish(self, code: int) -> ExecutionResult:
-        if code == _SAME and self._last is not None:
+        if code in (_SAME, _SAME_BUT_TIMING) and self._last is not None:
             return self._timed(self._last)
-        if code <= _RESULT:
+        if code == _RESULT:
             return self._read()
         return self._fail(code)
 
@@ -208,7 +215,8 @@ class BoundRequest:
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return self._fail(_TIMED_OUT)
-            code = int(_run(self._bound, left))
+            self._bound.timeout_ns = left
+            code = int(_run(self._bound))
         return self._conclude(code, max(deadline - time.monotonic_ns(), 1))
 
     def _fall_back(self, timeout_ns: int) -> ExecutionResult:
@@ -272,7 +280,7 @@ class BoundRequest:
                 else "the burst has ended: the driver sent a result that nobody asked for"
             )
             burst.check_open()
-        if self.closed:
+        if code == _UNBOUND:
             raise Closed("a pool of the bound request is closed")
         raise burst.stopped_error()
 

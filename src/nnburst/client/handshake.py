@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from nnburst.client.death_watch import DeathWatch
 from nnburst.client.upcalls import UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
@@ -39,6 +40,7 @@ class Session:
         """
         self.connection = Connection(Channel(connected), name, dead)
         self.pidfd = -1
+        self._death_watch: DeathWatch | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.upcalls = UpcallServer(Channel(ours))
         try:
@@ -54,10 +56,14 @@ class Session:
         welcome, fds = self.connection.call(hello, Welcome, [upcall_socket], timeout=timeout)
         with fds:
             self.pidfd = fds.take(0)
+            if welcome.death_word:
+                self._death_watch = DeathWatch(fds.take(1), self.connection.peer_died)
         return welcome
 
     def close(self) -> None:
         """End it; twice is fine."""
+        if self._death_watch is not None:
+            self._death_watch.close()
         self.connection.close()
         self.upcalls.close()
         pidfd, self.pidfd = self.pidfd, -1

@@ -12,6 +12,7 @@ it writes into its own inbound queue; a client that does not read its results en
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -38,8 +39,9 @@ from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserial
 
 logger = logging.getLogger(__name__)
 
-#: How long the driver spins for the next request before a rhythm is known (NNAPI: the sample driver's).
-_SPIN_WINDOW_NS: Final = 50_000
+#: How long the driver spins for the next request before a rhythm is known, in microseconds (NNAPI: the
+#: sample driver's; there a property, debug.nn.sample-driver-burst-polling-window).
+_POLLING_WINDOW: Final = int(os.environ.get("NNBURST_BURST_SERVER_POLLING_WINDOW", "50"))
 #: How long a result may wait for room before the client counts as gone astray.
 _STUCK_NS: Final = 2_000_000_000
 #: Without requests for so long a burst frees what its bindings hold (features:D21).
@@ -130,7 +132,7 @@ class BurstContext:
         self._server.packet = self._packet
         self._server.waiting = self._waiting
         lib.nnb_waiter_init(
-            ffi.addressof(self._server, "waiter"), spin, 0 if low_power else _SPIN_WINDOW_NS
+            ffi.addressof(self._server, "waiter"), spin, 0 if low_power else _POLLING_WINDOW * 1000
         )
         self._bindings = BindingTable(self._server)
         self._commands: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()

@@ -1,0 +1,89 @@
+"""Contestants in turn: short blocks, many rounds, ratios within a round."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.testing.bench.contestants import Contestant, Samples
+
+#: Longest block, in nanoseconds: the cores may move after that.
+_BLOCK_NS: Final = 4_000_000
+ROUNDS: Final = 41
+#: Exchanges of which each is timed, over all rounds.
+_SAMPLES: Final = 20_000
+
+
+@dataclass
+class Measured:
+    """What one contestant did.
+
+    Attributes:
+        name: of the case.
+        blocks: nanoseconds of an exchange in each round.
+        samples: nanoseconds of single exchanges.
+    """
+
+    name: str
+    blocks: list[float] = field(default_factory=list)
+    samples: Samples = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    @property
+    def median_ns(self) -> float:
+        """Median over the rounds of a block's mean."""
+        return float(np.median(self.blocks))
+
+    def percentile(self, share: float) -> float:
+        """Of single exchanges."""
+        return float(np.percentile(self.samples, share))
+
+    def ratio_to(self, other: Measured) -> float:
+        """Median of the per-round ratios."""
+        return float(np.median(np.asarray(self.blocks) / np.asarray(other.blocks)))
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        return {
+            "name": self.name,
+            "median_ns": round(self.median_ns, 1),
+            "p99_ns": round(self.percentile(99), 1),
+            "p999_ns": round(self.percentile(99.9), 1),
+            "per_second": round(1e9 / self.median_ns),
+        }
+
+
+def run_rounds(
+    contestants: Sequence[Contestant],
+    rounds: int = ROUNDS,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[str, Measured]:
+    """Run all contestants in turn, `rounds` times, and time single exchanges in between."""
+    measured = {c.name: Measured(c.name) for c in contestants}
+    counts = {c.name: _block_size(c) for c in contestants}
+    found: dict[str, list[Samples]] = {c.name: [] for c in contestants}
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for contestant in contestants if turn % 2 == 0 else contestants[::-1]:
+                count = counts[contestant.name]
+                measured[contestant.name].blocks.append(contestant.block(count))
+                share = max(1, min(count, _SAMPLES // rounds))
+                found[contestant.name].append(contestant.samples(share))
+            progress()
+    finally:
+        gc.enable()
+    for name, samples in found.items():
+        measured[name].samples = np.concatenate(samples)
+    return measured
+
+
+def _block_size(contestant: Contestant) -> int:
+    """Exchanges that fill a block."""
+    contestant.block(20)
+    each = min(contestant.block(20) for _ in range(3))
+    return max(4, min(20_000, int(_BLOCK_NS / each)))
