@@ -193,7 +193,8 @@ class _Product:
     def compute(self) -> Int64:
         """Rescaled sums [batch, gates · cells]."""
         self._refresh()
-        np.subtract(self._source.array, self._source.zero_point, out=self._centred)
+        np.copyto(self._centred, self._source.array)
+        np.subtract(self._centred, self._source.zero_point, out=self._centred)
         total = (self._centred @ self._weights.T).astype(np.int64)
         return multiply_by_quantized_multiplier(total, *self._rescale)
 
