@@ -65,6 +65,10 @@ def test_reshape_refuses_a_target_that_does_not_fit(target: tuple[int, ...], mes
     refuses(RESHAPE, [tensor(F32, [1, 2, 3, 4, 5, 6]), ints(*target)], [output(F32)], message)
 
 
+def test_reshape_refuses_more_dimensions_than_are_computed_with() -> None:
+    refuses(RESHAPE, [tensor(F32, [1]), ints(*[1] * 17)], [output(F32)], "at most 16 fit")
+
+
 def test_reshape_refuses_a_target_that_is_no_vector() -> None:
     refuses(RESHAPE, [tensor(F32, [1, 2]), tensor(I32, [[2, 1]])], [output(F32)], "not rank 1")
 
@@ -132,7 +136,11 @@ def test_squeeze_of_everything_gives_one_element() -> None:
 
 @pytest.mark.parametrize(
     ("dims", "message"),
-    [((0,), "are not all 1"), ((2,), "expected values in [-2, 1]"), ((-3,), "expected values in")],
+    [
+        ((0,), "are not all 1"),
+        ((2,), "values [2], expected [-2, 1]"),
+        ((-3,), "values [-3], expected"),
+    ],
 )
 def test_squeeze_refuses_other_extents_and_axes_outside(
     dims: tuple[int, ...], message: str

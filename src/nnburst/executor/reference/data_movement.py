@@ -40,13 +40,25 @@ def moved(node: Node, dimensions: Sequence[int], index: int = 0) -> TensorType:
     return TensorType(kind, tuple(dimensions), meta.scale, meta.zero_point, meta.extra_params)
 
 
-def control_values(node: Node, name: str, length: int | None = None) -> list[int]:
-    """Values of a CONTROL tensor, which must be one-dimensional (and hold `length` elements)."""
+def control_values(
+    node: Node, name: str, length: int | None = None, most: int | None = None
+) -> list[int]:
+    """Values of a CONTROL tensor, which must be one-dimensional.
+
+    Args:
+        node: the operation.
+        name: the operand.
+        length: how many elements it must have.
+        most: how many elements it may have.
+    """
     found = node.tensor(name)
     node.require(len(found.shape) == 1, f"operand '{name}' has shape {found.shape}, not rank 1")
+    (size,) = found.shape
     node.require(
-        length is None or found.shape[0] == length,
-        f"operand '{name}' has {found.shape[0]} elements, expected {length}",
+        length is None or size == length, f"operand '{name}' has {size} elements, expected {length}"
+    )
+    node.require(
+        most is None or size <= most, f"operand '{name}' has {size} elements, at most {most} fit"
     )
     return [int(v) for v in found.array]
 

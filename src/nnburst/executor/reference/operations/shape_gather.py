@@ -42,6 +42,7 @@ from nnburst.executor.reference.signatures import (
 )
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.limits import MAX_RANK
 
 _ANY_TENSOR: Final = [F32, F16, I32, B8, Q8, Q8S, QSYM8, QPC, Q16A, Q16S]
 
@@ -109,7 +110,7 @@ def tile(node: Node) -> Run:
 
 
 def _fill_shape(node: Node) -> list[TensorType]:
-    dimensions = control_values(node, "dims")
+    dimensions = control_values(node, "dims", most=MAX_RANK)
     node.require(
         all(d > 0 for d in dimensions), f"operand 'dims' is {dimensions}, expected more than 0"
     )

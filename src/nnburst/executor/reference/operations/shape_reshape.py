@@ -33,6 +33,7 @@ from nnburst.executor.reference.signatures import (
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import MAX_RANK
 from nnburst.hal.model import Operand
 from nnburst.hal.signature import Match
 
@@ -40,7 +41,7 @@ from nnburst.hal.signature import Match
 def _reshape_shape(node: Node) -> list[TensorType]:
     require_ranks(node)
     count = math.prod(node.tensor("input").shape)
-    target = control_values(node, "shape")
+    target = control_values(node, "shape", most=MAX_RANK)
     node.require(target.count(-1) <= 1, f"operand 'shape' is {target}: more than one -1")
     node.require(min(target, default=1) >= -1, f"operand 'shape' is {target}: negative extent")
     if -1 in target:
@@ -125,14 +126,16 @@ def _squeeze_shape(node: Node) -> list[TensorType]:
         dropped = {i for i, extent in enumerate(dimensions) if extent == 1}
     else:
         listed = control_values(node, "squeeze_dims")
+        wrong = [axis for axis in listed if not -rank <= axis < rank]
         node.require(
-            all(-rank <= axis < rank for axis in listed),
-            f"operand 'squeeze_dims' is {listed}, expected values in [{-rank}, {rank - 1}]",
+            not wrong,
+            f"operand 'squeeze_dims' has values {wrong[:1]}, expected [{-rank}, {rank - 1}]",
         )
         dropped = {axis % rank for axis in listed}
         node.require(
             all(dimensions[axis] == 1 for axis in dropped),
-            f"operand 'squeeze_dims' is {listed}: extents of 'input' {dimensions} are not all 1",
+            f"operand 'squeeze_dims' names {sorted(dropped)}: extents of 'input' {dimensions}"
+            " are not all 1 there",
         )
     left = [extent for i, extent in enumerate(dimensions) if i not in dropped]
     return [moved(node, left or [1])]
