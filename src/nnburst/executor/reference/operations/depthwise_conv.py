@@ -158,7 +158,7 @@ def _bind_phase(image: Array, copy: Array, window: Window, phase: int, padding: 
     columns, used_columns = _phase_of(window.width, phase)
     source = image[:, used_rows, used_columns, :, None]
     inner = copy[:, rows, columns]
-    target = inner.reshape(*inner.shape[:3], window.channels, -1)
+    target = inner.reshape(*inner.shape[:3], window.channels, inner.shape[3] // window.channels)
     edges = border(copy, rows, columns)
 
     def run() -> None:
