@@ -84,12 +84,14 @@ def require_ranks(node: Node) -> None:
 
 
 def require_in_range(node: Node, name: str, indices: Array, extent: int) -> None:
-    """Fail unless all of `indices`, the private copy of operand `name`, are in [0, extent)."""
-    if indices.size:
-        low, high = int(indices.min()), int(indices.max())
-        node.require(
-            low >= 0 and high < extent,
-            f"operand '{name}' has values from {low} to {high}, expected [0, {extent - 1}]",
+    """Fail unless all of `indices`, the private copy of operand `name`, are in [0, extent).
+
+    There is at least one: no operation that takes indices accepts empty tensors.
+    """
+    low, high = int(indices.min()), int(indices.max())
+    if low < 0 or high >= extent:
+        raise node.failure(
+            f"operand '{name}' has values from {low} to {high}, expected [0, {extent - 1}]"
         )
 
 
