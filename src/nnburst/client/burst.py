@@ -14,25 +14,24 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-
-import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
 from nnburst.client.bound_request import BoundRequest, Pending
+from nnburst.client.burst_channels import BurstChannels
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.slots import SlotReleaser, SlotTable
 from nnburst.client.staging import Layout
-from nnburst.control.messages import ConfigureExecutionBurst, FreeMemory, Nothing, Opened, Release
-from nnburst.fmq.cores import allowed_cores
+from nnburst.client.upcalls import BurstCallback
+from nnburst.control.messages import FreeMemory
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming
-from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, MissedDeadline, NnburstError
+from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
-from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM
+from nnburst.serialize import DATUM_BYTES
 
 if TYPE_CHECKING:
     from nnburst.client.prepared_model import PreparedModel
@@ -56,23 +55,19 @@ class Burst:
     def __init__(
         self,
         prepared_model: PreparedModel,
-        handle: int,
-        queues: tuple[MessageQueue, MessageQueue],
+        channels: BurstChannels,
         slots: SlotTable,
-        callback: int,
     ) -> None:
         """Use `Burst.open`."""
         self.prepared_model = prepared_model
         self.device = prepared_model.device
         self.inputs, self.outputs = prepared_model.inputs, prepared_model.outputs
         self.slots = slots
-        self.client = _new_client(*queues)
-        self._handle = handle
-        self._queues = queues
-        self._buffer = ffi.new("uint8_t[]", queues[1].capacity * DATUM_BYTES)
+        self.client = _new_client(channels.requests, channels.results)
+        self._channels = channels
+        self._buffer = ffi.new("uint8_t[]", channels.results.capacity * DATUM_BYTES)
         self.client.packet = self._buffer
         self._connection = self.device.connection
-        self._callback = callback
         self._closed = False
         self._reason: str = ""
         self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
@@ -118,27 +113,22 @@ class Burst:
             spin_window = 0.0 if low_power else _SPIN_WINDOW
         if not 0 <= spin_window < 60:
             raise InvalidArgument(f"spin_window is {spin_window}, expected 0 to 60 seconds")
-        queues = (
-            MessageQueue.create(REQUEST_DATUM, lengths[0]),
-            MessageQueue.create(RESULT_DATUM, lengths[1]),
-        )
+        preference = prepared_model.preference if spin_window else ExecutionPreference.LOW_POWER
         slots = SlotTable()
-        callback = prepared_model.device.upcalls.register(slots.memories)
-        try:
-            opened = _configure(prepared_model, queues, callback, max_in_flight, spin_window)
-        except BaseException:
-            prepared_model.device.upcalls.unregister(callback)
-            for queue in queues:
-                queue.close()
-            raise
-        burst = cls(prepared_model, opened.handle, queues, slots, callback)
-        burst.client.max_in_flight = max_in_flight
-        lib.nnb_waiter_init(
-            ffi.addressof(burst.client, "waiter"),
-            bool(opened.fields.get("may_spin")) and spin_window > 0,
-            int(spin_window * 1e9),
+        ended = _Ended()
+        channels = BurstChannels(
+            prepared_model,
+            BurstCallback(slots.memories, ended.set),
+            lengths,
+            max_in_flight=max_in_flight,
+            preference=preference,
         )
+        burst = cls(prepared_model, channels, slots)
+        burst.client.max_in_flight = max_in_flight
+        spin = channels.may_spin and spin_window > 0
+        lib.nnb_waiter_init(ffi.addressof(burst.client, "waiter"), spin, int(spin_window * 1e9))
         burst.device.on_death(burst._died)
+        ended.tell(burst.end)
         return burst
 
     @property
@@ -317,17 +307,17 @@ class Burst:
         return memory, offset, slot
 
     def check_open(self) -> None:
-        """Raise Closed after `close`, DeadObject once the driver is dead."""
+        """Raise Closed after `close`, GeneralFailure once the two sides have lost each other."""
         if self._closed:
             raise Closed("the burst is closed")
         if self._reason:
-            raise DeadObject(self._reason)
+            raise GeneralFailure(self._reason)
 
     def stopped_error(self) -> NnburstError:
         """Why a run was stopped."""
         if self._closed:
             return Closed("the burst was closed while it ran")
-        return DeadObject(self._reason) if self._reason else self._connection.end_error()
+        return GeneralFailure(self._reason) if self._reason else self._connection.end_error()
 
     def end(self, reason: str) -> None:
         """Stop every run now and from now on: the two sides have lost each other."""
@@ -361,7 +351,7 @@ class Burst:
 
     def _free_memory(self, slot: int) -> None:
         """NNAPI: IBurstContext::freeMemory."""
-        self._connection.call(FreeMemory(self._handle, slot), Nothing, timeout=_CALL_TIMEOUT)
+        self._channels.call(FreeMemory(self._channels.handle, slot))
 
     def close(self) -> None:
         """End the burst; idempotent, and fine with a dead driver. Arrays stay usable.
@@ -379,14 +369,8 @@ class Burst:
             memory.forget(self._pool_closed)
         if self._releaser is not None:
             self._releaser.close()
-        try:
-            self._connection.call(Release(self._handle), Nothing, timeout=_CALL_TIMEOUT)
-        except (DeadObject, Closed, MissedDeadline):
-            pass  # it is gone, or will be with its process
-        self.device.upcalls.unregister(self._callback)
+        self._channels.close()
         self._remembered.clear()
-        for queue in self._queues:
-            queue.close()
 
     def __enter__(self) -> Self:
         return self
@@ -402,6 +386,29 @@ class Burst:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         return f"<nnburst.Burst on {self.device.name}: {state}>"
+
+
+class _Ended:
+    """The driver's word that a burst has ended, which can come before the burst object is there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reason = ""
+        self._listener: Callable[[str], None] | None = None
+
+    def set(self, reason: str) -> None:
+        """The driver says so."""
+        with self._lock:
+            self._reason, listener = f"the driver has ended the burst: {reason}", self._listener
+        if listener is not None:
+            listener(self._reason)
+
+    def tell(self, listener: Callable[[str], None]) -> None:
+        """Whom to tell, now or later."""
+        with self._lock:
+            self._listener, reason = listener, self._reason
+        if reason:
+            listener(reason)
 
 
 class _Spot(NamedTuple):
@@ -421,31 +428,6 @@ def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) ->
         )
     shape = parameter.dimensions if parameter.known else (size // parameter.dtype.itemsize,)
     return _Spot(plan.place(size), shape)
-
-
-def _configure(
-    prepared_model: PreparedModel,
-    queues: tuple[MessageQueue, MessageQueue],
-    callback: int,
-    max_in_flight: int,
-    spin_window: float,
-) -> Opened:
-    """The configureExecutionBurst call."""
-    requests, results = queues
-    message = ConfigureExecutionBurst(
-        handle=prepared_model.handle,
-        callback=callback,
-        request_channel=msgspec.Raw(msgspec.msgpack.encode(requests.descriptor)),
-        result_channel=msgspec.Raw(msgspec.msgpack.encode(results.descriptor)),
-        max_in_flight=max_in_flight,
-        cpus=allowed_cores(),
-        preference=(
-            prepared_model.preference if spin_window > 0 else ExecutionPreference.LOW_POWER
-        ),
-    )
-    fds = [requests.memories[0].fd, results.memories[0].fd]
-    opened, _ = prepared_model.device.connection.call(message, Opened, fds, timeout=_CALL_TIMEOUT)
-    return opened
 
 
 def _new_client(requests: MessageQueue, results: MessageQueue) -> Any:  # noqa: ANN401

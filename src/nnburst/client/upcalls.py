@@ -1,41 +1,51 @@
-"""Answers what drivers ask: getMemories, on one thread per device."""
+"""Answers what drivers ask and hears what they tell about bursts, on one thread per device."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from nnburst.client.memory import Memory
 from nnburst.control.channel import Channel, Fds, ProtocolError
-from nnburst.control.messages import GetMemories, Memories, Message, decode_upcall
+from nnburst.control.messages import BurstClosed, GetMemories, Memories, Message, decode_upcall
 from nnburst.control.service import Answer, Service, nothing
 from nnburst.hal.errors import InvalidArgument
 
-#: Pools behind slots, in order. Raises InvalidArgument for a slot that is not in use.
-MemoryLookup = Callable[[Sequence[int]], Sequence[Memory]]
+
+class BurstCallback(NamedTuple):
+    """What a driver may call about one burst (NNAPI: IBurstCallback).
+
+    Attributes:
+        get_memories: pools behind slots, in order; raises InvalidArgument for one not in use.
+        closed: the driver has ended the burst, for this reason.
+    """
+
+    get_memories: Callable[[Sequence[int]], Sequence[Memory]]
+    closed: Callable[[str], None]
 
 
 class UpcallServer:
-    """Serves a driver's upcalls. Thread-safe; no lock is held while a lookup runs."""
+    """Serves a driver's upcalls. Thread-safe; no lock is held while a callback runs."""
 
     def __init__(self, channel: Channel) -> None:
         """Own `channel` from here on and start the thread."""
         self._channel = channel
-        self._lookups: dict[int, MemoryLookup] = {}
+        self._callbacks: dict[int, BurstCallback] = {}
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="nnburst upcalls", daemon=True)
         self._thread.start()
 
-    def register(self, lookup: MemoryLookup) -> int:
-        """Let the driver ask `lookup`; the number goes into `ConfigureExecutionBurst.callback`."""
+    def register(self, callback: BurstCallback) -> int:
+        """Let the driver call back; the number goes into `ConfigureExecutionBurst.callback`."""
         number = next(self._numbers)
-        self._lookups[number] = lookup
+        self._callbacks[number] = callback
         return number
 
     def unregister(self, number: int) -> None:
         """The driver may not ask any more; unknown numbers are ignored."""
-        self._lookups.pop(number, None)
+        self._callbacks.pop(number, None)
 
     def close(self) -> None:
         """End the thread."""
@@ -51,13 +61,17 @@ class UpcallServer:
             self._channel.shutdown()  # upcalls of this driver fail from now on, and it will say so
 
     def _answer(self, call: Message, _fds: Fds) -> Answer:
-        return self._get_memories(call) if isinstance(call, GetMemories) else nothing()
+        if isinstance(call, GetMemories):
+            return self._get_memories(call)
+        if isinstance(call, BurstClosed) and (callback := self._callbacks.get(call.callback)):
+            callback.closed(call.reason)
+        return nothing()
 
     def _get_memories(self, call: GetMemories) -> Answer:
-        lookup = self._lookups.get(call.callback)
-        if lookup is None:
+        callback = self._callbacks.get(call.callback)
+        if callback is None:
             raise InvalidArgument(f"getMemories: there is no burst {call.callback}")
-        memories = lookup(call.slots)
+        memories = callback.get_memories(call.slots)
         fds = Fds()
         for memory in memories:
             fds.add(memory.duplicate())

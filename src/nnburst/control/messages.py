@@ -152,6 +152,18 @@ class GetMemories(Message, frozen=True):
     slots: tuple[Slot, ...]
 
 
+class BurstClosed(Message, frozen=True):
+    """A burst has ended by itself: its queues cannot be trusted, or nobody read results (upcall).
+
+    Attributes:
+        callback: which burst, as in `GetMemories`.
+        reason: for people.
+    """
+
+    callback: int
+    reason: str
+
+
 class Nothing(Message, frozen=True):
     """The call succeeded and has nothing to say."""
 
@@ -224,7 +236,7 @@ Call = (
     | ConfigureExecutionBurst
     | FreeMemory
 )
-Upcall = GetMemories | Ping
+Upcall = GetMemories | BurstClosed | Ping
 Result = Nothing | Welcome | SupportedOperations | Opened | Executed | Memories
 
 

@@ -16,7 +16,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -56,8 +56,20 @@ _ENDINGS: Final = {
 }
 
 
+class BurstClient(NamedTuple):
+    """What a burst may tell and ask its client (NNAPI: IBurstCallback).
+
+    Attributes:
+        get_memories: the upcall that resolves slots.
+        closed: tells that the burst has ended by itself, without waiting.
+    """
+
+    get_memories: GetMemories
+    closed: Callable[[str], None]
+
+
 def open_burst(
-    prepared: PreparedModel, call: ConfigureExecutionBurst, fds: Fds, get_memories: GetMemories
+    prepared: PreparedModel, call: ConfigureExecutionBurst, fds: Fds, client: BurstClient
 ) -> BurstContext:
     """Open a burst on `prepared` (NNAPI: configureExecutionBurst).
 
@@ -65,7 +77,7 @@ def open_burst(
         prepared: outlives the burst.
         call: descriptors of the two channels and the client's wishes; hostile until checked here.
         fds: one region for each channel.
-        get_memories: the upcall that resolves slots.
+        client: its callbacks.
 
     Raises:
         InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
@@ -79,7 +91,7 @@ def open_burst(
     except BaseException:
         requests.close()
         raise
-    return BurstContext(prepared, call, requests, results, SlotCache(get_memories))
+    return BurstContext(prepared, call, requests, results, client)
 
 
 def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
@@ -116,14 +128,15 @@ class BurstContext:
         call: ConfigureExecutionBurst,
         requests: MessageQueue,
         results: MessageQueue,
-        slots: SlotCache,
+        client: BurstClient,
     ) -> None:
         """Own the queues and start serving."""
         spin = may_spin(call.cpus) if call.cpus else False
         self.reply = {"may_spin": int(spin)}
         self._prepared = prepared
         self._queues = (requests, results)
-        self._slots = slots
+        self._slots = SlotCache(client.get_memories)
+        self._tell_closed = client.closed
         self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
         self._waiting = ffi.new("uint8_t[]", results.capacity * DATUM_BYTES)
         self._shapes_vary = _shapes_vary(prepared.model)
@@ -176,13 +189,15 @@ class BurstContext:
             raise GeneralFailure("the burst's execution under way does not end")
 
     def _serve(self) -> None:
+        ending = "an error in the driver"
         try:
             ending = self._loop()
-            if ending:
-                logger.warning("burst closed: %s", ending)
         except Exception:
             logger.exception("burst closed")
         finally:
+            if ending:
+                logger.warning("burst closed: %s", ending)
+                self._tell_closed(ending)
             self._bindings.clear()
             self._slots.close()
             for queue_ in self._queues:

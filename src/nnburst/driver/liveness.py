@@ -25,7 +25,7 @@ class Liveness:
         self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
         self._view = self._memory.map_then_protect()
         word = ffi.cast("nnb_atomic_u32 *", self._view.ctypes.data)
-        error = lib.nnb_death_word_hold(word)
+        error = int(lib.nnb_death_word_hold(word))
         self._held = error == 0
         if error:
             logger.warning("no death word: %s", os.strerror(error))

@@ -19,6 +19,7 @@ from nnburst.control.connection import Connection
 from nnburst.control.limits import UPCALL_TIMEOUT
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
+    BurstClosed,
     ConfigureExecutionBurst,
     ExecuteSynchronously,
     FreeMemory,
@@ -37,7 +38,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.objects import ObjectTable, Reference
 from nnburst.control.service import Answer, Job, Service, nothing
-from nnburst.driver.burst import BurstContext, open_burst
+from nnburst.driver.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
 from nnburst.driver.liveness import Liveness
@@ -181,7 +182,8 @@ class Worker:
     def _configure_burst(self, call: ConfigureExecutionBurst, fds: Fds) -> Answer:
         model = self._objects.acquire(call.handle, PreparedModel)
         try:
-            context = open_burst(model.target, call, fds, self._memories_of(call.callback))
+            client = BurstClient(self._memories_of(call.callback), self._closed_to(call.callback))
+            context = open_burst(model.target, call, fds, client)
         except BaseException:
             model.drop()
             raise
@@ -193,6 +195,13 @@ class Worker:
         with self._objects.acquire(call.handle, _OpenBurst) as burst:
             burst.target.context.free_memory(call.slot)
         return nothing()
+
+    def _closed_to(self, callback: int) -> Callable[[str], None]:
+        def closed(reason: str) -> None:
+            if self._upcalls is not None:
+                self._upcalls.post(BurstClosed(callback, reason))
+
+        return closed
 
     def _memories_of(self, callback: int) -> Callable[[Sequence[int]], list[SharedMemory]]:
         def get_memories(slots: Sequence[int]) -> list[SharedMemory]:

@@ -63,7 +63,7 @@ class Looped:
         for index in range(1, count + 1):
             call()
             stamps[index] = clock()
-        return np.diff(np.asarray(stamps, np.uint64))
+        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
 
     def _wake(self) -> None:
         """Exchange until the other side is awake and the lines are here, as before every block in C."""

@@ -1,0 +1,93 @@
+"""The two channels of a burst as the client opens and closes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from nnburst.client.upcalls import BurstCallback
+from nnburst.control.messages import ConfigureExecutionBurst, Message, Nothing, Opened, Release
+from nnburst.fmq.cores import allowed_cores
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.errors import Closed, DeadObject, MissedDeadline
+from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
+
+if TYPE_CHECKING:
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a control call about the burst may take.
+_TIMEOUT: Final = 30.0
+
+
+class BurstChannels:
+    """A request and a result queue that a driver serves (NNAPI: configureExecutionBurst).
+
+    Attributes:
+        requests: written by this process.
+        results: read by this process.
+        handle: the driver's number for the burst.
+        may_spin: both sides can run at the same moment.
+    """
+
+    def __init__(
+        self,
+        prepared_model: PreparedModel,
+        callback: BurstCallback,
+        lengths: tuple[int, int],
+        *,
+        max_in_flight: int = 1,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+    ) -> None:
+        """Allocate the queues and have the driver open them.
+
+        Args:
+            prepared_model: an open one.
+            callback: what the driver may call.
+            lengths: elements of the request and of the result queue.
+            max_in_flight: requests that may be under way at once.
+            preference: LOW_POWER keeps the driver from spinning.
+
+        Raises:
+            NnburstError: the driver refuses.
+        """
+        self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
+        self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
+        self._upcalls = prepared_model.device.upcalls
+        self._callback = self._upcalls.register(callback)
+        self._connection = prepared_model.device.connection
+        message = ConfigureExecutionBurst(
+            handle=prepared_model.handle,
+            callback=self._callback,
+            request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),
+            result_channel=msgspec.Raw(msgspec.msgpack.encode(self.results.descriptor)),
+            max_in_flight=max_in_flight,
+            cpus=allowed_cores(),
+            preference=preference,
+        )
+        fds = [self.requests.memories[0].fd, self.results.memories[0].fd]
+        try:
+            opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
+        except BaseException:
+            self._forget()
+            raise
+        self.handle = opened.handle
+        self.may_spin = bool(opened.fields.get("may_spin"))
+
+    def call(self, message: Message) -> None:
+        """Make a control call about the burst and wait for it."""
+        self._connection.call(message, Nothing, timeout=_TIMEOUT)
+
+    def close(self) -> None:
+        """Release the driver's end and this one; fine with a dead driver."""
+        try:
+            self.call(Release(self.handle))
+        except (DeadObject, Closed, MissedDeadline):
+            pass  # it is gone, or will be with its process
+        self._forget()
+
+    def _forget(self) -> None:
+        self._upcalls.unregister(self._callback)
+        self.requests.close()
+        self.results.close()
