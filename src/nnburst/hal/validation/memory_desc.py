@@ -51,7 +51,7 @@ def validate_memory_desc(
             operand = _operand(kind, role, models)
             wanted.add((id(prepared_models[role.model_index]), kind, role.io_index), operand)
         except Broken as broken:
-            raise broken.at(where) from broken
+            raise broken.at(where) from None
     return wanted.operand()
 
 

@@ -89,12 +89,12 @@ def _validate_subgraph(
         try:
             validate_operand(operand, around)
         except Broken as broken:
-            raise broken.at(f"operand {index} of {name}") from broken
+            raise broken.at(f"operand {index} of {name}") from None
     for number, operation in enumerate(graph.operations):
         try:
             validate_operation(operation, graph, signatures, around)
         except Broken as broken:
-            raise broken.at(f"operation {number} of {name}") from broken
+            raise broken.at(f"operation {number} of {name}") from None
     _located(name, validate_graph, graph)
 
 
@@ -102,4 +102,4 @@ def _located(where: str, check: Callable[..., None], *arguments: object) -> None
     try:
         check(*arguments)
     except Broken as broken:
-        raise broken.at(where) from broken
+        raise broken.at(where) from None

@@ -124,7 +124,7 @@ def _check_all(
         try:
             merged.append(_check(known, argument, pool_sizes))
         except Broken as broken:
-            raise broken.at(f"{name} {index}") from broken
+            raise broken.at(f"{name} {index}") from None
     return tuple(merged)
 
 
