@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nnburst.client.arguments import OMITTED, Array, ExecutionResult, Parameter
+from nnburst.client.arguments import OMITTED, Array, ExecutionResult, Parameter, head
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.staging import Layout
 from nnburst.control.channel import Fds
 from nnburst.control.messages import Executed, ExecuteSynchronously
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
@@ -87,17 +87,16 @@ class SocketExecution:
         private = staging.take(size) if size else None
         try:
             executed = self._call(handle, private, measure, deadline)
-            outputs = [
-                self._output(index, place, executed, private)
-                for index, place in enumerate(self._outputs)
-            ]
-        except MissedDeadline:
-            private = None  # the driver may still write to it, so nobody else may have it
-            raise
-        finally:
-            if private is not None:
+            result = self._result(executed, private)
+        except NnburstError as error:
+            # After a timeout the driver may still write to the pool, so nobody else may have it; the
+            # same holds for Ctrl-C.
+            if private is not None and not isinstance(error, MissedDeadline):
                 staging.give_back(private)
-        return ExecutionResult(outputs, executed.output_shapes, executed.timing)
+            raise
+        if private is not None:
+            staging.give_back(private)
+        return result
 
     def _lay_out(self) -> int:
         """Give everything outside of the caller's pools an offset in the private one."""
@@ -115,8 +114,9 @@ class SocketExecution:
         outputs = tuple(_argument(place, private, pools) for place in self._outputs)
         described = tuple(MemoryPool(pool.size, index) for index, pool in enumerate(pools))
         for place in self._inputs:
-            if place.memory is None and place.array is not None and private is not None:
-                private.array(place.array.dtype, place.array.shape, place.offset)[...] = place.array
+            if place.memory is None and place.array is not None:
+                staged = _staged(place, place.array.shape, private)
+                staged.view(place.array.dtype)[...] = place.array
         left = deadline - time.monotonic()
         if left <= 0:
             raise MissedDeadline("timeout: it passed before the request could be sent")
@@ -132,34 +132,40 @@ class SocketExecution:
             connection = self._model.device.connection
             return connection.call(message, Executed, list(fds), timeout=left)[0]
 
-    def _output(
-        self, index: int, place: _Place, executed: Executed, private: Memory | None
-    ) -> Array:
-        """The array that output `index` ends up in."""
-        shapes = executed.output_shapes
-        if shapes and len(shapes) != len(self._outputs):
-            raise GeneralFailure(f"the driver reports {len(shapes)} shapes")
-        parameter = place.parameter
-        shape = parameter.shape_of(shapes[index] if shapes else None)
-        length = parameter.dtype.itemsize * math.prod(shape)
-        if length > place.length:
-            raise GeneralFailure(f"the driver reports shape {shape} for {place.length} bytes")
-        given = place.array
-        if place.memory is not None and given is not None:
-            return given if parameter.known else _head(given, shape)
-        if private is None:
-            raise AssertionError("an output without memory was not placed")
-        staged = private.array(parameter.dtype, shape, place.offset)
-        if given is None:
-            return staged.copy()
-        target = given if parameter.known else _head(given, shape)
-        target[...] = staged if given.dtype == parameter.dtype else staged.view(given.dtype)
-        return target
+    def _result(self, executed: Executed, private: Memory | None) -> ExecutionResult:
+        shapes: Sequence[OutputShape | None] = executed.output_shapes or [None] * len(self._outputs)
+        if len(shapes) != len(self._outputs):
+            raise GeneralFailure(
+                f"the driver reports {len(shapes)} shapes for {len(self._outputs)} outputs"
+            )
+        outputs = [
+            _output(place, shape, private)
+            for place, shape in zip(self._outputs, shapes, strict=True)
+        ]
+        return ExecutionResult(outputs, executed.output_shapes, executed.timing)
 
 
-def _head(buffer: Array, shape: tuple[int, ...]) -> Array:
-    """The beginning of a contiguous buffer in another shape."""
-    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)
+def _output(place: _Place, reported: OutputShape | None, private: Memory | None) -> Array:
+    """The array that an output ends up in."""
+    parameter, given = place.parameter, place.array
+    shape = parameter.shape_of(reported)
+    if parameter.dtype.itemsize * math.prod(shape) > place.length:
+        raise GeneralFailure(
+            f"the driver reports shape {shape} for {parameter.name}, which has {place.length} bytes"
+        )
+    if given is None:
+        return _staged(place, shape, private).copy()
+    target = given if parameter.known else head(given, shape)
+    if place.memory is None:
+        target[...] = _staged(place, shape, private).view(given.dtype)
+    return target
+
+
+def _staged(place: _Place, shape: tuple[int, ...], private: Memory | None) -> Array:
+    """A view of what lies in the private pool."""
+    if private is None:
+        raise InvalidArgument(f"{place.parameter.name} has no memory")
+    return private.array(place.parameter.dtype, shape, place.offset)
 
 
 def _input_place(parameter: Parameter, value: Array | None) -> _Place:
