@@ -125,7 +125,7 @@ def _quantised_softmax(node: Node, source: Array, out: Array) -> Run:
         np.take(addends, below, out=powers, mode="clip")
         scale, exponent = _reciprocal(powers.sum(axis=-1, keepdims=True))
         np.take(table, below, out=powers, mode="clip")
-        stored = rounding_divide_by_pot(srdhm(scale, powers), np.minimum(exponent, 31))
+        stored = rounding_divide_by_pot(srdhm(scale, powers), exponent)
         np.add(stored, low, out=stored)
         np.clip(stored, low, high, out=stored)
         np.copyto(out, stored, casting="unsafe")
@@ -150,8 +150,8 @@ def _exponentials(beta: float, scale: float) -> Array:
 def _reciprocal(total: Array) -> tuple[Array, Array]:
     """1 / total as (m, n): m / 2**n, m in F0, of sums in F12.
 
-    DEVIATES: above 2**12 equal largest elements the original's 32-bit sum overflows; this one
-    goes on with more bits.
+    DEVIATES: for sums of 2**9 and more n exceeds 31, and from 2**12 on the sum exceeds 32 bits, which
+    the original leaves undefined; here both simply go on.
     """
     leading = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
     normal = np.where(
