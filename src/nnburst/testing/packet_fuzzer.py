@@ -1,0 +1,151 @@
+"""Mutated request packets against a live driver: each is answered, and the burst goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, count
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from nnburst.client.device import Device
+from nnburst.hal.enums import ErrorStatus, MeasureTiming, OperandType, OperationType
+from nnburst.hal.errors import MalformedPacket, NnburstError
+from nnburst.hal.model import DataLocation, Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.serialize import RESULT_DATUM, deserialize_result, serialize_request
+from nnburst.testing.packet_mutators import (
+    Mutation,
+    Packet,
+    count_mutations,
+    nonzero_padding,
+    random_bytes,
+    random_fields,
+    random_structure,
+    suite_mutations,
+)
+from nnburst.testing.raw_burst import RawBurst
+
+#: Mutations made by one generator before the next seed.
+_BATCH: Final = 500
+
+
+_OK: Final = ErrorStatus.NONE
+_ANY: Final = frozenset(ErrorStatus)
+_ERRORS: Final = _ANY - {_OK}
+#: Failures after which a campaign stops: more of them say no more.
+_ENOUGH: Final = 20
+
+
+@dataclass
+class FuzzReport:
+    """What a campaign did.
+
+    Attributes:
+        packets: mutated packets sent.
+        outcomes: how many were answered with which status.
+        failures: what should not have happened, described.
+        rss_growth: bytes by which the driver grew.
+    """
+
+    packets: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    rss_growth: int = 0
+
+
+def small_model() -> Model:
+    """One operation on four numbers."""
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, (1, 4))
+    y = builder.output(OperandType.TENSOR_FLOAT32, (1, 4))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+def fuzz_packets(
+    device: Device, packets: int, seed: int, progress: Callable[[int], None] = lambda _: None
+) -> FuzzReport:
+    """Send `packets` mutated packets to a driver of `device` and a valid one after each.
+
+    First the suite's mutations and the count mutations, all of them, then random ones.
+    """
+    report = FuzzReport()
+    with device.prepare(small_model()) as prepared, RawBurst(prepared) as burst:
+        memory = device.allocate(4096)
+        valid = _valid_packet(burst.slot_of(memory))
+        _expect(report, burst, Mutation("none", valid), frozenset({_OK}))
+        before = resident_bytes(device.pid)
+        for mutation, allowed in _campaign(valid, seed):
+            if report.packets == packets or len(report.failures) >= _ENOUGH:
+                break
+            report.packets += 1
+            _expect(report, burst, mutation, allowed)
+            _expect(
+                report,
+                burst,
+                Mutation(f"valid, after {mutation.description}", valid),
+                frozenset({_OK}),
+            )
+            progress(report.packets)
+        report.outcomes["NONE"] -= report.packets + 1  # the valid ones
+        report.rss_growth = resident_bytes(device.pid) - before
+    return report
+
+
+def _campaign(valid: Packet, seed: int) -> Iterator[tuple[Mutation, frozenset[ErrorStatus]]]:
+    """Mutations and the statuses that may answer each."""
+    for mutation in suite_mutations(valid):
+        yield mutation, _ERRORS
+    for mutation in count_mutations(valid):
+        yield mutation, _ERRORS
+    for batch in count(seed):
+        for mutation in chain(
+            random_bytes(valid, batch, _BATCH),
+            random_fields(valid, batch, _BATCH),
+            random_structure(valid, batch, _BATCH),
+        ):
+            yield mutation, _ANY
+
+
+def _valid_packet(slot: int) -> Packet:
+    request = Request(
+        (RequestArgument(location=DataLocation(0, 0, 16), dimensions=(1, 4)),),
+        (RequestArgument(location=DataLocation(0, 64, 16), dimensions=(1, 4)),),
+    )
+    return serialize_request(request, [slot], MeasureTiming.YES)
+
+
+def _expect(
+    report: FuzzReport, burst: RawBurst, mutation: Mutation, allowed: frozenset[ErrorStatus]
+) -> None:
+    """Exchange a packet and note what is wrong with the answer."""
+    if len(mutation.packet) == 0:
+        return
+    try:
+        answer = burst.exchange(mutation.packet)
+        status, shapes, timing = deserialize_result(answer)
+    except (MalformedPacket, NnburstError) as error:
+        report.failures.append(f"{mutation.description}: {error}")
+        return
+    report.outcomes[status.name] += 1
+    if status not in allowed:
+        report.failures.append(f"{mutation.description}: answered {status.name}")
+    if status != _OK and (shapes or timing.measured):
+        report.failures.append(f"{mutation.description}: {status.name} with shapes or timing")
+    if status == _OK and timing.measured and timing.time_on_device > timing.time_in_driver:
+        report.failures.append(f"{mutation.description}: {timing}")
+    if nonzero_padding(np.frombuffer(answer, RESULT_DATUM)):
+        report.failures.append(f"{mutation.description}: padding is not 0")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
