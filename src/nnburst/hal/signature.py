@@ -161,22 +161,23 @@ class Signature:
         Raises:
             InvalidArgument: validation:P4; the message names the operation, the operand and the rule.
         """
-        reason = ""
+        fitting, reason = -1, ""
         for form in self.forms:
             ins, outs = form.expand_inputs(len(inputs)), form.expand_outputs(len(outputs))
             if ins is None or outs is None:
                 continue
             slots = [*zip(ins, inputs, strict=True), *zip(outs, outputs, strict=True)]
             for row in self.rows:
-                wrong = _first_mismatch(slots, row)
-                if wrong is None:
+                position, wrong = _first_mismatch(slots, row)
+                if not wrong:
                     since = max(self.since, form.since, row.since, *(s.since for s in ins))
                     found = Match(form, ins, outs, FeatureLevel(since))
                     _check_ranks(self.type, slots)
                     if self.check is not None:
                         self.check(found, inputs, outputs)
                     return found
-                reason = reason or wrong
+                if position > fitting:  # the combination that fits furthest says it best
+                    fitting, reason = position, wrong
         if not reason:
             counts = sorted(
                 {len(f.inputs) for f in self.forms} | {c for f in self.forms for c in f.counts}
@@ -188,14 +189,16 @@ class Signature:
         raise InvalidArgument(f"P4: {self.type.name}: {reason}")
 
 
-def _first_mismatch(slots: Sequence[tuple[Slot, Operand]], row: TypeRow) -> str | None:
-    for slot, operand in slots:
+def _first_mismatch(slots: Sequence[tuple[Slot, Operand]], row: TypeRow) -> tuple[int, str]:
+    """Position of the first operand that the row does not accept, and why; "" where all fit."""
+    for position, (slot, operand) in enumerate(slots):
         wanted = row.types[slot.type] if isinstance(slot.type, str) else slot.type
         accepted = wanted if isinstance(wanted, frozenset) else (wanted,)
         if operand.type not in accepted:
             names = " or ".join(sorted(t.name for t in accepted))
-            return f"operand '{slot.name}' is {type_name(operand.type)}, expected {names}"
-    return None
+            found = type_name(operand.type)
+            return position, f"operand '{slot.name}' is {found}, expected {names}"
+    return len(slots), ""
 
 
 def _check_ranks(operation: OperationType, slots: Sequence[tuple[Slot, Operand]]) -> None:
