@@ -1,0 +1,97 @@
+"""`nnburst fuzz graphs`: random models against a naive evaluator."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nnburst.cli.output import add_json_option, progress, table, write_json
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.testing.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
+from nnburst.testing.random_graphs.as_vector import as_vector
+from nnburst.testing.random_graphs.check import tolerance_for
+from nnburst.testing.runners import RUNNERS, Runner
+from nnburst.testing.vectors import write
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+
+class Failure(NamedTuple):
+    """A graph whose results are wrong, shrunk."""
+
+    name: str
+    operations: list[str]
+    reason: str
+    file: str
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser("graphs", help="random models against a naive evaluator")
+    parser.add_argument("--executor", default="reference", metavar="NAME")
+    parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
+    parser.add_argument("--size", default="all", choices=(*PRIMARY, "all"))
+    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="seeds 0..N-1 per class")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed")
+    parser.add_argument(
+        "--dump",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "nnburst-graphs",
+        metavar="DIR",
+        help="where to write failing graphs as vector files (default: %(default)s)",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run all graphs; 0 only if none fails."""
+    if args.via not in RUNNERS:
+        raise InvalidArgument(f"--via {args.via} is not available, there is {', '.join(RUNNERS)}")
+    sizes = list(PRIMARY) if args.size == "all" else [args.size]
+    classes = [(size, kind) for size in sizes for kind in PRIMARY[size]]
+    seeds = range(args.first, args.first + args.seeds)
+    runner = RUNNERS[args.via](args.executor)
+    started = time.monotonic()
+    rows, failures = [], []
+    with progress("random graphs", len(classes)) as advance:
+        for size, kind in classes:
+            found = _run_class(size, kind, seeds, runner, args.dump)
+            rows.append((f"{size} {kind.name}", len(seeds), len(found)))
+            failures += found
+            advance(1)
+    runner.close()
+    table("random graphs", ("class", "graphs", "failed"), rows)
+    for failure in failures:
+        print(f"FAILED {failure.name}: {', '.join(failure.operations)}: {failure.reason}")
+        print(f"       {failure.file}")
+    total = len(classes) * len(seeds)
+    print(f"{total} graphs, {len(failures)} failed in {time.monotonic() - started:.1f} s")
+    write_json(
+        args.json,
+        {
+            "graphs": total,
+            "failed": len(failures),
+            "failures": [failure._asdict() for failure in failures],
+        },
+    )
+    return 1 if failures else 0
+
+
+def _run_class(
+    size: str, kind: OperandType, seeds: range, runner: Runner, dump: Path
+) -> list[Failure]:
+    graphs = (generate(size, kind, seed) for seed in seeds)
+    return [_shrunk(g, runner, dump) for g in graphs if check(g, runner) is not None]
+
+
+def _shrunk(graph: RandomGraph, runner: Runner, dump: Path) -> Failure:
+    kept = shrink(graph, lambda keep: check(graph, runner, keep) is not None)
+    path = dump / f"{graph.name}.json.gz"
+    write(path, as_vector(graph, kept, tolerance_for(graph, kept)))
+    names = [graph.operations[i].kind.name for i in kept]
+    return Failure(graph.name, names, check(graph, runner, kept) or "", str(path))
