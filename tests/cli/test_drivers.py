@@ -1,0 +1,98 @@
+"""serve, devices and selftest as a user types them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nnburst
+from nnburst.client.launch import driver_environment
+
+NNBURST = [sys.executable, "-m", "nnburst"]
+
+
+@pytest.fixture(autouse=True)
+def _runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*NNBURST, *words], capture_output=True, text=True, timeout=120, env=driver_environment()
+    )
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A driver called `cam`, ready for clients; it has written `served.json`."""
+    process = subprocess.Popen(
+        [*NNBURST, "serve", "cam", "--executor", "null", "--json", str(tmp_path / "served.json")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=driver_environment(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("null listens at ")
+    yield process
+    process.kill()
+    process.communicate(timeout=10)
+
+
+def test_served_driver_is_listed_and_ends_on_sigterm(
+    served: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    facts = json.loads((tmp_path / "served.json").read_text())
+    assert facts == {
+        "address": str(tmp_path / "nnburst" / "cam.sock"),
+        "executor": "null",
+        "pid": served.pid,
+    }
+    with nnburst.connect("cam") as device:
+        shown = run("devices", "--json", "-")
+        assert json.loads(shown.stdout)["devices"] == [
+            {
+                "name": "cam",
+                "version_string": device.version_string,
+                "type": "CPU",
+                "feature_level": 8,
+                "address": facts["address"],
+            }
+        ]
+    assert "cam" in run("devices").stdout
+    served.send_signal(signal.SIGTERM)
+    assert served.wait(timeout=10) == 0
+    assert json.loads(run("devices", "--json", "-").stdout) == {"devices": []}
+
+
+def test_second_server_of_a_name_fails_with_one_line(served: subprocess.Popen[str]) -> None:
+    again = run("serve", "cam", "--executor", "null")
+    assert again.returncode == 1
+    assert "is served by another process" in again.stderr
+    assert len(again.stderr.splitlines()) == 1
+    assert served.poll() is None
+
+
+def test_bad_name_fails_with_one_line() -> None:
+    shown = run("serve", "no such name")
+    assert shown.returncode == 1
+    assert "name: " in shown.stderr
+
+
+def test_selftest_passes_and_says_what_it_checked(tmp_path: Path) -> None:
+    shown = run("selftest", "--json", str(tmp_path / "checks.json"))
+    assert shown.returncode == 0, shown.stdout
+    checks = json.loads((tmp_path / "checks.json").read_text())["checks"]
+    assert [check["name"] for check in checks] == [
+        "cores",
+        "shared memory",
+        "execute",
+        "burst",
+        "driver death",
+    ]
+    assert {check["outcome"] for check in checks} == {"passed"}
