@@ -37,9 +37,16 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "__main__": {"cli"},
 }
 
-#: The C module is for those who move packets, for the executor that does nothing, and for the
+#: The C module is for those who move packets: the hostile client of the tests, too, and the
 #: benchmark, whose floor and whose queues are measured from C to C.
-NATIVE_USERS: Final = ("fmq", "client", "driver", "executor/null", "testing/bench")
+NATIVE_USERS: Final = (
+    "fmq",
+    "client",
+    "driver",
+    "executor/null",
+    "testing/bench",
+    "testing/raw_burst",
+)
 
 #: Distributions that each layer may import; the four of the core are allowed everywhere.
 CORE_DISTRIBUTIONS: Final = {"numpy", "cffi", "msgspec", "posix_ipc"}
