@@ -1,0 +1,213 @@
+"""The conformance runner: suites, selection, failures that can be reproduced, the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from nnburst.cli import main
+from nnburst.hal.enums import ErrorStatus, OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Model
+from nnburst.hal.timing import OutputShape
+from nnburst.testing.conformance import Selection, find_files, run_files
+from nnburst.testing.random_graphs import generate
+from nnburst.testing.random_graphs.as_vector import as_vector
+from nnburst.testing.runners import LocalRunner, RunResult
+from nnburst.testing.suites import run_suite
+from nnburst.testing.vectors import Vector, read, write
+
+
+class Canned:
+    """A runner that answers every execution alike."""
+
+    def __init__(self, *results: RunResult) -> None:
+        self.results = list(results)
+
+    def prepare(self, _model: Model, _pools: Sequence[bytes]) -> Canned:
+        return self
+
+    def run(self, _inputs: object, _output_sizes: Sequence[int], _limit: int = 0) -> RunResult:
+        return self.results.pop(0) if len(self.results) > 1 else self.results[0]
+
+    def close(self) -> None:
+        pass
+
+
+def relu(suites: tuple[str, ...] = ("run", "dynamic_output_shape")) -> Vector:
+    """A RELU over two floats that gives [0, 1]."""
+    graph = generate("single", OperandType.TENSOR_FLOAT32, 0)
+    model = as_vector(graph)
+    tensor = {"type": "TENSOR_FLOAT32", "dimensions": (2,), "scale": 0.0, "zero_point": 0}
+    make = type(model.main.operands[0])
+    operands = (
+        make(**tensor, lifetime="SUBGRAPH_INPUT", number_of_consumers=1, data=0),
+        make(**tensor, lifetime="SUBGRAPH_OUTPUT", number_of_consumers=0, data=1),
+    )
+    operation = type(model.main.operations[0])("RELU", (0,), (1,))
+    buffers = (np.array([-1, 1], "f4").tobytes(), np.array([0, 1], "f4").tobytes())
+    main_graph = type(model.main)(operands, (operation,), (0,), (1,))
+    return msgspec.structs.replace(
+        model, name="relu", spec="relu", main=main_graph, suites=suites, buffers=buffers
+    )
+
+
+def answer(
+    values: Sequence[float] = (0, 1),
+    status: ErrorStatus = ErrorStatus.NONE,
+    dimensions: tuple[int, ...] = (2,),
+    *,
+    is_sufficient: bool = True,
+) -> RunResult:
+    shape = OutputShape(dimensions, is_sufficient)
+    shapes = (shape,) if status.value in (0, 3) else ()
+    return RunResult(status, shapes, (np.array(values, "f4").tobytes(),), "why")
+
+
+TOO_SMALL = answer(status=ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, is_sufficient=False)
+
+
+def test_right_results_pass() -> None:
+    assert run_suite(relu(), "run", Canned(answer())).outcome == "passed"
+
+
+def test_wrong_element_fails_with_its_place() -> None:
+    verdict = run_suite(relu(), "run", Canned(answer([0, 2])))
+    assert verdict.outcome == "failed"
+    assert "at [1] expected 1.0, actual 2.0" in verdict.reason
+
+
+def test_wrong_dimensions_fail() -> None:
+    verdict = run_suite(relu(), "run", Canned(answer(dimensions=(2, 1))))
+    assert verdict.outcome == "failed"
+
+
+def test_error_fails_with_its_message() -> None:
+    verdict = run_suite(relu(), "run", Canned(answer(status=ErrorStatus.GENERAL_FAILURE)))
+    assert verdict == ("failed", "GENERAL_FAILURE: why")
+
+
+def test_unknown_shapes_must_be_reported_also_for_a_buffer_one_byte_short() -> None:
+    suite = "dynamic_output_shape"
+    assert run_suite(relu(), suite, Canned(answer(), TOO_SMALL)).outcome == "passed"
+    assert run_suite(relu(), suite, Canned(answer(), answer())).outcome == "failed"
+    sufficient = answer(status=ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
+    assert run_suite(relu(), suite, Canned(answer(), sufficient)).outcome == "failed"
+
+
+def test_invalid_tests_must_report_an_error() -> None:
+    vector = relu(("must_fail",))
+    assert run_suite(vector, "must_fail", Canned(answer())).outcome == "failed"
+    error = answer(status=ErrorStatus.GENERAL_FAILURE)
+    assert run_suite(vector, "must_fail", Canned(error)).outcome == "passed"
+
+
+def test_endless_loops_must_miss_their_deadline() -> None:
+    missed = answer(status=ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+    assert run_suite(relu(), "timeout", Canned(missed)).outcome == "passed"
+    other = answer(status=ErrorStatus.GENERAL_FAILURE)
+    assert run_suite(relu(), "timeout", Canned(other)).outcome == "failed"
+
+
+def test_device_memory_is_skipped_with_its_reason() -> None:
+    assert run_suite(relu(), "device_memory", Canned(answer())) == ("skipped", "not available")
+
+
+def test_ignored_outputs_are_not_compared() -> None:
+    vector = relu()
+    x, y = vector.main.operands
+    ignored = msgspec.structs.replace(y, is_ignored=True)
+    graph = msgspec.structs.replace(vector.main, operands=(x, ignored))
+    vector = msgspec.structs.replace(vector, main=graph)
+    assert run_suite(vector, "run", Canned(answer([7, 7]))).outcome == "passed"
+
+
+def test_reference_executor_passes_and_a_wrong_expectation_fails(tmp_path: Path) -> None:
+    good = relu()
+    bad = msgspec.structs.replace(
+        good, name="bad", buffers=(good.buffers[0], np.array([0, 3], "f4").tobytes())
+    )
+    write(tmp_path / "good.json.gz", good)
+    write(tmp_path / "bad.json.gz", bad)
+    selection = Selection(dump=tmp_path / "dump")
+    results = [r for found in run_files(find_files([tmp_path]), selection, 1) for r in found]
+    outcomes = {(r.name, r.suite): r.outcome for r in results}
+    assert outcomes["relu", "run"] == "passed"
+    assert outcomes["bad", "run"] == "failed"
+    dumps = [Path(r.dump) for r in results if r.outcome == "failed"]
+    [again] = read(dumps[0])
+    assert run_suite(again, again.suites[0], LocalRunner("reference")).outcome == "failed"
+
+
+def test_crash_of_a_test_is_a_failure_of_that_test(tmp_path: Path) -> None:
+    vector = relu(("run",))
+    x, y = vector.main.operands
+    wrong = msgspec.structs.replace(x, dimensions=(3,))
+    graph = msgspec.structs.replace(vector.main, operands=(wrong, y))
+    write(tmp_path / "x.json.gz", msgspec.structs.replace(vector, main=graph))
+    [[result]] = run_files(find_files([tmp_path]), Selection(), 1)
+    assert result.outcome == "failed"
+    assert "ValueError" in result.reason
+
+
+def test_selection_takes_names_and_operations() -> None:
+    vector = relu()
+    assert Selection(filter="^random/relu/").takes(vector)
+    assert not Selection(filter="conv").takes(vector)
+    assert Selection(operation="RELU").takes(vector)
+    assert not Selection(operation="RELU6").takes(vector)
+
+
+def test_folder_without_vectors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no vector files"):
+        find_files([tmp_path])
+
+
+def test_command_reports_json_and_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "relu.json.gz", relu(("run", "device_memory")))
+    report = tmp_path / "report.json"
+    words = ["conformance", str(tmp_path), "--json", str(report), "--dump", str(tmp_path / "d")]
+    assert main(words) == 0
+    found = json.loads(report.read_text())
+    assert (found["passed"], found["failed"], found["skipped"]) == (1, 0, 1)
+    assert found["tests"][0] == {
+        "name": "relu",
+        "suite": "run",
+        "outcome": "passed",
+        "reason": "",
+    }
+    assert "1 passed, 0 failed, 1 skipped" in capsys.readouterr().out
+    assert main([*words, "--filter", "nothing"]) == 1
+
+
+def test_command_uses_several_processes(tmp_path: Path) -> None:
+    for number in range(3):
+        vector = msgspec.structs.replace(relu(("run",)), name=f"relu_{number}")
+        write(tmp_path / f"{number}.json.gz", vector)
+    report = tmp_path / "report.json"
+    assert main(["conformance", str(tmp_path), "--jobs", "2", "--json", str(report)]) == 0
+    assert json.loads(report.read_text())["passed"] == 3
+
+
+def test_unknown_executor_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write(tmp_path / "relu.json.gz", relu())
+    assert main(["conformance", str(tmp_path), "--executor", "nobody"]) == 1
+    assert "nobody" in capsys.readouterr().err
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_reference_executor_passes_every_open_vector(shared_dir: Path) -> None:
+    selection = Selection()
+    files = find_files([shared_dir / "vectors"])
+    results = [r for found in run_files(files, selection, 2) for r in found]
+    failed = [(r.name, r.suite, r.reason) for r in results if r.outcome == "failed"]
+    assert failed == []
+    assert len(results) > 20_000
