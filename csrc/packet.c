@@ -34,6 +34,9 @@ bool nnb_result_check(const uint8_t *packet, uint32_t count, struct nnb_result_s
         if (left == 0 || *datum_at(packet, index) != NNB_RESULT_OPERAND_INFORMATION) {
             return false; /* D3 */
         }
+        if (datum_at(packet, index)[NNB_RESULT_IS_SUFFICIENT_OFFSET] > 1) {
+            return false; /* D3: a boolean is 0 or 1 */
+        }
         uint32_t rank = u32_at(datum_at(packet, index), NNB_RESULT_NUMBER_OF_DIMENSIONS_OFFSET);
         index++;
         left--;
