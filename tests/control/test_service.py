@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnburst.control.channel import Channel, Fds
+from nnburst.control.channel import Channel, Fds, Incoming
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_CALLS
 from nnburst.control.messages import (
@@ -256,6 +256,57 @@ def test_end_is_told_once_and_at_once_to_latecomers(ends: Ends) -> None:
     ends.connection.on_end(lambda: told.append("late"))
     assert told == ["early", "late"]
     assert not ends.connection.is_alive
+
+
+class HeldChannel(Channel):
+    """Receives, and hands out what it received only when told to."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected)
+        self.received, self.go_on = threading.Event(), threading.Event()
+
+    def receive(self, timeout: float | None = None) -> Incoming:
+        incoming = super().receive(timeout)
+        self.received.set()
+        assert self.go_on.wait(timeout=10)
+        return incoming
+
+
+def test_answer_that_was_under_way_when_the_peer_was_declared_dead_is_no_violation() -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    held, peer = HeldChannel(left), Channel(right)
+    connection = Connection(held, "the driver")
+
+    def answer() -> None:
+        peer.send(peer.receive(timeout=10).id, encode(Reply(result=Nothing())))
+        assert held.received.wait(timeout=10)
+        connection.peer_died()
+        held.go_on.set()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with pytest.raises(DeadObject):
+        connection.call(Ping(), Nothing, timeout=10)
+    thread.join(timeout=10)
+    connection.close()
+    with pytest.raises(DeadObject):
+        connection.call(Ping(), Nothing, timeout=10)
+    peer.close()
+
+
+def test_callback_that_fails_does_not_keep_others_from_being_told(
+    ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = threading.Event()
+
+    def fail() -> None:
+        raise KeyError("oops")
+
+    ends.connection.on_end(fail)
+    ends.connection.on_end(told.set)
+    ends.server.shutdown()
+    assert told.wait(timeout=10)
+    assert "oops" in caplog.text
 
 
 def test_posted_call_gets_no_answer_and_disturbs_none(ends: Ends) -> None:

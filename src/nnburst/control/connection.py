@@ -6,6 +6,7 @@ No lock is held while a call waits. When the peer goes, every pending call ends 
 from __future__ import annotations
 
 import itertools
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from nnburst.hal.errors import (
     NnburstError,
     error_for,
 )
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
 _ONE_WAY: Final = 0
@@ -179,7 +182,8 @@ class Connection:
             pass
         except NnburstError as error:
             self._failure = error
-        self._end()
+        finally:
+            self._end()
 
     def _deliver(self, incoming: Incoming) -> None:
         try:
@@ -189,11 +193,11 @@ class Connection:
             raise ProtocolError(f"{self._name} sent a reply that is none: {error}") from error
         with self._lock:
             pending = self._pending.pop(incoming.id, None)
-            abandoned = pending is None and incoming.id in self._abandoned
+            unwanted = self._ended or incoming.id in self._abandoned
             self._abandoned.discard(incoming.id)
         if pending is not None:
             pending.put(answer)
-        elif abandoned:
+        elif unwanted:
             self._dispose(answer)
         else:
             incoming.fds.close()
@@ -208,7 +212,10 @@ class Connection:
         for pending in waiting:
             pending.put(None)
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                logger.exception("after the end of %s", self._name)
 
     def close(self) -> None:
         """End the connection; pending calls end as with a dead peer. Twice is fine."""
