@@ -1,0 +1,192 @@
+"""`nnburst bench burst`: what an execution through a burst costs, beside its floor and its rivals."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nnburst.cli.output import (
+    add_json_option,
+    microseconds,
+    progress,
+    table,
+    text_for_people,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+    from nnburst.testing.bench.contestants import Contestant
+
+#: Seconds of one segment of a periodic caller, by its rate, and how many segments.
+_SEGMENT: Final = {1000: 0.5, 100: 1.5}
+_SEGMENTS: Final = 6
+_IDLE_SECONDS: Final = 3.0
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser(
+        "burst", help="latency of a burst, its floor and its rivals", description=__doc__
+    )
+    parser.add_argument("--rounds", type=int, default=41, help="blocks of each case (default: 41)")
+    parser.add_argument("--no-rivals", action="store_true", help="leave the other libraries out")
+    parser.add_argument("--no-periodic", action="store_true", help="leave the periodic callers out")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the distributions (svg, png)"
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, write."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        print("bench burst needs two cores: one for each side")
+        return 1
+    here, there = cores[0], cores[1]
+    with text_for_people(args.json):
+        report: dict[str, Any] = {"machine": _machine(), "cores": [here, there]}
+        cases = _two_cores(args, here, there, report)
+        cases += _one_core(args, here, report)
+        if not args.no_periodic:
+            cases += _periodic(here, there, report)
+        report["cases"] = cases
+        _print(report)
+    write_json(args.json, report)
+    return 0
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _two_cores(
+    args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Everything that spins, and the rivals, all in turn."""
+    from nnburst.testing.bench.contestants import FloorSpin, Fmq256, Looped, empty_calls
+    from nnburst.testing.bench.drivers import (
+        adding_model,
+        burst_cases,
+        null_driver,
+        open_bound,
+        pinned,
+    )
+    from nnburst.testing.bench.peer import Peer
+    from nnburst.testing.bench.periodic import idle_share
+    from nnburst.testing.bench.plot import plot_distributions
+    from nnburst.testing.bench.rivals import open_rivals
+    from nnburst.testing.bench.rounds import run_rounds
+
+    with ExitStack() as stack:
+        peer = stack.enter_context(Peer(there))
+        device = stack.enter_context(null_driver(there))
+        rivals = [] if args.no_rivals else open_rivals(stack, there)
+        stack.enter_context(pinned(here))
+        _, sleeping = open_bound(stack, device, adding_model(1, 1), spin_window=0.0)
+        contestants: list[Contestant] = [
+            FloorSpin(peer),
+            *empty_calls(),
+            Fmq256(peer),
+            *burst_cases(stack, device),
+            Looped("null_1in1out_window_0", sleeping.run),
+            *rivals,
+        ]
+        with progress("rounds", args.rounds) as advance:
+            measured = run_rounds(contestants, args.rounds, lambda: advance(1))
+        report["idle_cpu_share"] = round(idle_share(device, _IDLE_SECONDS), 5)
+    report["ratios"] = _ratios(measured)
+    if args.plot is not None:
+        shown = [case for case in measured.values() if not case.name.startswith("empty")]
+        plot_distributions(shown, args.plot)
+    return [case.as_json() for case in measured.values()]
+
+
+def _ratios(measured: dict[str, Any]) -> dict[str, float]:
+    """Medians of per-round ratios, and what they are compared with."""
+    import numpy as np
+
+    floor, empty, queue, one, many = (
+        np.asarray(measured[name].blocks)
+        for name in ("floor_spin", "empty_cffi_call", "fmq_256", "null_1in1out", "null_8in4out")
+    )
+    original = 800 + 2.6 * floor  # the original C++ burst by the floor of the same round
+    return {
+        "null_1in1out / (fmq_256 + 3 empty_cffi_call)": float(np.median(one / (queue + 3 * empty))),
+        "null_1in1out / original": float(np.median(one / original)),
+        "null_8in4out / null_1in1out": float(np.median(many / one)),
+        "fmq_256 / floor_spin": float(np.median(queue / floor)),
+        "null_1in1out p99 / median": measured["null_1in1out"].percentile(99)
+        / measured["null_1in1out"].percentile(50),
+    }
+
+
+def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Both sides on one core, beside a futex round trip there."""
+    from nnburst.testing.bench.contestants import BareFutex, Looped
+    from nnburst.testing.bench.drivers import adding_model, null_driver, open_bound, pinned
+    from nnburst.testing.bench.peer import Peer
+    from nnburst.testing.bench.rounds import run_rounds
+
+    with ExitStack() as stack:
+        peer = stack.enter_context(Peer(core))
+        device = stack.enter_context(null_driver(core))
+        stack.enter_context(pinned(core))
+        _, bound = open_bound(stack, device, adding_model(1, 1))
+        contestants: list[Contestant] = [BareFutex(peer), Looped("null_1in1out_one_core", bound.run)]
+        measured = run_rounds(contestants, args.rounds)
+    futex, burst = measured["futex_one_core"], measured["null_1in1out_one_core"]
+    report["ratios"]["one core: null_1in1out / futex"] = burst.ratio_to(futex)
+    return [case.as_json() for case in measured.values()]
+
+
+def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Callers at 1 kHz and 100 Hz, against a driver that learns and one that spins for ever."""
+    import numpy as np
+
+    from nnburst.testing.bench.drivers import pinned
+    from nnburst.testing.bench.periodic import periodic_callers
+
+    rng = random.Random(7)  # noqa: S311 - jitter
+    with pinned(None), periodic_callers(there) as callers, pinned(here):
+        with progress("periodic callers", _SEGMENTS) as advance:
+            for _ in range(_SEGMENTS):
+                for caller in callers:
+                    caller.run_segment(_SEGMENT[int(caller.rate)], rng)
+                advance(1)
+        by_name = {caller.name: caller for caller in callers}
+        for rate in _SEGMENT:
+            learning = by_name[f"periodic_{rate}hz_learning"]
+            spinning = by_name[f"periodic_{rate}hz_spinning"]
+            pairs = np.asarray(learning.segments) / np.asarray(spinning.segments)
+            report["ratios"][f"{rate} Hz: learning / spinning"] = float(np.median(pairs))
+            report["ratios"][f"{rate} Hz: cpu share, learning"] = learning.cpu_s / learning.wall_s
+    return [caller.as_json() for caller in callers]
+
+
+def _print(report: dict[str, Any]) -> None:
+    columns: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+        ("case", lambda case: case["name"]),
+        ("median µs", lambda case: microseconds(case["median_ns"])),
+        ("p99 µs", lambda case: microseconds(case["p99_ns"])),
+        ("p99.9 µs", lambda case: microseconds(case["p999_ns"])),
+        ("per second", lambda case: f"{case['per_second']:.0f}"),
+        ("cpu", lambda case: f"{case['cpu_share']:.1%}" if "cpu_share" in case else ""),
+    ]
+    rows = [[cell(case) for _, cell in columns] for case in report["cases"]]
+    table("round trips between two processes", [name for name, _ in columns], rows)
+    ratios = [(name, f"{value:.3f}") for name, value in report["ratios"].items()]
+    table("ratios, medians over the rounds", ("ratio", "value"), ratios)
+    print(f"an idle pair uses {report['idle_cpu_share']:.2%} of a core")
