@@ -1,14 +1,14 @@
 """Ways to get a model executed: the one place that knows how `--via` reaches an executor.
 
-`local` calls the executor in this process. A further way is a class with `prepare`, listed in
-`RUNNERS`.
+`local` calls the executor in this process; `execute` and `burst` go through a driver
+(driver_runners). A further way is a class with `prepare`, listed in `RUNNERS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -17,34 +17,18 @@ import numpy.typing as npt
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.protocol import Argument, Executor, Prepared
 from nnburst.executor.reference.operation import REGISTRY
-from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape
 from nnburst.hal.validation import RequestValidator, validate_model
+from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.run_result import RunResult
 
 Array = npt.NDArray[Any]
 
 #: What every operation accepts, for validation.
 SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
-
-
-class RunResult(NamedTuple):
-    """What one execution gave.
-
-    Attributes:
-        status: its outcome.
-        shapes: reported output shapes; may be empty.
-        outputs: the bytes of each output buffer, meaningful with NONE.
-        message: why it failed, where known.
-    """
-
-    status: ErrorStatus
-    shapes: tuple[OutputShape, ...]
-    outputs: tuple[bytes, ...]
-    message: str
 
 
 class PreparedRun(Protocol):
@@ -177,4 +161,8 @@ def load_executor(name: str) -> Executor:
 
 
 #: `--via` word to runner; each takes the executor's name.
-RUNNERS: Final[dict[str, Callable[[str], Runner]]] = {"local": LocalRunner}
+RUNNERS: Final[dict[str, Callable[[str], Runner]]] = {
+    "local": LocalRunner,
+    "execute": ExecuteRunner,
+    "burst": BurstRunner,
+}
