@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.executor.reference.fixed_point import dequantize, round_half_away
+from nnburst.executor.reference.operand_dimensions import require_dimensions
 from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.recurrence import check_dimensions
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
@@ -55,7 +55,7 @@ def box_type(node: Node, dimensions: tuple[int, ...], index: int = 0) -> TensorT
     return node.like_declared(dimensions, index)
 
 
-def check_box_scale(node: Node, name: str) -> None:
+def require_box_scale(node: Node, name: str) -> None:
     """Refuse quantised boxes with another scale than 0.125 or another zero point than 0."""
     tensor = node.tensor(name)
     node.require(
@@ -66,7 +66,7 @@ def check_box_scale(node: Node, name: str) -> None:
     )
 
 
-def check_boxes(node: Node, name: str, boxes: Float32) -> None:
+def require_boxes(node: Node, name: str, boxes: Float32) -> None:
     """Refuse boxes that end before they begin (or are NaN)."""
     reversed_boxes = np.flatnonzero(~((boxes[:, :2] <= boxes[:, 2:]).all(axis=1)))
     node.require(
@@ -75,7 +75,7 @@ def check_boxes(node: Node, name: str, boxes: Float32) -> None:
     )
 
 
-def check_batches(node: Node, name: str, batches: Array, count: int) -> None:
+def require_batches(node: Node, name: str, batches: Array, count: int) -> None:
     """Refuse batch indexes outside [0, count)."""
     node.require(
         bool(((batches >= 0) & (batches < count)).all()),
@@ -83,13 +83,13 @@ def check_batches(node: Node, name: str, batches: Array, count: int) -> None:
     )
 
 
-def check_box_operands(node: Node, boxes: str, batches: str) -> int:
+def require_box_operands(node: Node, boxes: str, batches: str) -> int:
     """Check dimensions and scale of boxes [n, 4] and their batch indexes [n]; returns n."""
     shape = node.tensor(boxes).shape
     count = shape[0] if shape else 0
-    check_dimensions(node, boxes, (count, 4))
-    check_dimensions(node, batches, (count,))
-    check_box_scale(node, boxes)
+    require_dimensions(node, boxes, (count, 4))
+    require_dimensions(node, batches, (count,))
+    require_box_scale(node, boxes)
     return count
 
 

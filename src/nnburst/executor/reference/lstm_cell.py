@@ -16,8 +16,8 @@ from nnburst.executor.reference.operation import Node, Run
 from nnburst.executor.reference.recurrence import (
     activation,
     by_time,
-    check_activation,
     pack,
+    require_activation,
     sigmoid,
     time_steps,
 )
@@ -29,9 +29,9 @@ ACTIVATIONS: Final = (0, 1, 2, 3, 4, 6)
 LAYER_NORM_EPSILON: Final = 1e-8
 
 
-def check_settings(node: Node) -> None:
+def require_settings(node: Node) -> None:
     """Refuse unknown activations and negative (or NaN) clips."""
-    check_activation(node, ACTIVATIONS)
+    require_activation(node, ACTIVATIONS)
     for name in ("cell_clip", "projection_clip"):
         clip = node.value(name)
         node.require(clip >= 0, f"operand '{name}' is {clip}, expected 0 (off) or more")
@@ -112,27 +112,21 @@ class _Inputs:
         node = operands.node
         width = len(operands.gates) * operands.sizes.cells
         self.gates = node.scratch((*sources[0].array.shape[:2], width), np.float32)
-        self._products = []
+        self._product = node.scratch((self.gates.size // width, width), np.float32)
+        self._terms = []
         for source in sources:
             weights, refresh = pack(node, operands.names(source.weights), np.float32)
             flat = source.array.reshape(-1, source.array.shape[2])
-            self._products.append((flat, weights.T, refresh))
-        self._more = (
-            node.scratch((self.gates.size // width, width), np.float32)
-            if len(sources) > 1
-            else None
-        )
+            self._terms.append((flat, weights.T, refresh))
 
     def compute(self) -> None:
         """Fill `gates`."""
-        total = self.gates.reshape(-1, self.gates.shape[-1])
-        for position, (source, weights, refresh) in enumerate(self._products):
+        total = self.gates.reshape(self._product.shape)
+        total.fill(0)
+        for source, weights, refresh in self._terms:
             refresh()
-            if position == 0:
-                np.matmul(source, weights, out=total)
-            else:
-                np.matmul(source, weights, out=self._more)
-                np.add(total, self._more, out=total)
+            np.matmul(source, weights, out=self._product)
+            np.add(total, self._product, out=total)
 
 
 class _Cell:
@@ -145,36 +139,43 @@ class _Cell:
 
     def __init__(self, operands: LstmOperands) -> None:
         node, sizes = operands.node, operands.sizes
-        self._operands = operands
+        self._node, self._prefix = node, operands.prefix
         self._refreshes: list[Run] = []
         self._positions = {gate: at for at, gate in enumerate(operands.gates)}
-        self._recurrent = self._pack("recurrent_to_{}_weights").T
-        self._bias = self._pack("{}_gate_bias")
-        self._norm = self._pack("{}_layer_norm_weights") if operands.has_layer_norm else None
+        self._recurrent = self._pack(operands.names("recurrent_to_{}_weights")).T
+        self._bias = self._pack(operands.names("{}_gate_bias"))
+        self._norm = (
+            self._pack(operands.names("{}_layer_norm_weights")) if operands.has_layer_norm else None
+        )
+        self._peepholes = {g: self._given(f"cell_to_{g}_weights") for g in operands.gates}
+        self._projection = self._given("projection_weights")
+        self._projection_bias = self._given("projection_bias")
         self._activation = activation(node)
         self._cell_clip = node.value("cell_clip")
         self._projection_clip = node.value("projection_clip")
+        self._before = [
+            node.tensor(operands.prefix + name).array for name in ("output_state", "cell_state")
+        ]
         self.state = node.scratch((sizes.batch, sizes.cells), np.float32)
         self.output = node.scratch((sizes.batch, sizes.outputs), np.float32)
         self._recurrence = node.scratch((sizes.batch, len(self._bias)), np.float32)
         self._cells = node.scratch((sizes.batch, sizes.cells), np.float32)
 
-    def _pack(self, pattern: str) -> Array:
-        names = self._operands.names(pattern)
-        packed, refresh = pack(self._operands.node, names, np.float32)
+    def _pack(self, names: Sequence[str]) -> Array:
+        packed, refresh = pack(self._node, names, np.float32)
         self._refreshes.append(refresh)
         return packed
 
     def _given(self, name: str) -> Array | None:
-        tensor = self._operands.node.find(self._operands.prefix + name)
+        tensor = self._node.find(self._prefix + name)
         return None if tensor is None else tensor.array
 
     def start(self) -> None:
         """Read weights that are no constants, and the states before the first step."""
         for refresh in self._refreshes:
             refresh()
-        for memory, name in ((self.output, "output_state"), (self.state, "cell_state")):
-            np.copyto(memory, self._operands.node.tensor(self._operands.prefix + name).array)
+        for memory, before in zip((self.output, self.state), self._before, strict=True):
+            np.copyto(memory, before)
 
     def step(self, gates: Array) -> None:
         """Compute one time step from what the inputs give to the gates; overwrites it."""
@@ -201,7 +202,7 @@ class _Cell:
 
     def _finish(self, gate: str, z: Array) -> None:
         """From the sum of products to the value of a gate, in place."""
-        peephole = self._given(f"cell_to_{gate}_weights")
+        peephole = self._peepholes[gate]
         if peephole is not None:
             np.multiply(peephole, self.state, out=self._cells)
             np.add(z, self._cells, out=z)
@@ -230,13 +231,11 @@ class _Cell:
             np.clip(self.state, -self._cell_clip, self._cell_clip, out=self.state)
 
     def _project(self) -> None:
-        weights = self._given("projection_weights")
-        if weights is None:
+        if self._projection is None:
             np.copyto(self.output, self._cells)
             return
-        np.matmul(self._cells, weights.T, out=self.output)
-        bias = self._given("projection_bias")
-        if bias is not None:
-            np.add(self.output, bias, out=self.output)
+        np.matmul(self._cells, self._projection.T, out=self.output)
+        if self._projection_bias is not None:
+            np.add(self.output, self._projection_bias, out=self.output)
         if self._projection_clip > 0:
             np.clip(self.output, -self._projection_clip, self._projection_clip, out=self.output)

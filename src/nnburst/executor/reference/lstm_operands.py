@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.recurrence import check_dimensions, check_rank
 from nnburst.executor.reference.signatures import V1_0, data
 from nnburst.hal.enums import FeatureLevel, OperandType
 from nnburst.hal.signature import Slot
@@ -140,8 +140,8 @@ class LstmOperands:
             OperationFailed: the message names the operand and the rule.
         """
         self._check_presence()
-        cells = check_rank(self.node, f"{self.prefix}input_to_output_weights", 2)[0]
-        outputs = check_rank(self.node, f"{self.prefix}recurrent_to_output_weights", 2)[1]
+        cells = require_rank(self.node, f"{self.prefix}input_to_output_weights", 2)[0]
+        outputs = require_rank(self.node, f"{self.prefix}recurrent_to_output_weights", 2)[1]
         sizes = LstmSizes(batch, cells, outputs)
         self._check_dimensions(sizes, inputs)
         self.node.require(
@@ -191,4 +191,4 @@ class LstmOperands:
             expected[f"{gate}_gate_bias"] = (cells,)
             expected[f"{gate}_layer_norm_weights"] = (cells,)
         for name, dimensions in expected.items():
-            check_dimensions(self.node, self.prefix + name, dimensions)
+            require_dimensions(self.node, self.prefix + name, dimensions)

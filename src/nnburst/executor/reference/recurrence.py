@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.executor.reference.operand_dimensions import require_rank
 from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.reference.tensor import Array, TensorType
 
 #: Applies an activation to an array in place.
 Activation = Callable[[Array], None]
@@ -68,7 +69,7 @@ _ACTIVATIONS: Final[dict[int, Activation]] = {
 }
 
 
-def check_activation(node: Node, accepted: Collection[int]) -> None:
+def require_activation(node: Node, accepted: Collection[int]) -> None:
     """Refuse a code of operand 'activation' that is not among `accepted`."""
     code = node.value("activation")
     node.require(
@@ -85,21 +86,37 @@ def activation(node: Node) -> Activation:
     return _ACTIVATIONS[node.value("activation")]
 
 
-def check_dimensions(node: Node, name: str, expected: Sequence[int]) -> None:
-    """Refuse operand `name`, unless omitted, with other dimensions than `expected`."""
-    tensor = node.find(name)
-    if tensor is not None:
-        node.require(
-            tensor.shape == tuple(expected),
-            f"operand '{name}' has dimensions {list(tensor.shape)}, expected {list(expected)}",
-        )
+def sequence_extents(node: Node, *, time_major: bool) -> tuple[int, int, int]:
+    """Time, batch and width of operand 'input'."""
+    first, second, width = require_rank(node, "input", 3)
+    return (first, second, width) if time_major else (second, first, width)
 
 
-def check_rank(node: Node, name: str, rank: int) -> tuple[int, ...]:
-    """Dimensions of operand `name`, which must have `rank` of them."""
-    shape = node.tensor(name).shape
-    node.require(len(shape) == rank, f"operand '{name}' has rank {len(shape)}, expected {rank}")
-    return shape
+def sequence_dimensions(node: Node, width: int) -> tuple[int, ...]:
+    """Dimensions of a sequence as long as operand 'input', in the same layout, of other width."""
+    return (*node.tensor("input").shape[:2], width)
+
+
+def results(node: Node, *dimensions: tuple[int, ...]) -> list[TensorType]:
+    """As many outputs as are declared, of these dimensions."""
+    count = len(node.outputs_declared)
+    return [node.like_declared(d, at) for at, d in enumerate(dimensions[:count])]
+
+
+def require_merged_count(node: Node, states: int) -> None:
+    """Refuse a number of outputs that operand 'merge_outputs' does not give.
+
+    Args:
+        node: a bidirectional operation.
+        states: how many outputs the states of both directions are.
+    """
+    merged, count = node.value("merge_outputs"), len(node.outputs_declared)
+    sequences = 1 if merged else 2
+    node.require(
+        count in (sequences, sequences + states),
+        f"operand 'merge_outputs' is {merged}, which gives {sequences} outputs"
+        f" ({sequences + states} with states), not {count}",
+    )
 
 
 def linking(node: Node, aux_weights: Sequence[str]) -> Linking:

@@ -5,19 +5,20 @@ NNAPI: RoiAlign.cpp, RoiPooling.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from nnburst.executor.reference.box_geometry import (
     Float32,
-    check_batches,
-    check_box_operands,
-    check_boxes,
     real_values,
+    require_batches,
+    require_box_operands,
+    require_boxes,
 )
+from nnburst.executor.reference.operand_dimensions import require_rank
 from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.recurrence import check_rank
 from nnburst.executor.reference.signatures import (
     BOOL,
     F16,
@@ -61,10 +62,10 @@ def region_slots() -> list[Slot]:
     ]
 
 
-def check_regions(node: Node) -> tuple[int, ...]:
+def require_regions(node: Node) -> tuple[int, ...]:
     """Check operands' dimensions, sizes and strides; the dimensions of the output."""
-    shape = check_rank(node, "input", 4)
-    count = check_box_operands(node, "roi", "batches")
+    shape = require_rank(node, "input", 4)
+    count = require_box_operands(node, "roi", "batches")
     for name in ("output_height", "output_width", "height_stride", "width_stride"):
         value = node.value(name)
         node.require(value > 0, f"operand '{name}' is {value}, expected more than 0")
@@ -77,23 +78,28 @@ def channels_last(node: Node, array: Array) -> Array:
     return array.transpose(0, 2, 3, 1) if node.value("layout") else array
 
 
-def scaled_regions(node: Node, extents: tuple[int, int]) -> Float32:
-    """Private copy of the regions [n, 4] in cells of feature maps of (height, width) `extents`.
+def bind_regions(node: Node, extents: tuple[int, int]) -> Callable[[], Float32]:
+    """What reads the regions [n, 4], in cells of feature maps of (height, width) `extents`.
 
-    Raises:
-        OperationFailed: a region is reversed, begins before or ends after the map, or a batch
-            index is out of range.
+    Returns:
+        A function that gives a private copy. It raises OperationFailed where a region is reversed,
+        begins before or ends after the map, or a batch index is out of range.
     """
-    check_batches(node, "batches", node.tensor("batches").array, node.tensor("input").shape[0])
-    boxes = real_values(node.tensor("roi"))
-    check_boxes(node, "roi", boxes)
+    roi, batches, images = node.tensor("roi"), node.tensor("batches").array, node.tensor("input")
+    limits = np.array([*extents[::-1], *extents[::-1]], np.float32)
     strides = [np.float32(node.value(name)) for name in ("width_stride", "height_stride")]
-    scale = np.float32(1) / np.array(strides * 2, np.float32)
-    scaled = boxes * scale
-    inside = (boxes >= 0) & (scaled <= np.array([*extents[::-1], *extents[::-1]], np.float32))
-    outside = np.flatnonzero(~inside.all(axis=1))
-    node.require(
-        not outside.size,
-        f"operand 'roi' has regions outside of the feature map: {outside[:3].tolist()}, …",
-    )
-    return np.asarray(scaled)
+    scale = np.float32(1) / np.array([*strides, *strides], np.float32)
+
+    def read() -> Float32:
+        require_batches(node, "batches", batches, images.shape[0])
+        boxes = real_values(roi)
+        require_boxes(node, "roi", boxes)
+        scaled = boxes * scale
+        outside = np.flatnonzero(~((boxes >= 0) & (scaled <= limits)).all(axis=1))
+        node.require(
+            not outside.size,
+            f"operand 'roi' has regions outside of the feature map: {outside[:3].tolist()}, …",
+        )
+        return np.asarray(scaled)
+
+    return read

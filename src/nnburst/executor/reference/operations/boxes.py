@@ -14,16 +14,16 @@ import numpy as np
 from nnburst.executor.reference.box_geometry import (
     Float32,
     box_type,
-    check_batches,
-    check_box_operands,
-    check_box_scale,
-    check_boxes,
     real_values,
+    require_batches,
+    require_box_operands,
+    require_box_scale,
+    require_boxes,
     stored_values,
     transform,
 )
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.recurrence import check_dimensions, check_rank
 from nnburst.executor.reference.signatures import (
     F16,
     F32,
@@ -47,17 +47,17 @@ from nnburst.hal.enums import OperationType
 
 
 def _transform_shape(node: Node) -> list[TensorType]:
-    count = check_box_operands(node, "roi", "batches")
-    width = check_rank(node, "bounding_box_deltas", 2)[1]
+    count = require_box_operands(node, "roi", "batches")
+    width = require_rank(node, "bounding_box_deltas", 2)[1]
     node.require(
         width > 0 and width % 4 == 0,
         f"operand 'bounding_box_deltas' has {width} columns, expected 4 for each class",
     )
-    check_dimensions(node, "bounding_box_deltas", (count, width))
-    images = check_rank(node, "image_info", 2)[0]
+    require_dimensions(node, "bounding_box_deltas", (count, width))
+    images = require_rank(node, "image_info", 2)[0]
     node.require(images > 0, "operand 'image_info' has no rows")
-    check_dimensions(node, "image_info", (images, 2))
-    check_box_scale(node, "image_info")
+    require_dimensions(node, "image_info", (images, 2))
+    require_box_scale(node, "image_info")
     return [box_type(node, (count, width))]
 
 
@@ -91,8 +91,8 @@ def axis_aligned_bbox_transform(node: Node) -> Run:
         boxes = real_values(node.tensor("roi"))
         batches = node.tensor("batches").array
         images = real_values(node.tensor("image_info"))
-        check_batches(node, "batches", batches, len(images))
-        check_boxes(node, "roi", boxes)
+        require_batches(node, "batches", batches, len(images))
+        require_boxes(node, "roi", boxes)
         deltas = real_values(node.tensor("bounding_box_deltas"))
         moved = transform(
             boxes, deltas.reshape(len(boxes), deltas.shape[1] // 4, 4), images[batches]
@@ -120,11 +120,11 @@ def _decay(node: Node) -> Decay:
 
 
 def _check_limit_operands(node: Node) -> None:
-    count, classes = check_rank(node, "scores", 2)
+    count, classes = require_rank(node, "scores", 2)
     node.require(classes > 1, f"operand 'scores' has {classes} classes, expected at least 2")
-    check_dimensions(node, "roi", (count, 4 * classes))
-    check_dimensions(node, "batches", (count,))
-    check_box_scale(node, "roi")
+    require_dimensions(node, "roi", (count, 4 * classes))
+    require_dimensions(node, "batches", (count,))
+    require_box_scale(node, "roi")
 
 
 @operation(
@@ -171,7 +171,7 @@ def box_with_nms_limit(node: Node) -> list[Array | Tensor]:
     chosen = [np.empty((0, 2), np.intp)]
     for rows in _groups(batches):
         # NNAPI: of a group of k rows, only the first k boxes of its list are checked.
-        check_boxes(node, "roi", boxes[rows].reshape(-1, 4)[: rows.stop - rows.start])
+        require_boxes(node, "roi", boxes[rows].reshape(-1, 4)[: rows.stop - rows.start])
         found = _select(node, scores[rows], boxes[rows], decay)
         chosen.append(found + np.array([rows.start, 0]))
     at, classes = np.concatenate(chosen).T

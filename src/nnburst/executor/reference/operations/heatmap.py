@@ -13,13 +13,13 @@ import numpy.typing as npt
 from nnburst.executor.reference.box_geometry import (
     Float32,
     box_type,
-    check_box_scale,
-    check_boxes,
     real_values,
+    require_box_scale,
+    require_boxes,
     stored_values,
 )
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.recurrence import check_dimensions, check_rank
 from nnburst.executor.reference.signatures import (
     BOOL,
     F16,
@@ -47,15 +47,15 @@ _FARTHEST: Final = np.float32(1.5)
 
 
 def _shape(node: Node) -> list[TensorType]:
-    shape = check_rank(node, "heatmap", 4)
+    shape = require_rank(node, "heatmap", 4)
     count, keypoints = shape[0], shape[1] if node.value("layout") else shape[3]
     rows, columns = shape[2:] if node.value("layout") else shape[1:3]
     node.require(
         rows == columns and rows >= 2,
         f"operand 'heatmap' has maps of {rows} x {columns}, expected squares of 2 x 2 or more",
     )
-    check_dimensions(node, "boxes", (count, 4))
-    check_box_scale(node, "boxes")
+    require_dimensions(node, "boxes", (count, 4))
+    require_box_scale(node, "boxes")
     return [node.like_declared((count, keypoints)), box_type(node, (count, keypoints, 2), 1)]
 
 
@@ -79,15 +79,15 @@ def _shape(node: Node) -> list[TensorType]:
 def heatmap_max_keypoint(node: Node) -> Run:
     """Compute in float32, all heatmaps at once."""
     scores, keypoints = node.outputs
-    tolerance = _TOLERANCE_FLOAT16 if scores.type == F16 else _TOLERANCE
+    heatmap, given_boxes = node.tensor("heatmap"), node.tensor("boxes")
+    tolerance = np.float32(_TOLERANCE_FLOAT16 if scores.type == F16 else _TOLERANCE)
+    axes = (0, 1, 2, 3) if node.value("layout") else (0, 3, 1, 2)
 
     def run() -> None:
-        boxes = real_values(node.tensor("boxes"))
-        check_boxes(node, "boxes", boxes)
-        maps = real_values(node.tensor("heatmap"))
-        if not node.value("layout"):
-            maps = maps.transpose(0, 3, 1, 2)
-        score, position = _locate(maps, np.float32(tolerance))
+        boxes = real_values(given_boxes)
+        require_boxes(node, "boxes", boxes)
+        maps = real_values(heatmap).transpose(axes)
+        score, position = _locate(maps, tolerance)
         size = boxes[:, None, 2:] - boxes[:, None, :2]
         found = position / np.float32(maps.shape[2]) * size + boxes[:, None, :2]
         scores.array[...] = stored_values(score, scores.meta)

@@ -13,7 +13,7 @@ from nnburst.executor.reference.lstm_cell import (
     Results,
     Source,
     bind_direction,
-    check_settings,
+    require_settings,
 )
 from nnburst.executor.reference.lstm_operands import (
     LstmOperands,
@@ -22,13 +22,16 @@ from nnburst.executor.reference.lstm_operands import (
     direction_slots,
     layer_norm_slots,
 )
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.recurrence import (
     Linking,
     by_time,
-    check_dimensions,
-    check_rank,
     linking,
+    require_merged_count,
+    results,
+    sequence_dimensions,
+    sequence_extents,
 )
 from nnburst.executor.reference.signatures import (
     BOOL,
@@ -62,12 +65,12 @@ _ROWS: Final = (row(V1_0, T=F32, S=FLOAT32), row(V1_2, T=F16, S=FLOAT16))
 
 
 def _lstm_shape(node: Node) -> list[TensorType]:
-    batch, inputs = check_rank(node, "input", 2)
-    check_settings(node)
+    batch, inputs = require_rank(node, "input", 2)
+    require_settings(node)
     operands = LstmOperands(node)
     sizes = operands.check(batch, inputs)
     extents = (len(operands.gates) * sizes.cells, sizes.outputs, sizes.cells, sizes.outputs)
-    return [node.like_declared((batch, extent), at) for at, extent in enumerate(extents)]
+    return results(node, *((batch, extent) for extent in extents))
 
 
 @operation(
@@ -118,28 +121,12 @@ def lstm(node: Node) -> Run:
 # UNIDIRECTIONAL_SEQUENCE_LSTM
 
 
-def _sequence_extents(node: Node) -> tuple[int, int]:
-    """Time and batch of operand 'input'."""
-    first, second, _ = check_rank(node, "input", 3)
-    return (first, second) if node.value("time_major") else (second, first)
-
-
-def _sequence_dimensions(node: Node, extent: int) -> tuple[int, ...]:
-    return (*node.tensor("input").shape[:2], extent)
-
-
 def _unidirectional_shape(node: Node) -> list[TensorType]:
-    batch = _sequence_extents(node)[1]
-    check_settings(node)
-    sizes = LstmOperands(node).check(batch, node.tensor("input").shape[2])
-    dimensions = (
-        _sequence_dimensions(node, sizes.outputs),
-        (batch, sizes.outputs),
-        (batch, sizes.cells),
-    )
-    return [
-        node.like_declared(d, at) for at, d in enumerate(dimensions[: len(node.outputs_declared)])
-    ]
+    _, batch, width = sequence_extents(node, time_major=node.value("time_major"))
+    require_settings(node)
+    sizes = LstmOperands(node).check(batch, width)
+    sequence = sequence_dimensions(node, sizes.outputs)
+    return results(node, sequence, (batch, sizes.outputs), (batch, sizes.cells))
 
 
 _UNIDIRECTIONAL_INPUTS: Final = (
@@ -202,14 +189,13 @@ def _linking(node: Node) -> Linking:
     return linking(node, names)
 
 
-def _check_directions(node: Node, batch: int) -> tuple[LstmSizes, LstmSizes]:
+def _check_directions(node: Node, batch: int, inputs: int) -> tuple[LstmSizes, LstmSizes]:
     """Check both directions and the auxiliary input; their extents."""
     forward, backward = _directions(node)
-    time_batch, inputs = node.tensor("input").shape[:2], node.tensor("input").shape[2]
     link, aux = _linking(node), 0
     if link is not Linking.NONE:
-        aux = check_rank(node, "aux_input", 3)[2]
-        check_dimensions(node, "aux_input", (*time_batch, aux))
+        aux = require_rank(node, "aux_input", 3)[2]
+        require_dimensions(node, "aux_input", sequence_dimensions(node, aux))
     sizes = (
         forward.check(batch, inputs),
         backward.check(batch, aux if link is Linking.PARALLEL else inputs),
@@ -218,26 +204,22 @@ def _check_directions(node: Node, batch: int) -> tuple[LstmSizes, LstmSizes]:
     # as the input, and none at all with coupled gates; its documentation asks for neither.
     for direction, (_, cells, _) in zip((forward, backward), sizes, strict=True):
         for name in direction.names(_AUX_WEIGHTS):
-            check_dimensions(node, name, (cells, aux))
+            require_dimensions(node, name, (cells, aux))
     return sizes
 
 
 def _bidirectional_shape(node: Node) -> list[TensorType]:
-    batch = _sequence_extents(node)[1]
-    check_settings(node)
-    forward, backward = _check_directions(node, batch)
-    merged = node.value("merge_outputs")
-    count, without_states = len(node.outputs_declared), 1 if merged else 2
-    node.require(
-        count in (without_states, without_states + 4),
-        f"operand 'merge_outputs' is {merged}, which gives {without_states} outputs"
-        f" ({without_states + 4} with states), not {count}",
-    )
-    widths = [forward.outputs + backward.outputs] if merged else [forward.outputs, backward.outputs]
-    dimensions = [_sequence_dimensions(node, width) for width in widths]
+    _, batch, width = sequence_extents(node, time_major=node.value("time_major"))
+    require_settings(node)
+    forward, backward = _check_directions(node, batch, width)
+    require_merged_count(node, states=4)
+    widths = [forward.outputs, backward.outputs]
+    if node.value("merge_outputs"):
+        widths = [sum(widths)]
+    dimensions = [sequence_dimensions(node, extent) for extent in widths]
     for sizes in (forward, backward):
         dimensions += [(batch, sizes.outputs), (batch, sizes.cells)]
-    return [node.like_declared(d, at) for at, d in enumerate(dimensions[:count])]
+    return results(node, *dimensions)
 
 
 def _bidirectional_inputs() -> tuple[Slot, ...]:
@@ -290,12 +272,12 @@ def bidirectional_sequence_lstm(node: Node) -> Run:
     """Compute both directions; merged outputs lie side by side, the forward one first."""
     time_major = node.value("time_major")
     forward, backward = _directions(node)
-    results = _bidirectional_results(node, forward.sizes.outputs)
+    into = _bidirectional_results(node, forward.sizes.outputs)
     sources = _bidirectional_sources(node)
     runs = [
         bind_direction(operands, source, result, time_major=time_major, backward=reverse)
         for operands, source, result, reverse in zip(
-            (forward, backward), sources, results, (False, True), strict=True
+            (forward, backward), sources, into, (False, True), strict=True
         )
     ]
 

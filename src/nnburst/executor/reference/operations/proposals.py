@@ -11,14 +11,14 @@ from nnburst.executor.reference.box_geometry import (
     BOX_SCALE,
     Float32,
     box_type,
-    check_box_scale,
-    check_boxes,
     real_values,
+    require_box_scale,
+    require_boxes,
     stored_values,
     transform,
 )
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node, operation
-from nnburst.executor.reference.recurrence import check_dimensions, check_rank
 from nnburst.executor.reference.signatures import (
     BOOL,
     F16,
@@ -44,16 +44,16 @@ from nnburst.hal.enums import OperationType
 
 def _check(node: Node) -> None:
     nchw = node.value("layout")
-    shape = check_rank(node, "scores", 4)
+    shape = require_rank(node, "scores", 4)
     anchors = shape[1] if nchw else shape[3]
     height_width = shape[2:] if nchw else shape[1:3]
     deltas = (4 * anchors, *height_width) if nchw else (*height_width, 4 * anchors)
-    check_dimensions(node, "bounding_box_deltas", (shape[0], *deltas))
-    check_dimensions(node, "anchors", (anchors, 4))
-    check_dimensions(node, "image_info", (shape[0], 2))
+    require_dimensions(node, "bounding_box_deltas", (shape[0], *deltas))
+    require_dimensions(node, "anchors", (anchors, 4))
+    require_dimensions(node, "image_info", (shape[0], 2))
     # NNAPI: signed models choose the scales of anchors and boxes themselves.
     if node.tensor("scores").type == Q8:
-        check_box_scale(node, "image_info")
+        require_box_scale(node, "image_info")
         scale = node.tensor("anchors").scale
         node.require(
             scale == BOX_SCALE, f"operand 'anchors' has scale {scale}, expected {BOX_SCALE}"
@@ -97,7 +97,7 @@ def generate_proposals(node: Node) -> list[Array | Tensor]:
     )
     images = real_values(node.tensor("image_info"))
     anchors = _anchors_of_cells(node, *scores.shape[1:3])
-    check_boxes(node, "anchors", anchors)
+    require_boxes(node, "anchors", anchors)
     found_scores, found_boxes, found_batches = [], [], []
     for batch, image in enumerate(images):
         moved = transform(anchors, deltas[batch].reshape(-1, 1, 4), image[None])[:, 0]

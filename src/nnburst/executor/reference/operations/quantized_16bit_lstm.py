@@ -18,9 +18,10 @@ from nnburst.executor.reference.fixed_point import (
     srdhm16,
     tanh,
 )
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.quantized_recurrence import Int64, saturate, scale_exponent
-from nnburst.executor.reference.recurrence import check_dimensions, check_rank, pack
+from nnburst.executor.reference.recurrence import pack
 from nnburst.executor.reference.signatures import I32, Q8, Q16S, V1_2, data, row, signature
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, OperationType
@@ -39,8 +40,8 @@ _GATE_BITS: Final = 3
 
 
 def _shape(node: Node) -> list[TensorType]:
-    batch, inputs = check_rank(node, "input", 2)
-    outputs = check_rank(node, "output_state", 2)[1]
+    batch, inputs = require_rank(node, "input", 2)
+    outputs = require_rank(node, "output_state", 2)[1]
     for names, dimensions in (
         (_INPUT_WEIGHTS, (outputs, inputs)),
         (_RECURRENT_WEIGHTS, (outputs, outputs)),
@@ -48,7 +49,7 @@ def _shape(node: Node) -> list[TensorType]:
         (("cell_state", "output_state"), (batch, outputs)),
     ):
         for name in names:
-            check_dimensions(node, name, dimensions)
+            require_dimensions(node, name, dimensions)
     _check_quantisation(node)
     return [node.tensor("cell_state").meta, node.tensor("output_state").meta]
 

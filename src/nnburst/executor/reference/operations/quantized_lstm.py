@@ -25,9 +25,10 @@ from nnburst.executor.reference.lstm_operands import (
     direction_slots,
     layer_norm_slots,
 )
+from nnburst.executor.reference.operand_dimensions import require_rank
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.quantized_recurrence import Int64, saturate, scale_exponent
-from nnburst.executor.reference.recurrence import check_rank, pack
+from nnburst.executor.reference.recurrence import pack
 from nnburst.executor.reference.signatures import (
     FLOAT32,
     I32,
@@ -53,7 +54,7 @@ _CLIPS: Final = ("cell_clip", "projection_clip")
 
 
 def _shape(node: Node) -> list[TensorType]:
-    batch, inputs = check_rank(node, "input", 2)
+    batch, inputs = require_rank(node, "input", 2)
     operands = LstmOperands(node)
     sizes = operands.check(batch, inputs)
     exponent = scale_exponent(node, "cell_state")
@@ -263,6 +264,7 @@ def _bind_projection(node: Node) -> Callable[[Int64], Int64]:
     weights, bias = node.find("projection_weights"), node.find("projection_bias")
     if weights is None:
         return lambda hidden: hidden
+    matrix, refresh = pack(node, ["projection_weights"], np.float64)
     output = node.tensor("output_state")
     real = _ratio(weights.scale, node.value("hidden_state_scale"), output.scale)
     multiplier = quantize_multiplier(real)
@@ -270,7 +272,7 @@ def _bind_projection(node: Node) -> Callable[[Int64], Int64]:
     zero_point = node.value("hidden_state_zero_point")
 
     def project(hidden: Int64) -> Int64:
-        matrix = weights.array.astype(np.float64)
+        refresh()
         total = ((hidden + zero_point) @ matrix.T).astype(np.int64)
         if bias is not None:
             total = total + bias.array

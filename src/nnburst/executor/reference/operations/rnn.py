@@ -14,15 +14,18 @@ from typing import Final
 
 import numpy as np
 
+from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.recurrence import (
     Linking,
     activation,
     by_time,
-    check_activation,
-    check_dimensions,
-    check_rank,
     linking,
+    require_activation,
+    require_merged_count,
+    results,
+    sequence_dimensions,
+    sequence_extents,
     time_steps,
 )
 from nnburst.executor.reference.signatures import (
@@ -61,11 +64,11 @@ def _direction_slots(prefix: str = "") -> list[Slot]:
 
 def _check_direction(node: Node, prefix: str, batch: int, inputs: int) -> int:
     """Check the operands of one direction; its number of units."""
-    units = check_rank(node, f"{prefix}weights", 2)[0]
-    check_dimensions(node, f"{prefix}weights", (units, inputs))
-    check_dimensions(node, f"{prefix}recurrent_weights", (units, units))
-    check_dimensions(node, f"{prefix}bias", (units,))
-    check_dimensions(node, f"{prefix}hidden_state", (batch, units))
+    units = require_rank(node, f"{prefix}weights", 2)[0]
+    require_dimensions(node, f"{prefix}weights", (units, inputs))
+    require_dimensions(node, f"{prefix}recurrent_weights", (units, units))
+    require_dimensions(node, f"{prefix}bias", (units,))
+    require_dimensions(node, f"{prefix}hidden_state", (batch, units))
     return units
 
 
@@ -73,16 +76,16 @@ def _bind_direction(
     node: Node,
     prefix: str,
     terms: Sequence[_Term],
-    results: tuple[Array, Array | None],
+    into: tuple[Array, Array | None],
     *,
     time_major: bool,
     backward: bool = False,
 ) -> Run:
-    """Bind one direction; `results` are its outputs [time, batch, units] and its last state."""
+    """Bind one direction; `into` takes its outputs [time, batch, units] and its last state."""
     hidden, recurrent, bias = (
         node.tensor(prefix + name).array for name in ("hidden_state", "recurrent_weights", "bias")
     )
-    outputs, last = results
+    outputs, last = into
     batch, units = hidden.shape
     sums = node.scratch((*terms[0].sequence.shape[:2], units), np.float32)
     product = node.scratch(sums.shape, np.float32)
@@ -120,10 +123,10 @@ def _add_terms(terms: Sequence[_Term], bias: Array, sums: Array, product: Array)
 
 
 def _rnn_shape(node: Node) -> list[TensorType]:
-    check_activation(node, _ACTIVATIONS)
-    batch, inputs = check_rank(node, "input", 2)
+    require_activation(node, _ACTIVATIONS)
+    batch, inputs = require_rank(node, "input", 2)
     units = _check_direction(node, "", batch, inputs)
-    return [node.like_declared((batch, units), at) for at in range(2)]
+    return results(node, (batch, units), (batch, units))
 
 
 @operation(
@@ -148,26 +151,13 @@ def rnn(node: Node) -> Run:
 # UNIDIRECTIONAL_SEQUENCE_RNN
 
 
-def _sequence_extents(node: Node, *, time_major: bool) -> tuple[int, int, int]:
-    """Time, batch and width of operand 'input'."""
-    first, second, inputs = check_rank(node, "input", 3)
-    return (first, second, inputs) if time_major else (second, first, inputs)
-
-
-def _sequence_dimensions(node: Node, units: int) -> tuple[int, ...]:
-    return (*node.tensor("input").shape[:2], units)
-
-
 def _unidirectional_shape(node: Node) -> list[TensorType]:
-    check_activation(node, _ACTIVATIONS)
+    require_activation(node, _ACTIVATIONS)
     time_major = node.value("time_major")
     node.require(time_major in (0, 1), f"operand 'time_major' is {time_major}, expected 0 or 1")
-    _, batch, inputs = _sequence_extents(node, time_major=bool(time_major))
+    _, batch, inputs = sequence_extents(node, time_major=bool(time_major))
     units = _check_direction(node, "", batch, inputs)
-    dimensions = [_sequence_dimensions(node, units), (batch, units)]
-    return [
-        node.like_declared(d, at) for at, d in enumerate(dimensions[: len(node.outputs_declared)])
-    ]
+    return results(node, sequence_dimensions(node, units), (batch, units))
 
 
 _UNIDIRECTIONAL_INPUTS: Final = (
@@ -218,30 +208,24 @@ def _check_directions(node: Node, batch: int, inputs: int) -> tuple[int, int]:
     if link is not Linking.NONE:
         # DEVIATES: NNAPI's CPU implementation reads an auxiliary input as if it were as wide as the
         # input; here its own width counts, as documented.
-        aux = check_rank(node, "aux_input", 3)[2]
-        check_dimensions(node, "aux_input", (*node.tensor("input").shape[:2], aux))
+        aux = require_rank(node, "aux_input", 3)[2]
+        require_dimensions(node, "aux_input", (*node.tensor("input").shape[:2], aux))
     forward = _check_direction(node, "fw_", batch, inputs)
     backward = _check_direction(node, "bw_", batch, aux if link is Linking.PARALLEL else inputs)
     for name, units in zip(_AUX_WEIGHTS, (forward, backward), strict=True):
-        check_dimensions(node, name, (units, aux))
+        require_dimensions(node, name, (units, aux))
     return forward, backward
 
 
 def _bidirectional_shape(node: Node) -> list[TensorType]:
-    check_activation(node, _ACTIVATIONS)
-    _, batch, inputs = _sequence_extents(node, time_major=node.value("time_major"))
+    require_activation(node, _ACTIVATIONS)
+    _, batch, inputs = sequence_extents(node, time_major=node.value("time_major"))
     forward, backward = _check_directions(node, batch, inputs)
+    require_merged_count(node, states=2)
     merged = node.value("merge_outputs")
-    count, without_states = len(node.outputs_declared), 1 if merged else 2
-    node.require(
-        count in (without_states, without_states + 2),
-        f"operand 'merge_outputs' is {merged}, which gives {without_states} outputs"
-        f" ({without_states + 2} with states), not {count}",
-    )
     widths = [forward + backward] if merged else [forward, backward]
-    dimensions = [_sequence_dimensions(node, width) for width in widths]
-    dimensions += [(batch, forward), (batch, backward)]
-    return [node.like_declared(d, at) for at, d in enumerate(dimensions[:count])]
+    sequences = [sequence_dimensions(node, width) for width in widths]
+    return results(node, *sequences, (batch, forward), (batch, backward))
 
 
 def _bidirectional_forms() -> tuple[Form, ...]:
@@ -279,8 +263,8 @@ def bidirectional_sequence_rnn(node: Node) -> Run:
     """Compute both directions; merged outputs lie side by side, the forward one first."""
     time_major = node.value("time_major")
     forward, backward = (
-        _bind_direction(node, prefix, terms, results, time_major=time_major, backward=reverse)
-        for prefix, terms, results, reverse in zip(
+        _bind_direction(node, prefix, terms, into, time_major=time_major, backward=reverse)
+        for prefix, terms, into, reverse in zip(
             ("fw_", "bw_"),
             _bidirectional_terms(node),
             _bidirectional_results(node),

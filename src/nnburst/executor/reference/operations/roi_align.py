@@ -24,10 +24,10 @@ from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.regions import (
     LAYOUT,
     ROWS,
+    bind_regions,
     channels_last,
-    check_regions,
     region_slots,
-    scaled_regions,
+    require_regions,
 )
 from nnburst.executor.reference.signatures import INT32, V1_2, control, data, signature
 from nnburst.executor.reference.tensor import Array, TensorType
@@ -48,7 +48,7 @@ _Finish = Callable[[Array, int], Array]
 
 
 def _shape(node: Node) -> list[TensorType]:
-    dimensions = check_regions(node)
+    dimensions = require_regions(node)
     map_dimensions = node.tensor("input").shape
     node.require(0 not in map_dimensions, f"operand 'input' is empty: {list(map_dimensions)}")
     for name, extent in zip(_RATIOS, ("output_height", "output_width"), strict=True):
@@ -81,10 +81,10 @@ def roi_align(node: Node) -> Run:
     height, width = maps.shape[1:3]
     weigh, finish = _arithmetic(node)
     ratios = [node.value(name) for name in _RATIOS]
+    regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array
 
     def run() -> None:
-        regions = scaled_regions(node, (height, width))
-        for region, batch, out in zip(regions, node.tensor("batches").array, output, strict=True):
+        for region, batch, out in zip(regions(), batches, output, strict=True):
             rows = _sample(region[1], region[3], out.shape[0], ratios[0], height)
             columns = _sample(region[0], region[2], out.shape[1], ratios[1], width)
             samples = rows.ratio * columns.ratio

@@ -13,10 +13,10 @@ from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.regions import (
     LAYOUT,
     ROWS,
+    bind_regions,
     channels_last,
-    check_regions,
     region_slots,
-    scaled_regions,
+    require_regions,
 )
 from nnburst.executor.reference.shape_rules import same_type
 from nnburst.executor.reference.signatures import V1_2, data, signature
@@ -25,7 +25,7 @@ from nnburst.hal.enums import OperationType
 
 
 def _shape(node: Node) -> list[TensorType]:
-    return [same_type(node, check_regions(node))]
+    return [same_type(node, require_regions(node))]
 
 
 @operation(
@@ -47,11 +47,12 @@ def roi_pooling(node: Node) -> Run:
     height, width, channels = maps.shape[1:]
     # One row and one column more: windows may begin behind the map, where they are empty.
     padded = node.scratch((height + 1, width + 1, channels), maps.dtype)
+    regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array
 
     def run() -> None:
-        regions = scaled_regions(node, (height, width))
+        found = regions()
         padded.fill(tensor.zero_point)
-        for region, batch, out in zip(regions, node.tensor("batches").array, output, strict=True):
+        for region, batch, out in zip(found, batches, output, strict=True):
             padded[:height, :width] = maps[batch]
             rows = _windows(region[1], region[3], out.shape[0], height)
             columns = _windows(region[0], region[2], out.shape[1], width)
