@@ -79,17 +79,17 @@ static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     }
 }
 
+/* Every event lets the window recover a little, also one met asleep: a window that was halved below the
+ * caller's gaps would otherwise never see an event again. */
 static void widen(struct nnb_waiter *waiter) {
-    uint64_t wider = waiter->window_now_ns + waiter->window_now_ns / 32 + 1;
+    uint64_t wider = waiter->window_now_ns + waiter->window_ns / 16;
     waiter->window_now_ns = wider < waiter->window_ns ? wider : waiter->window_ns;
 }
 
 /* Notes an event that was met at `now_ns` and returns READY. */
 static int met(struct nnb_waiter *waiter, uint64_t now_ns, enum nnb_rhythm_catch how) {
     nnb_rhythm_event(&waiter->rhythm, now_ns, how);
-    if (how == NNB_CAUGHT_SPINNING) {
-        widen(waiter);
-    }
+    widen(waiter);
     return NNB_WAIT_READY;
 }
 
@@ -153,10 +153,7 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
         }
     }
     int status = sleep_until(waiter, ring, flag, deadline_ns);
-    if (status == NNB_WAIT_READY && waiter->may_spin) {
-        nnb_rhythm_event(&waiter->rhythm, nnb_now_ns(), asleep);
-    }
-    return status;
+    return status == NNB_WAIT_READY && waiter->may_spin ? met(waiter, nnb_now_ns(), asleep) : status;
 }
 
 int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t count,
