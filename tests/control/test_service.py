@@ -32,6 +32,7 @@ from nnburst.control.messages import (
 from nnburst.control.service import Answer, Service, nothing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
+    Closed,
     DeadObject,
     GeneralFailure,
     InvalidArgument,
@@ -240,6 +241,28 @@ def test_pending_calls_end_with_dead_object_when_the_peer_goes(ends: Ends) -> No
     assert [type(error) for error in caught] == [DeadObject] * 3
     with pytest.raises(DeadObject, match="the driver is gone"):
         call(ends)
+
+
+def test_pending_calls_end_with_closed_when_this_side_closes(ends: Ends) -> None:
+    is_in, stop = threading.Event(), threading.Event()
+
+    def handler(_message: Message, _fds: Fds) -> Answer:
+        is_in.set()
+        stop.wait(timeout=10)
+        return nothing()
+
+    def close() -> None:
+        assert is_in.wait(timeout=10)
+        ends.connection.close()
+
+    ends.handler = handler
+    closer = threading.Thread(target=close)
+    closer.start()
+    for _ in range(2):
+        with pytest.raises(Closed, match="the connection to the driver was closed"):
+            call(ends)
+    stop.set()
+    closer.join(timeout=10)
 
 
 def test_end_is_told_once_and_at_once_to_latecomers(ends: Ends) -> None:

@@ -56,9 +56,12 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
     if owner != os.getuid() and not any_user:
         connected.close()
         raise DeviceUnavailable(f"address: {path} is served by user {owner}")
+
+    def dead() -> DeadObject:
+        return DeadObject(f"the driver at {path} has closed the connection or died")
+
     try:
-        dead = DeadObject(f"the driver at {path} has closed the connection or died")
-        return Device(Session(connected, f"driver {text}", lambda: dead, timeout=seconds))
+        return Device(Session(connected, f"driver {text}", dead, timeout=seconds))
     except DeadObject as error:
         raise DeviceUnavailable(f"{path} closed the connection at once") from error
 

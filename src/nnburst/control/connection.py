@@ -18,6 +18,7 @@ from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, Protoc
 from nnburst.control.messages import Message, Opened, Release, Reply, decode_reply, encode
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
+    Closed,
     DeadObject,
     GeneralFailure,
     MissedDeadline,
@@ -67,7 +68,6 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._abandoned: set[int] = set()
         self._ended = False
-        self._failure: NnburstError | None = None
         self._on_end: list[Callable[[], None]] = []
         self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
         self._reader.start()
@@ -124,7 +124,7 @@ class Connection:
                 ) from None
             raise
         if answer is None:
-            raise self._failure or self._dead()
+            raise self._dead()
         return _result(answer, expected, self._name)
 
     def post(self, message: Message) -> None:
@@ -140,12 +140,12 @@ class Connection:
 
     def end_error(self) -> NnburstError:
         """The error that calls end with once the peer is gone."""
-        return self._failure or self._dead()
+        return self._dead()
 
     def _register(self, pending: _Pending) -> int:
         with self._lock:
             if self._ended:
-                raise self._failure or self._dead()
+                raise self._dead()
             call = next(self._ids)
             self._pending[call] = pending
         return call
@@ -154,7 +154,7 @@ class Connection:
         try:
             self._channel.send(call, encode(message), fds, timeout)
         except Disconnected:
-            raise self._failure or self._dead() from None
+            raise self._dead() from None
 
     def _abandon(self, call: int, pending: _Pending) -> None:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
@@ -181,7 +181,7 @@ class Connection:
         except Disconnected:
             pass
         except NnburstError as error:
-            self._failure = error
+            self._dead = _again(error)
         finally:
             self._end()
 
@@ -218,11 +218,19 @@ class Connection:
                 logger.exception("after the end of %s", self._name)
 
     def close(self) -> None:
-        """End the connection; pending calls end as with a dead peer. Twice is fine."""
+        """End the connection; pending calls end with Closed. Twice is fine."""
+        with self._lock:
+            if not self._ended:
+                self._dead = _again(Closed(f"the connection to {self._name} was closed"))
         self._channel.shutdown()
         if threading.current_thread() is not self._reader:
             self._reader.join()
             self._channel.close()
+
+
+def _again(error: NnburstError) -> Callable[[], NnburstError]:
+    """Makes errors like `error`: one for each call that it ends."""
+    return lambda: type(error)(str(error), status=error.status)
 
 
 def _result(answer: _Answer, expected: type[R], name: str) -> tuple[R, Fds]:
