@@ -18,7 +18,8 @@ from nnburst.hal.timing import OutputShape
 from nnburst.testing.conformance import Selection, find_files, run_files
 from nnburst.testing.random_graphs import generate
 from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.runners import LocalRunner, RunResult
+from nnburst.testing.run_result import RunResult
+from nnburst.testing.runners import LocalRunner
 from nnburst.testing.suites import run_suite
 from nnburst.testing.vectors import Vector, read, write
 

@@ -23,7 +23,8 @@ from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.operand_types import DTYPES
 from nnburst.testing.comparison import first_mismatch, frequency_mismatch, limits_for
-from nnburst.testing.runners import Runner, RunResult
+from nnburst.testing.run_result import RunResult
+from nnburst.testing.runners import Runner
 from nnburst.testing.vectors import Vector, VectorOperand, build, map_operands
 
 Array = npt.NDArray[Any]

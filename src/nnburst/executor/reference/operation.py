@@ -172,7 +172,7 @@ class Node:
         return self.outputs_declared[index]
 
     def like_declared(self, dimensions: Sequence[int], index: int = 0) -> TensorType:
-        """The declared output type and quantisation with computed dimensions: the usual answer of a shape rule."""
+        """The declared type and quantisation with computed dimensions: what most shape rules return."""
         meta = self.outputs_declared[index]
         return TensorType(
             meta.type,
