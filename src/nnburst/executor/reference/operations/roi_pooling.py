@@ -50,9 +50,8 @@ def roi_pooling(node: Node) -> Run:
     regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array
 
     def run() -> None:
-        found = regions()
         padded.fill(tensor.zero_point)
-        for region, batch, out in zip(found, batches, output, strict=True):
+        for region, batch, out in zip(regions(), batches, output, strict=True):
             padded[:height, :width] = maps[batch]
             rows = _windows(region[1], region[3], out.shape[0], height)
             columns = _windows(region[0], region[2], out.shape[1], width)
