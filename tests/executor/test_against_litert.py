@@ -1,9 +1,10 @@
-"""Quantised kernels beside LiteRT's reference kernels, which the original's stem from: bit for bit.
+"""Quantised kernels beside LiteRT's reference kernels, relatives of the original's: bit for bit.
 
 Where the two form a multiplier differently, scales are chosen for which both come out the same (12
-bits each, so that float32 products are exact). spec, "Where float32 vs double matters": NNAPI
-multiplies scales in float32 and divides in float64. LiteRT multiplies per-channel scales in float64
-and divides MUL's in float32; `test_mul_differs_...` shows what that does.
+bits each, so that float32 products are exact). NNAPI multiplies scales in float32 and divides in
+float64. LiteRT multiplies per-channel scales in float64 and divides MUL's in float32;
+`test_mul_differs_...` shows what that does. LiteRT rescales FULLY_CONNECTED in a way of its own, which
+its test states.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.exact_integers import c_mbqm, c_multiplier
+from executor.plain_windows import requantise
 from nnburst.executor.protocol import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.reference.quantized_values import round_half_away
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model, SymmPerChannelQuantParams
 from nnburst.hal.model_builder import ModelBuilder
@@ -188,24 +191,34 @@ def test_depthwise_convolution(case: tuple[Model, list[Any]]) -> None:
     assert_equal(*case)
 
 
-@given(types, st.data(), small, st.integers(1, 40), st.integers(1, 5), activations)
-def test_fully_connected(
-    kind: OperandType, data: st.DataObject, batch: int, inputs: int, units: int, activation: int
+@given(types, st.data(), small, st.integers(1, 40), st.integers(1, 5))
+def test_fully_connected_differs_only_by_the_second_rounding(
+    kind: OperandType, data: st.DataObject, batch: int, inputs: int, units: int
 ) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    source = data.draw(quantisations(kind))
+    source, target = data.draw(quantisations(kind)), data.draw(quantisations(kind, low=-8, high=1))
     weights = data.draw(quantisations(kind))
     if kind is Q8S:  # LiteRT takes symmetric signed weights only
         weights = Quantised(kind, weights.scale, 0)
-    target = data.draw(quantisations(kind, low=-8, high=1))
     unit = float(np.float32(source.scale) * np.float32(weights.scale))
+    rows, matrix = stored(random, kind, (batch, inputs)), stored(random, kind, (units, inputs))
+    bias = random.integers(-5000, 5000, units)
     builder = ModelBuilder()
-    x = builder.input(kind, (batch, inputs), *source.arguments)
-    w = builder.constant(kind, stored(random, kind, (units, inputs)), *weights.arguments)
-    b = builder.constant(I32, random.integers(-5000, 5000, units), unit)
+    x = builder.input(kind, rows.shape, *source.arguments)
+    w = builder.constant(kind, matrix, *weights.arguments)
     y = builder.output(kind, (batch, units), *target.arguments)
-    builder.operation(OperationType.FULLY_CONNECTED, [x, w, b, builder.scalar(activation)], [y])
-    assert_equal(builder.build(), [stored(random, kind, (batch, inputs))])
+    operands = [x, w, builder.constant(I32, bias, unit), builder.scalar(0)]
+    builder.operation(OperationType.FULLY_CONNECTED, operands, [y])
+    model = builder.build()
+    centred = rows.astype(np.int64) - source.zero_point
+    sums = centred @ (matrix.astype(np.int64) - weights.zero_point).T + bias
+    limits = QUANTIZED_RANGES[kind]
+    # NNAPI: sums are rescaled with two roundings (MBQM), as in convolutions. This LiteRT rescales
+    # FULLY_CONNECTED, and nothing else, with one floating-point product that is rounded once.
+    ours = requantise(sums, unit, *target.arguments, *limits)
+    once = round_half_away(sums * (unit / target.scale)) + target.zero_point
+    np.testing.assert_array_equal(run_reference(model, [rows]), ours)
+    np.testing.assert_array_equal(run_litert(model, [rows]), once.clip(*limits))
 
 
 @pytest.mark.parametrize("kind", [OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D])
