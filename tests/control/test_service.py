@@ -75,12 +75,17 @@ class Ends:
         self._threads.append(threading.Thread(target=target, daemon=True))
         self._threads[-1].start()
 
+    def finish_jobs(self) -> None:
+        """Wait until the handlers' threads have ended; they outlive the replies by a moment."""
+        for thread in self._threads[1:]:
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+
     def close(self) -> None:
         self.connection.close()
         self.server.shutdown()
-        for thread in self._threads:
-            thread.join(timeout=10)
-            assert not thread.is_alive()
+        self.finish_jobs()
+        self._threads[0].join(timeout=10)
         self.server.close()
 
 
@@ -142,6 +147,16 @@ def test_what_a_handler_raises_reaches_the_caller_and_the_next_call_works(
     assert call(ends) == Nothing()
 
 
+def test_peer_that_never_says_anything_is_given_up() -> None:
+    silent, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = Channel(served)
+    service = Service[Message](channel, decode_any, lambda _call, _fds: nothing())
+    with pytest.raises(TimeoutError):
+        service.serve(0.01)
+    channel.close()
+    silent.close()
+
+
 def test_shapes_travel_with_output_insufficient_size(ends: Ends) -> None:
     shapes = (OutputShape((2, 0), False), OutputShape((3,), True))
 
@@ -167,6 +182,7 @@ def test_descriptors_travel_both_ways_and_none_stays_behind(
         result, fds = ends.connection.call(GetMemories(1, (5, 6, 7)), Memories, timeout=10)
         with fds:
             assert len(fds) == len(result.sizes) == 3
+    ends.finish_jobs()
     assert count_fds() == before
 
 

@@ -18,6 +18,8 @@ MAX_PACKET_BYTES: Final = MAX_INLINE_BYTES + ENVELOPE_BYTES
 SEND_TIMEOUT: Final = 5.0
 #: Seconds that an upcall may take (getMemories: the client only looks up its table).
 UPCALL_TIMEOUT: Final = 5.0
+#: Seconds that a client may hold a worker without saying anything.
+HELLO_TIMEOUT: Final = 30.0
 #: Calls of one connection that may be in progress at once.
 MAX_CALLS: Final = 256
 #: Objects (prepared models and bursts) that one connection may hold.

@@ -58,18 +58,23 @@ class Service(Generic[M]):
         self._submit = submit
         self._free = threading.Semaphore(MAX_CALLS)
 
-    def serve(self) -> None:
+    def serve(self, patience: float | None = None) -> None:
         """Answer calls until the peer is gone.
+
+        Args:
+            patience: seconds until the first call must come; None to wait for ever.
 
         Raises:
             ProtocolError: the peer broke the rules of the channel.
+            TimeoutError: the first call did not come in time.
         """
         while True:
             try:
-                incoming = self._channel.receive()
+                incoming = self._channel.receive(patience)
             except Disconnected:
                 return
             self._accept(incoming)
+            patience = None
 
     def _accept(self, incoming: Incoming) -> None:
         try:

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from nnburst.control.channel import Channel, Fds, ProtocolError
 from nnburst.control.connection import Connection
-from nnburst.control.limits import UPCALL_TIMEOUT
+from nnburst.control.limits import HELLO_TIMEOUT, UPCALL_TIMEOUT
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     BurstClosed,
@@ -66,8 +66,8 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
     worker = Worker(executor, name)
     status = 0
     try:
-        Service[Message](channel, decode_call, worker.handle, worker.submit).serve()
-    except ProtocolError as error:
+        Service[Message](channel, decode_call, worker.handle, worker.submit).serve(HELLO_TIMEOUT)
+    except (ProtocolError, TimeoutError) as error:
         logger.warning("connection ended: %s", error)
         status = 1
     except BaseException:
