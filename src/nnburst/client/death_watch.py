@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.shared_memory import Bytes, SharedMemory
 
 #: No wait without a deadline; the watcher only looks again.
 _SLICE_NS: Final = 60_000_000_000
@@ -26,8 +26,8 @@ class DeathWatch:
         """
         memory = SharedMemory.adopt(fd, ffi.sizeof("uint32_t"))
         with memory:
-            self._view = memory.map(writable=False)
-        self._word = ffi.cast("nnb_atomic_u32 *", self._view.ctypes.data)
+            self._view: Bytes | None = memory.map(writable=False)
+            self._word = ffi.cast("nnb_atomic_u32 *", self._view.ctypes.data)
         self._stop_storage = ffi.new("uint32_t *")
         self._stop = ffi.cast("nnb_atomic_u32 *", self._stop_storage)
         self._died = died
@@ -42,8 +42,11 @@ class DeathWatch:
             self._died()
 
     def close(self) -> None:
-        """Stop watching; twice is fine."""
-        while self._thread.is_alive() and self._thread is not threading.current_thread():
+        """Stop watching and unmap the word; twice is fine."""
+        if self._thread is threading.current_thread():
+            return  # `died` closes what it is called by: the word goes with this object
+        while self._thread.is_alive():
             # The wake can fall between the watcher's look and its sleep, so it is repeated.
             lib.nnb_death_word_release(self._word, self._stop)
             self._thread.join(0.01)
+        self._view = None
