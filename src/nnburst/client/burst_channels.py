@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from nnburst.client.upcalls import BurstCallback
-from nnburst.control.messages import ConfigureExecutionBurst, Message, Nothing, Opened, Release
+from nnburst.control.messages import (
+    ConfigureExecutionBurst,
+    FreeMemory,
+    Message,
+    Nothing,
+    Opened,
+    Release,
+)
 from nnburst.fmq.cores import allowed_cores
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import Closed, DeadObject, MissedDeadline
+from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
 if TYPE_CHECKING:
@@ -68,7 +76,8 @@ class BurstChannels:
         )
         fds = [self.requests.memories[0].fd, self.results.memories[0].fd]
         try:
-            opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
+            with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
+                opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
         except BaseException:
             self._forget()
             raise
@@ -78,6 +87,15 @@ class BurstChannels:
     def call(self, message: Message) -> None:
         """Make a control call about the burst and wait for it."""
         self._connection.call(message, Nothing, timeout=_TIMEOUT)
+
+    def free_memory(self, slot: int) -> None:
+        """Have the driver forget a slot (NNAPI: IBurstContext::freeMemory)."""
+        self.call(FreeMemory(self.handle, slot))
+
+    def abandon(self) -> None:
+        """Like `close`, without waiting for the driver."""
+        self._connection.post(Release(self.handle))
+        self._forget()
 
     def close(self) -> None:
         """Release the driver's end and this one; fine with a dead driver."""

@@ -15,6 +15,7 @@ from nnburst._native import ffi, lib
 from nnburst.executor.protocol import Execution, Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
+from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import serialize_result
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ class Binding:
         """Execute once."""
         began = time.perf_counter_ns()
         try:
-            outcome = self.execution.run()
+            with trace(Layer.DRIVER, Phase.EXECUTION, "burst: run"):
+                outcome = self.execution.run()
         except Exception:
             logger.exception("an execution raised instead of reporting")
             outcome = Outcome(ErrorStatus.GENERAL_FAILURE)

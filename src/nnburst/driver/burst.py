@@ -35,6 +35,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, MalformedPacket,
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import is_extension, is_scalar
+from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
 
 logger = logging.getLogger(__name__)
@@ -239,6 +240,12 @@ class BurstContext:
 
     def _miss(self) -> Reply:
         """Decode, resolve, validate, bind and run a request that is not known."""
+        with trace(Layer.DRIVER, Phase.INPUTS_AND_OUTPUTS, "burst: bind a request"):
+            bound = self._bind_request()
+        return bound if isinstance(bound, Reply) else bound.run()
+
+    def _bind_request(self) -> Binding | Reply:
+        """The binding of the packet at hand, remembered; or why there is none, as a reply."""
         packet = ffi.buffer(self._packet, self._server.packet_count * DATUM_BYTES)[:]
         try:
             request, slots, _ = deserialize_request(packet)
@@ -254,7 +261,7 @@ class BurstContext:
             return reply_with(ErrorStatus.GENERAL_FAILURE)
         binding = Binding(execution, frozenset(slots), self._shapes_vary)
         self._bindings.add(packet, binding)
-        return binding.run()
+        return binding
 
 
 def _shapes_vary(model: Model) -> bool:

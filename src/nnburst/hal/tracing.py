@@ -1,0 +1,69 @@
+"""Places where a tracer can look in: slices named as NNAPI names them.
+
+    with trace(Layer.DRIVER, Phase.EXECUTION, "miss"):
+        ...
+
+Nothing happens, at the cost of one comparison, until `set_tracer` is called.
+
+NNAPI: nnapi/Tracing.h NNTRACE_FULL; slices are named `[NN_<layer>_<phase>]detail`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from typing import Final, Protocol
+
+
+class Layer(StrEnum):
+    """Who does the work of a slice."""
+
+    APPLICATION = "LA"
+    RUNTIME = "LR"
+    UTILITY = "LU"
+    IPC = "LI"
+    DRIVER = "LD"
+    CPU = "LC"
+    OTHER = "LO"
+
+
+class Phase(StrEnum):
+    """What the work is for."""
+
+    OVERALL = "PO"
+    INITIALIZATION = "PI"
+    PREPARATION = "PP"
+    COMPILATION = "PC"
+    EXECUTION = "PE"
+    TERMINATION = "PT"
+    UNSPECIFIED = "PU"
+    WARMUP = "PWU"
+    BENCHMARK = "PBM"
+    INPUTS_AND_OUTPUTS = "PIO"
+    TRANSFORMATION = "PTR"
+    COMPUTATION = "PCO"
+    RESULTS = "PR"
+
+
+class Tracer(Protocol):
+    """Makes the context manager of a slice. Called from any thread."""
+
+    def __call__(self, name: str) -> AbstractContextManager[object]:
+        """A slice that lasts as long as the context."""
+
+
+_NOTHING: Final = nullcontext()
+_tracer: Tracer | None = None
+
+
+def set_tracer(tracer: Tracer | None) -> None:
+    """Let `tracer` make the slices of this process from now on; None ends it."""
+    global _tracer  # noqa: PLW0603 - one per process, like the systrace buffer
+    _tracer = tracer
+
+
+def trace(layer: Layer, phase: Phase, detail: str) -> AbstractContextManager[object]:
+    """A slice around a piece of work."""
+    if _tracer is None:
+        return _NOTHING
+    return _tracer(f"[NN_{layer}_{phase}]{detail}")
