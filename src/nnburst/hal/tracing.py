@@ -58,7 +58,7 @@ _tracer: Tracer | None = None
 
 def set_tracer(tracer: Tracer | None) -> None:
     """Let `tracer` make the slices of this process from now on; None ends it."""
-    global _tracer  # noqa: PLW0603 - one per process, like the systrace buffer
+    global _tracer
     _tracer = tracer
 
 
