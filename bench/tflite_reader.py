@@ -1,4 +1,4 @@
-"""A .tflite file as a Model: just what MobileNet needs (uint8, implicit padding, no options beyond).
+"""A .tflite file as a Model: just what the MobileNets need (uint8, implicit padding, no options beyond).
 
 Uses the format's classes that the ai-edge-litert wheel carries.
 """
@@ -78,6 +78,8 @@ def _scalars(kind: OperationType, options: Any) -> list[float]:  # noqa: ANN401
         return [float(options.beta)]
     if kind == OperationType.RESHAPE:
         return []
+    if kind == OperationType.ADD:
+        return [options.fusedActivationFunction]
     scheme = 1 if options.padding == schema.Padding.SAME else 2
     window = [scheme, options.strideW, options.strideH]
     if kind == OperationType.AVERAGE_POOL_2D:
