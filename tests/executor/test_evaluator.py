@@ -358,3 +358,44 @@ def test_contradicting_shapes_let_a_model_be_prepared_but_not_executed() -> None
     ones = np.ones(2, np.float32)
     with pytest.raises(NnburstError, match="ADD"):
         prepared.bind([argument(ones)], [argument(ones.copy())])
+
+
+def counting_kernel(built: list[str]) -> OperationDefinition:
+    """ADD whose kernel keeps its constant operand doubled."""
+    old = REGISTRY[OperationType.ADD]
+
+    def kernel(node: Node) -> object:
+        def build() -> Array:
+            built.append("once")
+            return node.tensor("input1").array * 2
+
+        y = node.constant("doubled", build) if node.is_constant("input1") else build()
+        x, out = node.tensor("input0").array, node.output().array
+        return lambda: np.add(x, y, out=out)
+
+    return OperationDefinition(old.signature, old.shape, kernel)
+
+
+@pytest.mark.parametrize("kind", [F32, F16])
+def test_prepared_constants_are_shared_by_bindings(
+    monkeypatch: pytest.MonkeyPatch, kind: OperandType
+) -> None:
+    built: list[str] = []
+    monkeypatch.setitem(REGISTRY, OperationType.ADD, counting_kernel(built))
+    x = X.astype(np.float32 if kind is F32 else np.float16)
+    y = np.zeros_like(x)
+    prepared = ReferenceExecutor().prepare(add_chain(1, kind), [])
+    for _ in range(3):
+        prepared.bind([argument(x)], [argument(y)]).run()
+    assert (y == x + 2).all()
+    assert built == ["once"]
+    ReferenceExecutor().prepare(add_chain(1, kind), []).bind([argument(x)], [argument(y)])
+    assert built == ["once"] * 2
+
+
+def test_inputs_of_the_request_are_no_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    monkeypatch.setitem(REGISTRY, OperationType.ADD, counting_kernel(built))
+    [y] = run(OperationType.ADD, [tensor(F32, [1]), tensor(F32, [3]), scalar(0)], [output(F32)])
+    assert y.tolist() == [7]
+    assert len(built) == 2
