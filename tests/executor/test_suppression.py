@@ -52,11 +52,11 @@ def swapped_in_place(
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Any, Any]:
     """Scores with many ties, boxes on a coarse grid."""
-    count = draw(st.integers(0, 12))
+    count = draw(st.integers(0, 24))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    corners = rng.integers(0, 5, (count, 2)), rng.integers(1, 4, (count, 2))
+    corners = rng.integers(0, 6, (count, 2)), rng.integers(1, 4, (count, 2))
     boxes = np.concatenate([corners[0], corners[0] + corners[1]], axis=1).astype(np.float32)
-    return rng.integers(1, 5, count).astype(np.float32), boxes
+    return rng.integers(1, 3, count).astype(np.float32), boxes
 
 
 @given(case=cases(), threshold=st.sampled_from([0.2, 0.25, 0.5, 1.0]), limit=st.integers(-1, 5))

@@ -126,6 +126,15 @@ def test_refinement_is_what_the_definition_says(seed: int) -> None:
     np.testing.assert_allclose(position, [[[1.5 + dx, 1.5 + dy]]], rtol=1e-3, atol=1e-3)
 
 
+def test_determinant_is_compared_with_the_curvature() -> None:
+    """Curvatures of -2000 make a product of 4e6: a determinant of 20 is as good as 0, 100 is not."""
+    for corner, is_refined in ((-7999.98, False), (-7999.9, True)):
+        steep = np.array([[0, 9000, corner], [9100, 10000, 8900], [0, 9000, 0]])
+        assert (refined(steep)[1] != 0) == is_refined
+        _, found = keypoints(single(steep))
+        assert (found[0, 0, 0] != 1.5) == is_refined
+
+
 def test_float16_refines_only_well_determined_maxima() -> None:
     """Two equal cells of height h have the determinant 2 h²; h = 1/64 is between the limits."""
     small = single([[0, 0, 0], [0, 1, 1], [0, 0, 0]]) * 2.0**-6

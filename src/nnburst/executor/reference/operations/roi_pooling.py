@@ -45,7 +45,8 @@ def roi_pooling(node: Node) -> Run:
     maps = channels_last(node, tensor.array)
     output = channels_last(node, node.output().array)
     height, width, channels = maps.shape[1:]
-    # One row and one column more: windows may begin behind the map, where they are empty.
+    # NNAPI: an empty window gives the zero point. Windows are empty only where they begin behind the
+    # map: there is one row and one column more to read.
     padded = node.scratch((height + 1, width + 1, channels), maps.dtype)
     regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array
 
@@ -55,9 +56,7 @@ def roi_pooling(node: Node) -> Run:
             padded[:height, :width] = maps[batch]
             rows = _windows(region[1], region[3], out.shape[0], height)
             columns = _windows(region[0], region[2], out.shape[1], width)
-            best = _reduce(_reduce(padded, rows, 0), columns, 1)
-            empty = (rows[::2] >= rows[1::2])[:, None] | (columns[::2] >= columns[1::2])
-            out[...] = np.where(empty[..., None], tensor.zero_point, best)
+            out[...] = _reduce(_reduce(padded, rows, 0), columns, 1)
 
     return run
 
@@ -72,6 +71,6 @@ def _windows(start: np.float32, end: np.float32, count: int, limit: int) -> npt.
 
 
 def _reduce(array: Array, windows: npt.NDArray[np.intp], axis: int) -> Array:
-    """Maximum within each window; whatever for empty ones."""
+    """Maximum within each window; the first element behind it for an empty one."""
     pairs = np.maximum.reduceat(array, windows, axis=axis)
     return np.asarray(pairs[::2] if axis == 0 else pairs[:, ::2])
