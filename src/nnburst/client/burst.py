@@ -15,8 +15,9 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from nnburst._native import ffi, lib
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
@@ -26,7 +27,7 @@ from nnburst.client.memory import Memory, find_memory
 from nnburst.client.slots import SlotReleaser, SlotTable
 from nnburst.client.staging import Layout
 from nnburst.client.upcalls import BurstCallback
-from nnburst.control.messages import FreeMemory
+from nnburst.control.connection import Connection
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming
 from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument, NnburstError
@@ -35,6 +36,8 @@ from nnburst.serialize import DATUM_BYTES
 
 if TYPE_CHECKING:
     from nnburst.client.prepared_model import PreparedModel
+
+T = TypeVar("T")
 
 #: Spin window for a result: longer than the driver's, since a kernel wake-up costs more than the spin.
 _SPIN_WINDOW: Final = 200e-6
@@ -72,9 +75,16 @@ class Burst:
         self._reason: str = ""
         self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
-        self._releaser: SlotReleaser | None = None
         self.pending: deque[Pending] = deque()
         self._lock = threading.Lock()
+        # Whoever is told something about this burst must not keep it alive: one that nobody can reach any
+        # more is given up like a closed one.
+        self._stop = _Stop(self.client, channels)
+        self._on_pool_closed = _weakly(self._pool_closed)
+        self._releaser = SlotReleaser(channels.free_memory, slots)
+        clean_up = partial(_clean_up, self._connection, channels, self._stop)
+        self._finalizer = weakref.finalize(self, self._releaser.abandon, clean_up)
+        self._finalizer.atexit = False  # the process ends, and with it all that it has
 
     @classmethod
     def open(
@@ -127,8 +137,8 @@ class Burst:
         burst.client.max_in_flight = max_in_flight
         spin = channels.may_spin and spin_window > 0
         lib.nnb_waiter_init(ffi.addressof(burst.client, "waiter"), spin, int(spin_window * 1e9))
-        burst.device.on_death(burst._died)
-        ended.tell(burst.end)
+        burst.device.on_death(burst._stop)
+        ended.tell(_weakly(burst.end))
         return burst
 
     @property
@@ -302,8 +312,7 @@ class Burst:
         self.device.check_owns(memory, name)
         slot, new = self.slots.slot_of(memory)
         if new:
-            self._releaser = self._releaser or SlotReleaser(self._free_memory, self.slots)
-            memory.on_close(self._pool_closed)
+            memory.on_close(self._on_pool_closed)
         return memory, offset, slot
 
     def check_open(self) -> None:
@@ -322,7 +331,7 @@ class Burst:
     def end(self, reason: str) -> None:
         """Stop every run now and from now on: the two sides have lost each other."""
         self._reason = self._reason or reason
-        lib.nnb_client_stop(self.client)
+        self._stop()
 
     def statistics(self) -> dict[str, int]:
         """Counters: executions, results dropped, sleeps, time spun (ns), rhythm (period, ns)."""
@@ -336,22 +345,13 @@ class Burst:
             "period_ns": int(waiter.rhythm.period_ns) if waiter.rhythm.steady else 0,
         }
 
-    def _died(self) -> None:
-        lib.nnb_client_stop(self.client)
-
     def _pool_closed(self, number: int) -> None:
         """A pool is gone: its slot goes, and requests that used it cannot run any more."""
         for bound in list(self._bound):
             bound.pool_closed(number)
         slot = self.slots.retire(number)
-        if slot is None or self._closed:
-            return
-        if self._releaser is not None:
+        if slot is not None and not self._closed:
             self._releaser.release(slot)
-
-    def _free_memory(self, slot: int) -> None:
-        """NNAPI: IBurstContext::freeMemory."""
-        self._channels.call(FreeMemory(self._channels.handle, slot))
 
     def close(self) -> None:
         """End the burst; idempotent, and fine with a dead driver. Arrays stay usable.
@@ -362,13 +362,13 @@ class Burst:
             if self._closed:
                 return
             self._closed = True
-        lib.nnb_client_stop(self.client)
+        self._finalizer.detach()
+        self._stop()
         lib.nnb_client_drain_unlocked(self.client, int(_CALL_TIMEOUT * 1e9))
-        self.device.forget(self._died)
+        self.device.forget(self._stop)
         for memory in self.slots.pools():
-            memory.forget(self._pool_closed)
-        if self._releaser is not None:
-            self._releaser.close()
+            memory.forget(self._on_pool_closed)
+        self._releaser.close()
         self._channels.close()
         self._remembered.clear()
 
@@ -386,6 +386,35 @@ class Burst:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         return f"<nnburst.Burst on {self.device.name}: {state}>"
+
+
+class _Stop:
+    """Ends every wait of a burst. Keeps its queues mapped, and not the burst itself."""
+
+    def __init__(self, client: Any, channels: BurstChannels) -> None:  # noqa: ANN401 - nnb_client *
+        self._client = client
+        self._channels = channels
+
+    def __call__(self) -> None:
+        lib.nnb_client_stop(self._client)
+
+
+def _clean_up(connection: Connection, channels: BurstChannels, stop: _Stop) -> None:
+    """What happens to a burst that nobody closed."""
+    connection.forget(stop)
+    channels.abandon()
+
+
+def _weakly(method: Callable[[T], None]) -> Callable[[T], None]:
+    """`method`, without keeping its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(argument: T) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(argument)
+
+    return call
 
 
 class _Ended:

@@ -85,6 +85,7 @@ class SlotReleaser:
     def __init__(self, free_memory: Callable[[int], None], slots: SlotTable) -> None:
         """`free_memory(slot)` asks the driver and waits for its answer."""
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._clean_up: Callable[[], None] | None = None
         self._free_memory = free_memory
         self._slots = slots
         self._thread = threading.Thread(target=self._serve, name="nnburst slots", daemon=True)
@@ -99,6 +100,11 @@ class SlotReleaser:
         self._queue.put(None)
         self._thread.join()
 
+    def abandon(self, clean_up: Callable[[], None]) -> None:
+        """End the thread, soon; `clean_up` is the last thing that it runs. Reentrant."""
+        self._clean_up = clean_up
+        self._queue.put(None)
+
     def _serve(self) -> None:
         while (slot := self._queue.get()) is not None:
             try:
@@ -106,3 +112,5 @@ class SlotReleaser:
             except NnburstError:
                 continue  # the driver still knows the slot, or is gone: never use its number again
             self._slots.release(slot)
+        if self._clean_up is not None:
+            self._clean_up()
