@@ -1,0 +1,140 @@
+"""What a client can be doing when a process dies: one endless generator for each.
+
+The first step of a generator sets it up; every further one is a round, whose results it checks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.client.burst import Burst
+from nnburst.client.device import Device
+from nnburst.client.memory import Memory
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+
+Array = npt.NDArray[Any]
+Activity = Callable[[Device], Iterator[None]]
+
+_SHAPE: Final = (8, 16)
+
+
+class WrongResult(Exception):
+    """An execution succeeded and gave something else than the sum."""
+
+
+def sum_model() -> Model:
+    """A + b, float32."""
+    builder = ModelBuilder()
+    a, b = (builder.input(OperandType.TENSOR_FLOAT32, _SHAPE) for _ in range(2))
+    c = builder.output(OperandType.TENSOR_FLOAT32, _SHAPE)
+    builder.operation(OperationType.ADD, [a, b, builder.scalar(0)], [c])
+    return builder.build()
+
+
+def summands(number: int) -> list[Array]:
+    """Inputs that no other `number` below a million shares the sum of."""
+    return [np.full(_SHAPE, number, np.float32), np.full(_SHAPE, 0.5, np.float32)]
+
+
+def check_sum(result: Array, number: int) -> None:
+    """Raise WrongResult unless `result` is the sum of `summands(number)`."""
+    if not np.array_equal(result, np.full(_SHAPE, number + 0.5, np.float32)):
+        raise WrongResult(f"{result.flat[0]} for {number} + 0.5")
+
+
+def prepare(device: Device) -> Iterator[None]:
+    """Prepares models and releases them."""
+    model = sum_model()
+    while True:
+        yield
+        device.prepare(model).close()
+
+
+def execute(device: Device) -> Iterator[None]:
+    """Executes over the socket."""
+    prepared = device.prepare(sum_model())
+    for number in _rounds():
+        yield
+        check_sum(prepared.execute(summands(number)).outputs[0], number)
+
+
+def open_bursts(device: Device) -> Iterator[None]:
+    """Opens bursts and closes them."""
+    prepared = device.prepare(sum_model())
+    while True:
+        yield
+        prepared.open_burst().close()
+
+
+def burst_runs(device: Device) -> Iterator[None]:
+    """Runs one bound request."""
+    burst = device.prepare(sum_model()).open_burst()
+    bound = burst.bind()
+    for number in _rounds():
+        yield
+        for array, value in zip(bound.inputs, summands(number), strict=True):
+            array[...] = value
+        check_sum(bound.run().outputs[0], number)
+
+
+def upcalls(device: Device) -> Iterator[None]:
+    """Runs requests in new pools, so that the driver asks for each (getMemories)."""
+    burst = device.prepare(sum_model()).open_burst()
+    kept: list[Memory] = []
+    for number in _rounds():
+        yield
+        memory = device.allocate(4096)
+        kept = [*kept[-8:], memory]  # the older ones go, as garbage does
+        _run_in(burst, [memory], number)
+
+
+def free_memory(device: Device) -> Iterator[None]:
+    """Closes the pools of every request (freeMemory)."""
+    burst = device.prepare(sum_model()).open_burst()
+    for number in _rounds():
+        yield
+        pools = [device.allocate(4096) for _ in range(3)]
+        _run_in(burst, pools, number)
+        for memory in pools:
+            memory.close()
+
+
+def idle(device: Device) -> Iterator[None]:
+    """Waits with an open burst; notices the death of the driver without a call."""
+    burst = device.prepare(sum_model()).open_burst()
+    bound = burst.bind()
+    bound.run()
+    died = threading.Event()
+    device.on_death(died.set)
+    yield
+    died.wait()
+    raise device.connection.end_error()
+
+
+def _run_in(burst: Burst, pools: list[Memory], number: int) -> None:
+    """Bind and run a request whose three arrays are spread over `pools`."""
+    size = int(np.prod(_SHAPE)) * 4
+    first, second, output = (
+        pools[index % len(pools)].array(np.float32, _SHAPE, index * size) for index in range(3)
+    )
+    first[...], second[...] = summands(number)
+    check_sum(burst.bind([first, second], [output]).run().outputs[0], number)
+
+
+def _rounds() -> Iterator[int]:
+    """Numbers for `summands`."""
+    while True:
+        yield from range(1_000_000)
+
+
+ACTIVITIES: Final[dict[str, Activity]] = {
+    activity.__name__: activity
+    for activity in (prepare, execute, open_bursts, burst_runs, upcalls, free_memory, idle)
+}

@@ -1,0 +1,72 @@
+"""A client process: `python -m nnburst.testing.faults.client ADDRESS ACTIVITY`.
+
+It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
+executes until its standard input ends, then prints how that went; the others are `ACTIVITIES`, and
+go on until somebody kills them. The address `launch` starts a driver of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from typing import Any, Final
+
+import numpy as np
+
+import nnburst
+from nnburst.testing.faults.activities import ACTIVITIES, burst_runs, execute
+
+#: Seconds between the executions of a client that stands by: it shall leave cores to the others.
+_PAUSE: Final = 0.001
+
+
+def main(address: str, name: str) -> None:
+    """Connect and do `name`."""
+    if name == "connect":
+        _connect(address)
+    with nnburst.launch("reference") if address == "launch" else nnburst.connect(address) as device:
+        if name == "stand_by":
+            _stand_by(device)
+            return
+        steps = ACTIVITIES[name](device)
+        next(steps)
+        _say({"pid": os.getpid(), "worker": device.pid})
+        for _ in steps:
+            pass
+
+
+def _connect(address: str) -> None:
+    _say({"pid": os.getpid(), "worker": 0})
+    while True:
+        nnburst.connect(address).close()
+
+
+def _stand_by(device: nnburst.Device) -> None:
+    activities = [burst_runs(device), execute(device)]
+    for steps in activities:
+        next(steps)
+    _say({"pid": os.getpid(), "worker": device.pid})
+    latencies, error = [], ""
+    while not select.select([sys.stdin], [], [], _PAUSE)[0]:
+        began = time.perf_counter_ns()
+        try:
+            for steps in activities:
+                next(steps)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+            break
+        latencies.append(time.perf_counter_ns() - began)
+    p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if latencies else (0, 0)
+    _say({"rounds": len(latencies), "error": error, "median_us": p50, "p99_us": p99})
+
+
+def _say(facts: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,110 @@
+"""What a process holds, read from /proc: for comparing before a fault and after it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
+_STEP: Final = 0.001
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a process holds. Two of one process are equal where nothing was leaked between them.
+
+    Attributes:
+        fds: descriptors, counted by kind.
+        memfds: those of them that are shared memory.
+        maps: mappings of shared memory.
+        threads: of the process.
+        children: pids, zombies included.
+    """
+
+    fds: dict[str, int]
+    memfds: int
+    maps: int
+    threads: int
+    children: frozenset[int]
+
+    def excess(self, baseline: Footprint) -> str:
+        """What is there beyond `baseline`, in words; empty where nothing is."""
+        found = {
+            "fds": sum(self.fds.values()) - sum(baseline.fds.values()),
+            "memfds": self.memfds - baseline.memfds,
+            "maps": self.maps - baseline.maps,
+            "threads": self.threads - baseline.threads,
+            "children": len(self.children - baseline.children),
+        }
+        more = [f"{count} {what}" for what, count in found.items() if count > 0]
+        kinds = Counter(self.fds) - Counter(baseline.fds)
+        return f"{', '.join(more)} more ({dict(kinds)})" if more else ""
+
+
+def footprint(pid: int) -> Footprint:
+    """What process `pid` holds now.
+
+    Raises:
+        FileNotFoundError: there is no such process.
+    """
+    process = Path(f"/proc/{pid}")
+    fds = Counter(_kinds(process / "fd"))
+    return Footprint(
+        fds=dict(fds),
+        memfds=sum(count for kind, count in fds.items() if kind.startswith("/memfd:")),
+        maps=len(_MAPPED_FILE.findall((process / "maps").read_text())),
+        threads=len(list((process / "task").iterdir())),
+        children=frozenset(children(pid)),
+    )
+
+
+def children(pid: int) -> list[int]:
+    """The child processes of `pid`, zombies included."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    """Whether process `pid` exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def settle(pid: int, baseline: Footprint, seconds: float = 1.0) -> float:
+    """Wait until process `pid` holds no more than `baseline`.
+
+    Args:
+        pid: of a process that lives on.
+        baseline: what it held before.
+        seconds: until then.
+
+    Returns:
+        Seconds that it took.
+
+    Raises:
+        AssertionError: it holds more after that time; the message says what.
+    """
+    began = time.monotonic()
+    while excess := footprint(pid).excess(baseline):
+        waited = time.monotonic() - began
+        if waited > seconds:
+            raise AssertionError(f"process {pid} holds {excess} after {waited:.2f} s")
+        time.sleep(_STEP)
+    return time.monotonic() - began
+
+
+def _kinds(folder: Path) -> list[str]:
+    """What each descriptor is, without numbers; the one that reads the folder may be among them."""
+    kinds = []
+    for link in folder.iterdir():
+        try:
+            kinds.append(re.sub(r"\[\d+\]| \(deleted\)", "", str(link.readlink())))
+        except FileNotFoundError:
+            continue
+    return [kind for kind in kinds if kind != str(folder)]

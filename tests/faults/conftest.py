@@ -1,0 +1,87 @@
+"""Drivers, clients that stand by, and a table of what was measured."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from faults.processes import Client, Row, Supervisor
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of drivers that only this test sees."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Supervisor]]:
+    """Starts drivers that serve a name."""
+    started: list[Supervisor] = []
+
+    def start(name: str = "cam", executor: str = "reference") -> Supervisor:
+        started.append(Supervisor(name, executor))
+        return started[-1]
+
+    yield start
+    for supervisor in started:
+        supervisor.kill()
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[[str, str], Client]]:
+    """Starts clients."""
+    started: list[Client] = []
+
+    def start(address: str, activity: str) -> Client:
+        started.append(Client(address, activity))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Decides when to kill; another seed for each run."""
+    return random.Random()
+
+
+@pytest.fixture
+def row(record_property: Callable[[str, object], None]) -> Row:
+    """Adds a line to the table: what was done, how often, and figures in ms."""
+
+    def add(what: str, count: int, **figures: list[float] | str) -> None:
+        words = [
+            f"{name}: {figure}"
+            if isinstance(figure, str)
+            else "{} p50 {:.1f}, p99 {:.1f}, max {:.1f} ms".format(
+                name, *np.percentile(figure, [50, 99]), max(figure)
+            )
+            for name, figure in figures.items()
+        ]
+        record_property("faults", f"{what:<34} ×{count:<4} {'; '.join(words)}")
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table."""
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
+    rows = [
+        text
+        for report in reports
+        for name, text in getattr(report, "user_properties", ())
+        if name == "faults" and report.when == "call"
+    ]
+    if rows:
+        terminalreporter.section("faults")
+        for text in rows:
+            terminalreporter.write_line(text)

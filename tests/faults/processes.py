@@ -1,0 +1,135 @@
+"""Processes that tests of faults start, kill, and wait for.
+
+NNBURST_KILLS says how often each fault is injected (10 by default, 100 in `make faults`);
+NNBURST_STRICT_TIMING=1 holds the figures that a busy machine cannot keep.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from nnburst.client.launch import driver_environment
+from nnburst.testing.faults.footprint import is_running
+
+KILLS = int(os.environ.get("NNBURST_KILLS", "10"))
+STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
+#: Seconds after which a client that does not come back hangs.
+HANG = 10.0
+
+Row = Callable[..., None]
+
+
+class Client:
+    """A client process of `nnburst.testing.faults.client` that is busy."""
+
+    def __init__(self, address: str, activity: str) -> None:
+        command = [sys.executable, "-m", "nnburst.testing.faults.client", address, activity]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=driver_environment()
+        )
+        facts = self._line()
+        self.pid, self.worker = facts["pid"], facts["worker"]
+
+    def _line(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the client ended with {self.process.wait(HANG)}"
+        return json.loads(line)
+
+    def finish(self) -> Any:
+        """Let a client that stands by end; what it says about that."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        facts = self._line()
+        self.process.wait(HANG)
+        return facts
+
+    def kill_after(self, seconds: float) -> float:
+        """SIGKILL, then; the moment of it."""
+        threading.Event().wait(seconds)
+        killed = time.monotonic()
+        self.kill()
+        return killed
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+        self.process.kill()
+        self.process.wait(HANG)
+
+
+class Supervisor:
+    """A driver that serves a name, seen from outside."""
+
+    def __init__(self, name: str, executor: str) -> None:
+        command = [sys.executable, "-m", "nnburst.driver", "--executor", executor, "--serve", name]
+        self.name = name
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=driver_environment()
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline(), "the driver did not start"
+        self.pid = self.process.pid
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process.kill()
+        self.process.wait(HANG)
+
+
+class Ending:
+    """An activity on a thread of its own: how it ended, and when."""
+
+    def __init__(self, steps: Iterator[Any]) -> None:
+        self.error: BaseException | None = None
+        self.at_ns = 0
+        self._steps = steps
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for _ in self._steps:
+                pass
+        except Exception as error:
+            self.at_ns = time.monotonic_ns()
+            self.error = error
+
+    def wait(self) -> BaseException:
+        """The error that it ended with; fails where it hangs."""
+        self._thread.join(HANG)
+        if self._thread.is_alive():
+            faulthandler.dump_traceback(all_threads=True)
+            pytest.fail(f"no end within {HANG} s")
+        assert self.error is not None
+        error, self.error = self.error, None
+        self._steps = iter(())
+        return error
+
+
+def wait_until_gone(pid: int, since: float, seconds: float = 1.0) -> float:
+    """Wait for the end of another's child; milliseconds that it took since the moment `since`."""
+    while is_running(pid):
+        assert time.monotonic() - since < seconds, f"process {pid} is there after {seconds} s"
+        threading.Event().wait(0.001)
+    return (time.monotonic() - since) * 1000
+
+
+def collect() -> None:
+    """Have the garbage collector close what nobody uses any more."""
+    gc.collect()

@@ -1,0 +1,147 @@
+"""`kill -9` of drivers: their clients get DeadObject at once, and no other client notices."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+
+import numpy as np
+
+import nnburst
+from faults.processes import KILLS, STRICT, Client, Ending, Row, Supervisor, collect
+from nnburst import DeadObject, Device, DeviceUnavailable
+from nnburst.testing.faults.activities import ACTIVITIES
+from nnburst.testing.faults.footprint import children, footprint, settle
+
+#: Longest time between the start of an activity and the kill, in seconds: several rounds of each.
+LATEST = 0.03
+#: Milliseconds from the kill to DeadObject.
+PROMISED = 10.0
+
+
+def kill_amid(device: Device, activity: str, delay: float) -> float:
+    """Kill the driver while the client is busy; milliseconds until the client knew."""
+    steps = ACTIVITIES[activity](device)
+    next(steps)
+    ending = Ending(steps)
+    threading.Event().wait(delay)
+    killed = time.monotonic_ns()
+    os.kill(device.pid, signal.SIGKILL)
+    error = ending.wait()
+    assert isinstance(error, DeadObject), f"{activity}: {error!r}"
+    assert not device.is_alive
+    return float(ending.at_ns - killed) / 1e6
+
+
+def check_promise(latencies: list[float]) -> None:
+    """The figure that the machine allows to hold, or the whole promise."""
+    assert np.median(latencies) <= PROMISED
+    if STRICT:
+        assert np.percentile(latencies, 99) <= PROMISED
+
+
+def test_killed_worker_is_a_dead_object_and_disturbs_nobody(
+    serve: Callable[..., Supervisor],
+    client: Callable[[str, str], Client],
+    chance: random.Random,
+    row: Row,
+) -> None:
+    supervisor = serve()
+    bystander = client("cam", "stand_by")
+    baseline, latencies, cleaned, mine = footprint(supervisor.pid), [], [], []
+    nnburst.connect("cam").close()
+    own = footprint(os.getpid())
+    for activity in islice(cycle(ACTIVITIES), KILLS):
+        with nnburst.connect("cam") as device:
+            latencies.append(kill_amid(device, activity, chance.uniform(0, LATEST)))
+            cleaned.append(settle(supervisor.pid, baseline) * 1000)
+        collect()
+        mine.append(settle(os.getpid(), own) * 1000)
+    facts = bystander.finish()
+    row(
+        "worker killed",
+        KILLS,
+        dead_object=latencies,
+        cleaned_up=cleaned,
+        client_cleaned_up=mine,
+        bystander=f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
+        f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us",
+    )
+    assert not facts["error"]
+    check_promise(latencies)
+
+
+def test_killed_driver_that_was_launched_is_a_dead_object(chance: random.Random, row: Row) -> None:
+    latencies, mine = [], []
+    nnburst.launch("reference").close()
+    own = footprint(os.getpid())
+    for activity in islice(cycle(ACTIVITIES), KILLS):
+        with nnburst.launch("reference") as device:
+            latencies.append(kill_amid(device, activity, chance.uniform(0, LATEST)))
+        collect()
+        mine.append(settle(os.getpid(), own) * 1000)
+    row("launched driver killed", KILLS, dead_object=latencies, client_cleaned_up=mine)
+    check_promise(latencies)
+
+
+def connecting() -> Iterator[None]:
+    while True:
+        yield
+        nnburst.connect("cam").close()
+
+
+def test_worker_killed_while_clients_connect_is_a_typed_error(
+    serve: Callable[..., Supervisor], chance: random.Random, row: Row
+) -> None:
+    supervisor = serve()
+    baseline = footprint(supervisor.pid)
+    nnburst.connect("cam").close()
+    own, cleaned = footprint(os.getpid()), []
+    for _ in range(KILLS):
+        ending = Ending(connecting())
+        threading.Event().wait(chance.uniform(0, LATEST))
+        while ending.error is None:  # a worker that was leaving anyway is nobody's loss
+            for worker in children(supervisor.pid):
+                kill_if_there(worker)
+        assert isinstance(ending.wait(), DeadObject | DeviceUnavailable)
+        cleaned.append(settle(supervisor.pid, baseline) * 1000)
+        collect()
+        settle(os.getpid(), own)
+    row("worker killed during connect", KILLS, cleaned_up=cleaned)
+
+
+def kill_if_there(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def test_driver_killed_while_it_starts_is_a_typed_error(chance: random.Random, row: Row) -> None:
+    own, kills = footprint(os.getpid()), max(KILLS // 10, 3)
+
+    def starting() -> Iterator[None]:
+        yield
+        with nnburst.launch("reference") as device:
+            threading.Event().wait()
+            device.close()
+
+    for _ in range(kills):
+        ending = Ending(starting())
+        while not (started := set(children(os.getpid())) - own.children):
+            pass
+        threading.Event().wait(chance.uniform(0, 0.2))
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+        error = ending.wait()
+        assert isinstance(error, DeviceUnavailable)
+        assert "was killed by SIGKILL" in str(error)
+        del error
+        collect()
+        settle(os.getpid(), own)
+    row("driver killed while it starts", kills)
