@@ -152,6 +152,25 @@ def test_stopped_driver_is_slow_and_not_dead(
     assert prepared.execute([A, A]).outputs[0].shape == (2, 3)
 
 
+def test_interrupt_leaves_the_model_usable(
+    own_device: Device, make_model: Callable[..., Model]
+) -> None:
+    prepared = own_device.prepare(make_model())
+    os.kill(own_device.pid, signal.SIGSTOP)
+
+    def interrupt() -> None:
+        wait_for(lambda: bool(own_device.connection._pending))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        prepared.execute([A, A], timeout=20)
+    thread.join(timeout=10)
+    os.kill(own_device.pid, signal.SIGCONT)
+    assert prepared.execute([A, A]).outputs[0].shape == (2, 3)
+
+
 def test_death_is_told_once_without_a_call(own_device: Device) -> None:
     told = threading.Semaphore(0)
     own_device.on_death(lambda: told.release())
