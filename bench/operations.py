@@ -47,7 +47,9 @@ def random_input(model: Model) -> np.ndarray:
     random = np.random.default_rng(1)
     if operand.type == OperandType.TENSOR_FLOAT32:
         return random.uniform(-1, 1, operand.dimensions).astype(np.float32)
-    return random.integers(0, 256, operand.dimensions, np.uint8)
+    dtype = DTYPES[OperandType(operand.type)]
+    limits = np.iinfo(dtype)
+    return random.integers(limits.min, limits.max, operand.dimensions, dtype, endpoint=True)
 
 
 def bind(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from executor.exact_integers import c_srdhm, half_away
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
+from nnburst.executor.reference import fixed_point
+from nnburst.executor.reference.operations import softmax
 from nnburst.hal.enums import OperandType, OperationType
 
 SOFTMAX, LOG_SOFTMAX = OperationType.SOFTMAX, OperationType.LOG_SOFTMAX
@@ -66,6 +70,40 @@ def test_quantised_softmax_is_within_a_step_of_the_real_one(
     )
     wanted = probabilities(x * float(np.float32(scale)), beta, axis) * 256
     assert np.abs(found.astype(int) - lowest - np.minimum(wanted, 255)).max() <= 1
+
+
+def by_definition(x: Any, scale: float) -> Any:
+    """Integer SOFTMAX of the rows of x with beta 1, step by step."""
+    multiplier, shift = fixed_point.quantize_multiplier(scale * 2**26)
+    below = x.astype(np.int64) - x.max(axis=1, keepdims=True)
+    near = below >= -fixed_point.input_radius(5, shift)
+    scaled = fixed_point.srdhm(np.where(near, below, 0) << shift, multiplier)
+    powers = np.where(near, fixed_point.exp_on_negative(scaled, 5), 0)
+    out = np.zeros(x.shape, np.int64)
+    for row, power in zip(out, powers, strict=True):
+        total = int(fixed_point.rounding_divide_by_pot(power, 12).sum())
+        leading = 32 - total.bit_length()
+        fraction = fixed_point.one_over_one_plus(np.int64((total << leading) - 2**31))
+        n = 12 - leading + 23
+        row[:] = [half_away(Fraction(c_srdhm(int(fraction), int(p)), 1 << n)) for p in power]
+    return np.minimum(out, 255)
+
+
+@given(
+    arrays.arrays(np.uint8, arrays.array_shapes(min_dims=2, max_dims=2, max_side=12)),
+    st.floats(0.01, 0.5).map(lambda scale: float(np.float32(scale))),
+)
+def test_quantised_softmax_follows_its_definition(x: Any, scale: float) -> None:
+    operands = [tensor(Q8, x, scale, 0), scalar(1.0)]
+    [found] = run(SOFTMAX, operands, [output(Q8, (), 1 / 256, 0)])
+    assert (found == by_definition(x, scale)).all()
+
+
+@given(st.lists(st.integers(2**19, 2**33), min_size=1, max_size=20))
+def test_few_sums_are_inverted_like_many(totals: list[int]) -> None:
+    factors, exponents = softmax._reciprocals(np.array(totals))
+    one_by_one = [softmax._reciprocal_of(total) for total in totals]
+    assert one_by_one == [*zip(factors.tolist(), exponents.tolist(), strict=True)]
 
 
 def quantised(values: Any, scale: float, beta: float = 1.0) -> list[int]:

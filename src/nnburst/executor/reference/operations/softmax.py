@@ -42,6 +42,9 @@ from nnburst.hal.operand_types import QUANTIZED_RANGES
 _DIFFERENCE_BITS: Final = 5
 _SUM_BITS: Final = 12
 
+#: Up to so many sums are worked off one by one.
+_FEW: Final = 8
+
 
 def _softmax_shape(node: Node) -> list[TensorType]:
     require_ranks(node)
@@ -111,24 +114,25 @@ def _float_softmax(node: Node, source: Array, out: Array) -> Run:
 
 
 def _quantised_softmax(node: Node, source: Array, out: Array) -> Run:
-    meta = node.output().meta
-    low, high = QUANTIZED_RANGES[meta.type]
+    low, high = QUANTIZED_RANGES[node.output().meta.type]
     table = _exponentials(float(node.value("beta")), node.tensor("input").scale)
     addends = rounding_divide_by_pot(table, _SUM_BITS)
     # The table is looked up in a private copy: the input may change at any time.
-    below = node.scratch(source.shape, np.int16)
+    below = node.scratch(source.shape, np.intp)
     powers = node.scratch(source.shape, np.int64)
 
     def run() -> None:
         np.copyto(below, source)
         np.subtract(below.max(axis=-1, keepdims=True), below, out=below)
         np.take(addends, below, out=powers, mode="clip")
-        scale, exponent = _reciprocal(powers.sum(axis=-1, keepdims=True))
+        factor, half, shift = _scaling(powers.sum(axis=-1, keepdims=True))
         np.take(table, below, out=powers, mode="clip")
-        stored = rounding_divide_by_pot(srdhm(scale, powers), exponent)
-        np.add(stored, low, out=stored)
-        np.clip(stored, low, high, out=stored)
-        np.copyto(out, stored, casting="unsafe")
+        np.multiply(powers, factor, out=powers)
+        np.add(powers, half, out=powers)
+        np.right_shift(powers, shift, out=powers)
+        np.add(powers, low, out=powers)
+        np.minimum(powers, high, out=powers)
+        np.copyto(out, powers, casting="unsafe")
 
     return run
 
@@ -147,17 +151,49 @@ def _exponentials(beta: float, scale: float) -> Array:
     return np.asarray(np.where(near, exp_on_negative(scaled, _DIFFERENCE_BITS), 0))
 
 
-def _reciprocal(total: Array) -> tuple[Array, Array]:
-    """1 / total as (m, n): m / 2**n, m in F0, of sums in F12.
+def _scaling(totals: Array) -> tuple[Array, Array, Array]:
+    """(factor, half, shift) of each sum in F12, so that (power * factor + half) >> shift is rounded.
+
+    RDivPOT(SRDHM(factor, power), n) rounds twice. Nothing is negative here, so both roundings are
+    one floor: floor((floor((p + 2**30) / 2**31) + 2**(n-1)) / 2**n), p = factor * power.
+    """
+    if totals.size <= _FEW:
+        pairs = np.array([_reciprocal_of(t) for t in totals.ravel().tolist()], np.int64)
+        factor, n = pairs.T.reshape(2, *totals.shape)
+    else:
+        factor, n = _reciprocals(totals)
+    # Below 2**(n-1) everything becomes 0, and 62 bits cannot be shifted further.
+    vanishes = n > 31
+    factor, n = np.where(vanishes, 0, factor), np.where(vanishes, 31, n)
+    return factor, (1 << 30) + (np.int64(1) << (n + 30)), n + 31
+
+
+def _reciprocals(totals: Array) -> tuple[Array, Array]:
+    """1 / total as (m, n): m / 2**n with m in F0, of sums in F12.
 
     DEVIATES: for sums of 2**9 and more n exceeds 31, and from 2**12 on the sum exceeds 32 bits, which
     the original leaves undefined; here both simply go on.
     """
-    leading = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
+    leading = 32 - np.frexp(totals.astype(np.float64))[1].astype(np.int64)
     normal = np.where(
-        leading >= 0, total << np.maximum(leading, 0), total >> np.maximum(-leading, 0)
+        leading >= 0, totals << np.maximum(leading, 0), totals >> np.maximum(-leading, 0)
     )
     return one_over_one_plus(normal - (1 << 31)), _SUM_BITS - leading + 23
+
+
+def _reciprocal_of(total: int) -> tuple[int, int]:
+    """`_reciprocals` of one sum: Python integers are far faster than arrays of one element."""
+    leading = 32 - total.bit_length()
+    half = (total << leading if leading >= 0 else total >> -leading) >> 1
+    x = 1515870810 + _product(half, -1010580540)  # 48/17 - 32/17 * half in F2
+    for _ in range(3):
+        x += _product(x, (1 << 29) - _product(half, x)) << 2
+    return min(x << 1, (1 << 31) - 1), _SUM_BITS - leading + 23
+
+
+def _product(a: int, b: int) -> int:
+    """SRDHM of Python integers."""
+    return (a * b + (1 << 30)) >> 31
 
 
 def _log_softmax_shape(node: Node) -> list[TensorType]:
