@@ -126,6 +126,7 @@ static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns)
     uint64_t deadline = nnb_now_ns() + patience_ns;
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
                              .tv_nsec = (long)(deadline % 1000000000u)};
+    /* SYNC POINT H: what the other side did before it published is visible. */
     while (nnb_load_acquire_u32(word) == old) {
         if (nnb_now_ns() > deadline) {
             return 0;
@@ -137,6 +138,7 @@ static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns)
 }
 
 static void publish(nnb_atomic_u32 *word, uint32_t value) {
+    /* SYNC POINT H: what this side did before is visible to the other one. */
     nnb_store_release_u32(word, value);
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -163,7 +165,7 @@ uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t 
 void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns) {
     uint32_t answered = 0;
     while (sleep_while(word, answered, patience_ns)) {
-        uint32_t value = nnb_load_acquire_u32(word);
+        uint32_t value = nnb_load_acquire_u32(word); /* SYNC POINT H: as in sleep_while */
         if (value == UINT32_MAX) {
             return;
         }

@@ -54,6 +54,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert"},
     "executor/litert": {"ai_edge_litert"},
     "testing": {"pytest", "hypothesis"},
+    "testing/bench": {"matplotlib", "zmq"},
 }
 
 
