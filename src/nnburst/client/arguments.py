@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +26,7 @@ Array = npt.NDArray[Any]
 _BOOLEANS: Final = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
-@dataclass(frozen=True)
-class ExecutionResult:
+class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
     """What an execution gave.
 
     Attributes:

@@ -35,20 +35,46 @@ def execute_arrays(
     copy: bool,
 ) -> ExecutionResult:
     """Execute once; see `Burst.execute`. The counts have been checked."""
-    given = [None] * len(burst.outputs) if outputs is None else list(outputs)
-    sizes = [_room(p, array) for p, array in zip(burst.outputs, given, strict=True)]
+    given = outputs if outputs is not None else (None,) * len(burst.outputs)
+    sizes: list[int] | None = None
     while True:
         bound = _bound_for(burst, inputs, given, sizes, measure)
         for mine, theirs in zip(bound.inputs, inputs, strict=True):
-            if mine is not None and theirs is not None and mine is not theirs:
+            if mine is not theirs and theirs is not None:
                 np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
         try:
             result = bound.run(timeout)
         except OutputInsufficientSize as error:
-            if not _grow(burst.outputs, given, sizes, error.output_shapes):
+            sizes = _grown(burst.outputs, given, bound, error.output_shapes)
+            if sizes is None:
                 raise
             continue
         return _results(bound, given, result, copy)
+
+
+def _bound_for(
+    burst: Burst,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    sizes: Sequence[int] | None,
+    measure: bool,
+) -> BoundRequest:
+    """The request remembered for such arrays in these places, or a new one.
+
+    Everything that decides whether an array fits is in the key, so arrays whose key is remembered
+    need no check.
+    """
+    key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
+    bound = burst.remembered(key) if sizes is None else None
+    if bound is None:
+        for parameter, array in zip(burst.inputs, inputs, strict=True):
+            if array is not None:
+                parameter.check_input(array)
+        if sizes is None:
+            sizes = [_room(p, array) for p, array in zip(burst.outputs, outputs, strict=True)]
+        bound = burst.bind_with_private(inputs, outputs, sizes, measure=measure)
+        burst.remember(key, bound)
+    return bound
 
 
 def _room(parameter: Parameter, array: Array | None) -> int:
@@ -59,55 +85,34 @@ def _room(parameter: Parameter, array: Array | None) -> int:
     return parameter.size or _FIRST_GUESS
 
 
-def _bound_for(
-    burst: Burst,
-    inputs: Sequence[Array | None],
-    outputs: Sequence[Array | None],
-    sizes: Sequence[int],
-    measure: bool,
-) -> BoundRequest:
-    """The remembered request for arrays in these places, or a new one."""
-    for parameter, array in zip(burst.inputs, inputs, strict=True):
-        if array is not None:
-            parameter.check_input(array)
-    key = (
-        measure,
-        tuple(_place(array) for array in inputs),
-        tuple(_place(array) for array in outputs),
-        tuple(sizes),
-    )
-    bound = burst.remembered(key)
-    if bound is None:
-        bound = burst.bind_with_private(inputs, outputs, sizes, measure=measure)
-        burst.remember(key, bound)
-    return bound
-
-
 def _place(array: Array | None) -> object:
-    """Where an array lies, as far as the request depends on it."""
+    """What a request depends on: where an array lies, and everything that its check looks at."""
     if array is None:
         return None
-    found = find_memory(array)
-    return (found and (found[0].number, found[1]), array.shape)
+    if type(array) is not np.ndarray or not array.flags.c_contiguous:
+        return object()  # equal to nothing: to be checked
+    found = None if array.base is None else find_memory(array)
+    where = None if found is None else (found[0].number, found[1])
+    return (where, array.shape, array.dtype, array.flags.writeable)
 
 
-def _grow(
+def _grown(
     parameters: Sequence[Parameter],
     given: Sequence[Array | None],
-    sizes: list[int],
+    bound: BoundRequest,
     shapes: Sequence[OutputShape],
-) -> bool:
-    """Offer more room where the driver asked for it; False where that cannot help."""
-    grown = False
+) -> list[int] | None:
+    """Larger rooms, where the driver asked for more; None where that cannot help."""
+    sizes = [array.nbytes for array in bound.outputs]
+    before = list(sizes)
     for index, (parameter, array, shape) in enumerate(zip(parameters, given, shapes, strict=False)):
         if shape.is_sufficient:
             continue
         if array is not None or parameter.known or sizes[index] >= _LAST_GUESS:
-            return False
+            return None
         needed = parameter.dtype.itemsize * math.prod(shape.dimensions)
         sizes[index] = min(max(2 * sizes[index], needed), _LAST_GUESS)
-        grown = True
-    return grown
+    return sizes if sizes != before else None
 
 
 def _results(

@@ -68,6 +68,7 @@ class BoundRequest:
         "_packet",
         "_pools",
         "_result",
+        "_timeout_ns",
         "in_flight",
         "inputs",
         "outputs",
@@ -93,6 +94,7 @@ class BoundRequest:
         self._pools = frozenset(places.pools)
         self._measured = bool(measure)
         self._last: ExecutionResult | None = None
+        self._timeout_ns = _DEFAULT_TIMEOUT_NS
         self._packet = serialize_request(request, list(places.slots), measure)
         self._result = ffi.new("uint8_t[]", burst.result_bytes)
         self._bound: Any = ffi.new(
@@ -130,12 +132,13 @@ class BoundRequest:
             DeadObject: the driver has died.
             Closed: the burst, or a pool, was closed.
         """
-        if timeout is not None:
-            return self._run_within(int(check_timeout(timeout) * 1e9))
+        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
+        if timeout_ns != self._timeout_ns:
+            self._bound.timeout_ns = self._timeout_ns = timeout_ns
         code = _run(self._bound)
         if not code:  # SAME: there was a result before
             return self._last  # type: ignore[return-value]
-        return self._conclude(code, _DEFAULT_TIMEOUT_NS)
+        return self._conclude(code, timeout_ns)
 
     def submit(self) -> Pending:
         """Send the request without waiting; results come in the order of submission.
@@ -167,13 +170,6 @@ class BoundRequest:
             code = lib.nnb_client_collect(self._bound, left)
             if code != _INTERRUPTED:
                 return self._finish(code)
-
-    def _run_within(self, timeout_ns: int) -> ExecutionResult:
-        self._bound.timeout_ns = timeout_ns
-        try:
-            return self._conclude(int(_run(self._bound)), timeout_ns)
-        finally:
-            self._bound.timeout_ns = _DEFAULT_TIMEOUT_NS
 
     def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
@@ -215,7 +211,7 @@ class BoundRequest:
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return self._fail(_TIMED_OUT)
-            self._bound.timeout_ns = left
+            self._bound.timeout_ns = self._timeout_ns = left
             code = int(_run(self._bound))
         return self._conclude(code, max(deadline - time.monotonic_ns(), 1))
 
