@@ -115,13 +115,17 @@ class Connection:
         try:
             self._send(call, message, fds, timeout)
             answer = pending.get(timeout=timeout)
-        except BaseException as error:
+        except NnburstError:
+            self._pending.pop(call, None)  # it was not sent, so no answer will come
+            raise
+        except (queue.Empty, TimeoutError):
             self._abandon(call, pending)
-            if isinstance(error, queue.Empty | TimeoutError):
-                what = type(message).__name__
-                raise MissedDeadline(
-                    f"timeout: {self._name} did not answer {what} in {timeout:g} s"
-                ) from None
+            what = type(message).__name__
+            raise MissedDeadline(
+                f"timeout: {self._name} did not answer {what} in {timeout:g} s"
+            ) from None
+        except BaseException:  # Ctrl-C, most likely
+            self._abandon(call, pending)
             raise
         if answer is None:
             raise self._dead()
