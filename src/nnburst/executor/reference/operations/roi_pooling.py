@@ -6,7 +6,6 @@ NNAPI: RoiPooling.cpp.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from nnburst.executor.reference.fixed_point import round_half_away
 from nnburst.executor.reference.operation import Node, Run, operation
@@ -46,31 +45,33 @@ def roi_pooling(node: Node) -> Run:
     output = channels_last(node, node.output().array)
     height, width, channels = maps.shape[1:]
     # NNAPI: an empty window gives the zero point. Windows are empty only where they begin behind the
-    # map: there is one row and one column more to read.
-    padded = node.scratch((height + 1, width + 1, channels), maps.dtype)
+    # map: there they find one row and one column more.
+    padded = node.scratch((len(maps), height + 1, width + 1, channels), maps.dtype)
     regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array
 
     def run() -> None:
-        padded.fill(tensor.zero_point)
+        padded[:, height] = tensor.zero_point
+        padded[:, :, width] = tensor.zero_point
+        padded[:, :height, :width] = maps
         for region, batch, out in zip(regions(), batches, output, strict=True):
-            padded[:height, :width] = maps[batch]
             rows = _windows(region[1], region[3], out.shape[0], height)
             columns = _windows(region[0], region[2], out.shape[1], width)
-            out[...] = _reduce(_reduce(padded, rows, 0), columns, 1)
+            _pool(padded[batch], rows, columns, out)
 
     return run
 
 
-def _windows(start: np.float32, end: np.float32, count: int, limit: int) -> npt.NDArray[np.intp]:
-    """Begin and end of each of `count` windows of a region, in turn; never behind `limit`."""
+def _windows(start: np.float32, end: np.float32, count: int, limit: int) -> list[slice]:
+    """The `count` windows of a region along one axis; those behind `limit` are the element there."""
     first, last = round_half_away(np.array([start, end], np.float32))
     step = np.maximum(last - first + 1, 1) / np.float32(count)
     at = np.arange(count + 1, dtype=np.float32) * step + first
-    windows = np.stack([np.floor(at[:-1]), np.ceil(at[1:])], axis=1).astype(np.intp)
-    return np.minimum(windows.reshape(-1), limit)
+    edges = np.stack([np.floor(at[:-1]), np.ceil(at[1:])], axis=1).astype(np.intp)
+    return [slice(b, max(e, b + 1)) for b, e in np.minimum(edges, limit).tolist()]
 
 
-def _reduce(array: Array, windows: npt.NDArray[np.intp], axis: int) -> Array:
-    """Maximum within each window; the first element behind it for an empty one."""
-    pairs = np.maximum.reduceat(array, windows, axis=axis)
-    return np.asarray(pairs[::2] if axis == 0 else pairs[:, ::2])
+def _pool(array: Array, rows: list[slice], columns: list[slice], out: Array) -> None:
+    """Maximum of each window of rows and columns."""
+    bands = np.stack([array[window].max(axis=0) for window in rows])
+    for at, window in enumerate(columns):
+        np.max(bands[:, window], axis=1, out=out[:, at])
