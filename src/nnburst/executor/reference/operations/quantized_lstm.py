@@ -124,9 +124,10 @@ def quantized_lstm(node: Node) -> Run:
         if cell_clip > 0:
             new = np.clip(new, -cell_clip, cell_clip)
         out = logistic(gates.finish("output", new), _GATE_BITS, 16)
+        result = project(hide(out * tanh(new, exponent + 15, 16)))
         new_state[...] = new
-        output[...] = project(hide(out * tanh(new, exponent + 15, 16)))
-        output_state[...] = output
+        output_state[...] = result
+        output[...] = result
 
     return run
 
