@@ -43,7 +43,8 @@ lint: setup ## ruff and mypy --strict
 	$(BIN)/mypy
 
 bench: setup ## latency of a burst beside its floor and its rivals
-	$(BIN)/nnburst bench burst
+	@mkdir -p bench/results
+	$(BIN)/nnburst bench burst --json bench/results/burst.json --plot bench/results/burst.svg
 
 fuzz: setup ## mutated packets against a live driver
 	$(BIN)/nnburst fuzz packets

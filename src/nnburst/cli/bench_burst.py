@@ -8,6 +8,7 @@ import platform
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("bench burst needs two cores: one for each side")
+        return 1
+    if args.plot is not None and find_spec("matplotlib") is None:
+        print("--plot needs matplotlib: pip install nnburst[cli]")
         return 1
     here, there = cores[0], cores[1]
     with text_for_people(args.json):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from nnburst._native import ffi, lib
@@ -156,6 +157,17 @@ class BoundRequest:
         pending = Pending(self._burst, self)
         self._burst.pending.append(pending)
         return pending
+
+    def is_of(
+        self, inputs: Sequence[Array | None], outputs: Sequence[Array | None], measure: bool
+    ) -> bool:
+        """Whether exactly these array objects were bound; their memory and shape cannot have changed."""
+        return (
+            measure == self._measured
+            and all(map(is_, self.inputs, inputs))
+            and all(map(is_, self.outputs, outputs))
+            and not self.closed
+        )
 
     def pool_closed(self, number: int) -> None:
         """A pool is gone; if an array lies in it, no run is possible any more."""

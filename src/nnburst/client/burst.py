@@ -75,6 +75,7 @@ class Burst:
         self._reason: str = ""
         self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
+        self.last_executed: BoundRequest | None = None
         self.pending: deque[Pending] = deque()
         self._lock = threading.Lock()
         # Whoever is told something about this burst must not keep it alive: one that nobody can reach any

@@ -26,7 +26,7 @@ from nnburst.control.messages import (
     SupportedOperations,
 )
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
-from nnburst.hal.errors import Closed, InvalidArgument
+from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
 from nnburst.hal.model import MemoryPool, Model
 
 R = TypeVar("R", bound=Message)
@@ -139,6 +139,11 @@ class Device:
         answer, _ = self._call(
             GetSupportedOperations(described), SupportedOperations, pools, timeout
         )
+        if len(answer.supported) != len(model.main.operations):
+            raise GeneralFailure(
+                f"the driver answered for {len(answer.supported)} operations,"
+                f" the model has {len(model.main.operations)}"
+            )
         return list(answer.supported)
 
     def prepare(
