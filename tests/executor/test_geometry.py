@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from executor.plain_windows import same_padding
 from nnburst.executor.reference import geometry
 from nnburst.executor.reference.geometry import SAME, VALID, Axis
+from nnburst.executor.reference.sliding_window import row_chunks
 
 small = st.integers(1, 7)
 axes = st.builds(
@@ -102,3 +103,15 @@ def test_layouts_are_views_of_each_other() -> None:
     assert np.shares_memory(view, image)
     assert geometry.nhwc_extents(image.shape, nchw=True) == view.shape
     assert geometry.in_layout(*view.shape, nchw=True) == image.shape
+
+
+@given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 500), st.integers(1, 2000))
+def test_chunks_cover_every_row_once_and_keep_to_the_budget(
+    batches: int, rows: int, row_bytes: int, budget: int
+) -> None:
+    covered = np.zeros((batches, rows), int)
+    for some_batches, some_rows in row_chunks(batches, rows, row_bytes, budget):
+        covered[some_batches, some_rows] += 1
+        size = covered[some_batches, some_rows].size
+        assert size == 1 or size * row_bytes <= budget
+    assert (covered == 1).all()

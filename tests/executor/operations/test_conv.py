@@ -17,6 +17,10 @@ from executor.plain_windows import (
 )
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, Wanted, output, run, scalar, tensor
+from nnburst.executor.reference.fixed_point import (
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+)
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 
@@ -218,6 +222,33 @@ def test_same_padding_is_the_explicit_padding_it_stands_for(
     )
     assert (implicit == explicit).all()
     assert implicit.shape[1] == -(-size // stride)
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 41, 8), (300, 5, 5, 8)])
+@pytest.mark.parametrize("nchw", [False, True])
+@pytest.mark.parametrize("kind", [CONV, DEPTHWISE])
+def test_images_that_are_worked_off_in_pieces_come_out_whole(
+    shape: tuple[int, ...], nchw: bool, kind: OperationType
+) -> None:
+    random = np.random.default_rng(5)
+    image = random.integers(0, 256, shape)
+    weights = random.integers(0, 256, (16, 3, 3, 8) if kind is CONV else (1, 3, 3, 8))
+    bias = random.integers(-999, 999, 16 if kind is CONV else 8)
+    seen = np.lib.stride_tricks.sliding_window_view(image - 7, (3, 3), axis=(1, 2))
+    products = "nyxcij,oijc->nyxo" if kind is CONV else "nyxcij,oijc->nyxc"
+    sums = np.einsum(products, seen, weights - 100) + bias
+    operands = [
+        tensor(Q8, laid_out(image, nchw), 0.5, 7),
+        tensor(Q8, weights, 0.5, 100, constant=True),
+        tensor(I32, bias, 0.25, constant=True),
+        *(scalar(n) for n in ((2, 1, 1, 0) if kind is CONV else (2, 1, 1, 1, 0))),
+        scalar(nchw),
+    ]
+    [found] = run(kind, operands, [output(Q8, (), 400.0, 50)])
+    multiplier, shift = quantize_multiplier(0.25 / 400.0)
+    wanted = multiply_by_quantized_multiplier(sums, multiplier, shift) + 50
+    assert (found == laid_out(wanted.clip(0, 255), nchw)).all()
+    assert 0 < found.mean() < 255
 
 
 def test_a_convolution_by_hand() -> None:

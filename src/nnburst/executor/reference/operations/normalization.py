@@ -1,6 +1,9 @@
 """L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION, INSTANCE_NORMALIZATION.
 
 NNAPI: L2Normalization.cpp, LocalResponseNormalization.cpp, InstanceNormalization.cpp.
+
+DEVIATES: before 1.2 the first two took rank 4 only. Operations do not know the version of their model,
+so ranks 1 to 4 are accepted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """SOFTMAX and LOG_SOFTMAX.
 
 NNAPI: Softmax.cpp, LogSoftmax.cpp.
+
+DEVIATES: before 1.2 SOFTMAX took ranks 2 and 4 only. Operations do not know the version of their model,
+so ranks 1 to 4 are accepted.
 """
 
 from __future__ import annotations
