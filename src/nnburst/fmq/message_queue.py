@@ -190,7 +190,7 @@ class MessageQueue:
     def read(self, count: int) -> Elements | None:
         """Read `count` elements as one unit; None where there are fewer (or they were lost)."""
         self._check_count(count)
-        array = np.empty(count, self.dtype)
+        array = np.empty(min(count, self.capacity), self.dtype)  # the ring refuses more than it has
         status = lib.nnb_ring_read(self._ring(), ffi.from_buffer(array.view(np.uint8)), count)
         return array if self._done(status) else None
 

@@ -1,0 +1,314 @@
+"""What a queue carries, in the way of the original's own tests and against a plain deque."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fmq.queues import ELEMENT, create, numbers, other_end
+from nnburst.fmq.descriptor import Flavor
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.errors import Closed, InvalidArgument
+
+UNSYNCHRONIZED = Flavor.UNSYNCHRONIZED_WRITE
+
+
+def test_empty_queue_has_nothing_to_read() -> None:
+    queue = create(8)
+    assert queue.available_to_read() == 0
+    assert queue.read(1) is None
+
+
+def test_elements_come_out_as_they_went_in() -> None:
+    queue = create(8)
+    assert queue.write(numbers(5, 3))
+    found = queue.read(3)
+    assert found is not None
+    assert found.tolist() == [5, 6, 7]
+
+
+def test_every_element_is_usable_and_full_queue_refuses_one_more() -> None:
+    queue = create(8)
+    assert queue.write(numbers(0, 8))
+    assert queue.available_to_write() == 0
+    assert not queue.write(numbers(8, 1))
+    found = queue.read(8)
+    assert found is not None
+    assert found.tolist() == list(range(8))
+
+
+def test_write_larger_than_the_room_leaves_unread_elements_alone() -> None:
+    queue = create(8)
+    queue.write(numbers(0, 6))
+    assert not queue.write(numbers(6, 3))
+    found = queue.read(6)
+    assert found is not None
+    assert found.tolist() == list(range(6))
+
+
+def test_read_of_more_than_there_is_takes_nothing() -> None:
+    queue = create(8)
+    queue.write(numbers(0, 3))
+    assert queue.read(4) is None
+    assert queue.available_to_read() == 3
+
+
+@pytest.mark.parametrize("flavor", list(Flavor))
+def test_zero_elements_are_always_written_and_read(flavor: Flavor) -> None:
+    queue = create(2, flavor)
+    assert queue.write(numbers(0, 0))
+    found = queue.read(0)
+    assert found is not None
+    assert found.tolist() == []
+
+
+@pytest.mark.parametrize("capacity", [1, 7, 8])
+def test_ranges_wrap_in_place_at_the_end(capacity: int) -> None:
+    queue = create(capacity)
+    for start in range(3 * capacity):
+        claim = queue.begin_write(1)
+        assert claim is not None
+        claim.first[:] = start
+        assert queue.commit_write(1)
+        found = queue.read(1)
+        assert found is not None
+        assert found.tolist() == [start]
+
+
+def test_claim_across_the_end_has_two_parts() -> None:
+    queue = create(8)
+    queue.write(numbers(0, 5))
+    queue.read(5)
+    claim = queue.begin_write(6)
+    assert claim is not None
+    assert (len(claim.first), len(claim.second)) == (3, 3)
+    claim.first[:], claim.second[:] = numbers(0, 3), numbers(3, 3)
+    queue.commit_write(6)
+    back = queue.begin_read(6)
+    assert back is not None
+    assert [*back.first, *back.second] == list(range(6))
+    assert queue.commit_read(6)
+    assert queue.available_to_read() == 0
+
+
+def test_claim_is_invisible_until_it_is_committed() -> None:
+    queue = create(8)
+    reader = other_end(queue)
+    claim = queue.begin_write(4)
+    assert claim is not None
+    claim.first[:] = 9
+    assert reader.available_to_read() == 0
+    queue.commit_write(4)
+    assert reader.available_to_read() == 4
+
+
+def test_fewer_elements_than_claimed_may_be_committed() -> None:
+    queue = create(8)
+    assert queue.begin_write(4) is not None
+    queue.commit_write(2)
+    assert queue.available_to_read() == 2
+
+
+def test_both_ends_see_one_queue() -> None:
+    writer = create(8)
+    reader = other_end(writer, fresh=True)
+    writer.write(numbers(0, 8))
+    assert reader.read(5) is not None
+    assert writer.available_to_write() == 5
+    assert reader.statistics().read == 5
+    assert writer.statistics().written == 8
+
+
+def test_queue_laid_out_by_the_original_is_opened_too() -> None:
+    writer = MessageQueue.create(np.dtype("V24"), 1024, original_layout=True)
+    grantors = [(g.offset, g.extent) for g in writer.descriptor.grantors]
+    assert grantors == [(0, 8), (8, 8), (16, 24576), (24592, 4)]
+    reader = other_end(writer)
+    packet = np.frombuffer(bytes(range(48)), "V24")
+    writer.write(packet)
+    found = reader.read(2)
+    assert found is not None
+    assert found.tobytes() == packet.tobytes()
+
+
+def test_used_queue_is_refused_at_the_hand_over() -> None:
+    queue = create(8)
+    queue.write(numbers(0, 1))
+    queue.read(1)
+    with pytest.raises(InvalidArgument, match="not 0 at the hand-over"):
+        other_end(queue, fresh=True)
+
+
+# --- unsynchronized: a writer that never waits, readers that may lose ---
+
+
+def test_unsynchronized_write_overwrites_and_reader_starts_again() -> None:
+    writer = create(4, UNSYNCHRONIZED)
+    reader = other_end(writer)
+    writer.write(numbers(0, 4))
+    writer.write(numbers(4, 1))
+    assert reader.read(1) is None, "what was not read is lost"
+    writer.write(numbers(5, 2))
+    found = reader.read(2)
+    assert found is not None
+    assert found.tolist() == [5, 6]
+
+
+def test_unsynchronized_readers_each_read_everything() -> None:
+    writer = create(4, UNSYNCHRONIZED)
+    readers = [other_end(writer) for _ in range(3)]
+    writer.write(numbers(0, 3))
+    for reader in readers:
+        found = reader.read(3)
+        assert found is not None
+        assert found.tolist() == [0, 1, 2]
+
+
+def test_unsynchronized_reader_learns_that_a_claim_was_overwritten() -> None:
+    writer = create(4, UNSYNCHRONIZED)
+    reader = other_end(writer)
+    writer.write(numbers(0, 4))
+    assert reader.begin_read(4) is not None
+    writer.write(numbers(4, 1))
+    assert not reader.commit_read(4)
+
+
+# --- waiting ---
+
+
+def test_blocking_read_returns_what_another_thread_writes() -> None:
+    queue = create(8)
+    reader = other_end(queue)
+    thread = threading.Thread(target=queue.write_blocking, args=(numbers(0, 3), 10.0))
+    thread.start()
+    found = reader.read_blocking(3, timeout=10.0)
+    thread.join()
+    assert found is not None
+    assert found.tolist() == [0, 1, 2]
+
+
+def test_blocking_write_continues_when_another_thread_reads() -> None:
+    queue = create(4)
+    reader = other_end(queue)
+    queue.write(numbers(0, 4))
+    thread = threading.Thread(target=reader.read_blocking, args=(4, 10.0))
+    thread.start()
+    assert queue.write_blocking(numbers(4, 4), timeout=10.0)
+    thread.join()
+
+
+def test_blocking_read_of_an_empty_queue_ends_at_its_timeout() -> None:
+    assert create(4).read_blocking(1, timeout=0.01) is None
+
+
+def test_blocking_write_to_a_full_queue_ends_at_its_timeout() -> None:
+    queue = create(4)
+    queue.write(numbers(0, 4))
+    assert not queue.write_blocking(numbers(4, 1), timeout=0.01)
+
+
+def test_blocking_write_of_more_than_the_capacity_fails_at_once() -> None:
+    assert not create(4).write_blocking(numbers(0, 5), timeout=3600)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_waiting_needs_a_positive_timeout(timeout: float) -> None:
+    with pytest.raises(InvalidArgument, match="timeout"):
+        create(4).read_blocking(1, timeout=timeout)
+
+
+def test_queue_without_event_flag_cannot_be_waited_for() -> None:
+    queue = MessageQueue.create(ELEMENT, 4, event_flag=False)
+    with pytest.raises(InvalidArgument, match="event flag"):
+        queue.read_blocking(1, timeout=1)
+
+
+# --- arguments ---
+
+
+def test_elements_of_another_size_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="dtype"):
+        create(4).write(np.zeros(1, np.uint64))
+
+
+def test_bytes_that_are_no_whole_elements_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="multiple of 4"):
+        create(4).write(b"12345")  # type: ignore[arg-type]
+
+
+def test_negative_counts_are_refused() -> None:
+    queue = create(4)
+    for call in (queue.read, queue.begin_read, queue.begin_write):
+        with pytest.raises(InvalidArgument, match="count"):
+            call(-1)
+
+
+@pytest.mark.parametrize(("capacity", "dtype"), [(0, ELEMENT), (-1, ELEMENT), (2**32, ELEMENT)])
+def test_impossible_sizes_are_refused(capacity: int, dtype: np.dtype) -> None:
+    with pytest.raises(InvalidArgument, match="positive sizes"):
+        MessageQueue.create(dtype, capacity)
+
+
+def test_closed_queue_refuses_everything_and_leaves_the_other_end_alone() -> None:
+    queue = create(4)
+    reader = other_end(queue)
+    queue.write(numbers(0, 1))
+    queue.close()
+    queue.close()
+    with pytest.raises(Closed):
+        queue.write(numbers(1, 1))
+    assert reader.read(1) is not None
+
+
+class QueueAgainstDeque(RuleBasedStateMachine):
+    """Any order of calls on two ends does what a bounded deque does."""
+
+    @initialize(capacity=st.integers(1, 9))
+    def start(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.writer = create(capacity)
+        self.reader = other_end(self.writer)
+        self.expected: deque[int] = deque()
+        self.next = 0
+
+    @rule(count=st.integers(0, 10), in_place=st.booleans())
+    def write(self, count: int, in_place: bool) -> None:
+        elements = numbers(self.next, count)
+        fits = len(self.expected) + count <= self.capacity
+        if in_place:
+            claim = self.writer.begin_write(count)
+            assert (claim is not None) == fits
+            if claim is not None:
+                claim.first[:] = elements[: len(claim.first)]
+                claim.second[:] = elements[len(claim.first) :]
+                assert self.writer.commit_write(count)
+        else:
+            assert self.writer.write(elements) == fits
+        if fits:
+            self.expected.extend(elements.tolist())
+            self.next += count
+
+    @rule(count=st.integers(0, 10))
+    def read(self, count: int) -> None:
+        found = self.reader.read(count)
+        if count > len(self.expected):
+            assert found is None
+        else:
+            assert found is not None
+            assert found.tolist() == [self.expected.popleft() for _ in range(count)]
+
+    @invariant()
+    def both_ends_agree_on_what_is_there(self) -> None:
+        if hasattr(self, "writer"):
+            assert self.reader.available_to_read() == len(self.expected)
+            assert self.writer.available_to_write() == self.capacity - len(self.expected)
+
+
+TestQueueAgainstDeque = QueueAgainstDeque.TestCase
+TestQueueAgainstDeque.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
