@@ -10,6 +10,7 @@ import pytest
 from nnburst import (
     Closed,
     Device,
+    GeneralFailure,
     InvalidArgument,
     MissedDeadline,
     Model,
@@ -19,6 +20,8 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
+from nnburst.control.channel import Fds
+from nnburst.control.messages import SupportedOperations
 
 Pair = list[np.ndarray]
 
@@ -213,6 +216,15 @@ def test_supported_operations_are_told_one_by_one(
     device: Device, make_model: Callable[..., Model]
 ) -> None:
     assert device.supported_operations(make_model()) == [True]
+
+
+def test_driver_that_answers_for_other_operations_is_not_believed(
+    device: Device, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = SupportedOperations((True, True)), Fds()
+    monkeypatch.setattr(device.connection, "call", lambda *_a, **_k: answer)
+    with pytest.raises(GeneralFailure, match="for 2 operations, the model has 1"):
+        device.supported_operations(make_model())
 
 
 def test_invalid_model_is_refused_with_its_rule(
