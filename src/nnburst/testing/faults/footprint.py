@@ -76,6 +76,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def thread_states(pid: int) -> set[str]:
+    """The states that the threads of `pid` are in: R running, S asleep, T stopped, ..."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+
 def settle(pid: int, baseline: Footprint, seconds: float = 1.0) -> float:
     """Wait until process `pid` holds no more than `baseline`.
 

@@ -1,0 +1,85 @@
+"""A client that does not read its results loses its burst, and nobody else loses anything."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import nnburst
+from faults.processes import HANG, Client, Row, Supervisor
+from nnburst import Burst, GeneralFailure
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from nnburst.testing.faults.footprint import footprint, settle
+
+#: A success needs this many elements of the result ring; room for two of them.
+RESULT, ROOM = 2, 4
+
+
+def fill(burst: Burst) -> list[object]:
+    """Submit more requests than there is room for results, and read none."""
+    bounds = [burst.bind() for _ in range(burst.max_in_flight)]
+    return [bound.submit() for bound in bounds]
+
+
+def end_of(burst: Burst) -> str:
+    """Why the burst has ended; waits for it."""
+    pause = threading.Event()
+    for _ in range(int(HANG / 0.01)):
+        try:
+            burst.check_open()
+        except GeneralFailure as error:
+            return str(error)
+        pause.wait(0.01)
+    pytest.fail(f"the burst goes on after {HANG} s")
+
+
+def test_client_that_reads_no_results_loses_that_burst_alone(
+    serve: Callable[..., Supervisor], client: Callable[[str, str], Client], row: Row
+) -> None:
+    supervisor = serve()
+    bystander = client("cam", "stand_by")
+    baseline = footprint(supervisor.pid)
+    with nnburst.connect("cam") as device:
+        prepared = device.prepare(sum_model())
+        options = {"max_in_flight": 8, "result_channel_length": ROOM}
+        stuck = [prepared.open_burst(**options) for _ in range(4)]
+        pending = [fill(burst) for burst in stuck]
+        with prepared.open_burst() as good:
+            bound = good.bind()
+            for burst in stuck:
+                assert "its client does not read results" in end_of(burst)
+                for array, value in zip(bound.inputs, summands(7), strict=True):
+                    array[...] = value
+                check_sum(bound.run(HANG).outputs[0], 7)
+        for burst in stuck:
+            with pytest.raises(GeneralFailure, match="does not read results"):
+                burst.bind()
+            burst.close()
+        del pending
+    settle(supervisor.pid, baseline)
+    facts = bystander.finish()
+    assert not facts["error"]
+    row(
+        "client reads no results",
+        len(stuck),
+        bystander=f"{facts['rounds']} rounds, no error, p50 {facts['median_us']:.0f}"
+        f" p99 {facts['p99_us']:.0f} us",
+    )
+
+
+def test_client_that_is_stopped_disturbs_nobody(
+    serve: Callable[..., Supervisor], client: Callable[[str, str], Client]
+) -> None:
+    supervisor = serve()
+    bystander = client("cam", "stand_by")
+    baseline = footprint(supervisor.pid)
+    victims = [client("cam", "burst_runs"), client("cam", "upcalls")]
+    for victim in victims:
+        victim.process.send_signal(19)
+    facts = bystander.finish()
+    assert not facts["error"]
+    for victim in victims:
+        victim.kill()
+    settle(supervisor.pid, baseline)

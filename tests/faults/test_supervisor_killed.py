@@ -1,0 +1,61 @@
+"""`kill -9` of a supervisor: its workers end, its clients know at once, its name is free at once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from itertools import cycle, islice
+
+import numpy as np
+
+import nnburst
+from faults.processes import KILLS, STRICT, Ending, Row, Supervisor, wait_until_gone
+from nnburst import DeadObject
+from nnburst.driver.listener import Listener
+from nnburst.testing.faults.activities import ACTIVITIES
+from nnburst.testing.faults.footprint import children
+
+#: Milliseconds from the kill to DeadObject.
+PROMISED = 10.0
+
+
+def test_killed_supervisor_takes_its_workers_along_and_can_be_started_again_at_once(
+    serve: Callable[..., Supervisor], row: Row
+) -> None:
+    told, gone, restarted, kills = [], [], [], max(KILLS // 2, 5)
+    supervisor = serve()
+    for activity in islice(cycle(ACTIVITIES), kills):
+        with nnburst.connect("cam") as device:
+            steps = ACTIVITIES[activity](device)
+            next(steps)
+            ending, workers = Ending(steps), children(supervisor.pid)
+            killed = time.monotonic()
+            supervisor.kill()
+            assert isinstance(ending.wait(), DeadObject)
+            told.append(ending.at_ns / 1e6 - killed * 1e3)
+            assert device.pid in workers
+            gone += [wait_until_gone(worker, killed) for worker in workers]
+        began = time.monotonic()
+        supervisor = serve()
+        with nnburst.connect("cam") as device:
+            assert device.is_alive
+        restarted.append((time.monotonic() - began) * 1e3)
+    row("supervisor killed", kills, dead_object=told, workers_gone=gone, serves_again=restarted)
+    assert np.median(told) <= PROMISED
+    assert min(restarted) <= 1000
+    if STRICT:
+        assert np.percentile(told, 99) <= PROMISED
+        assert max(restarted) <= 1000
+
+
+def test_name_of_a_killed_supervisor_is_free_the_moment_it_is_gone(
+    serve: Callable[..., Supervisor],
+) -> None:
+    for _ in range(3):
+        supervisor = serve()
+        path = nnburst.devices()[0].address
+        supervisor.kill()
+        Listener.claim(path).close()
+        assert not path.exists()
+        assert os.listdir(path.parent) == [f"{path.name}.lock"]
