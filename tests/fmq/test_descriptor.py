@@ -1,0 +1,132 @@
+"""Descriptors: the original's layout, and refusal of everything that is not a queue in its regions."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmq.queues import ELEMENT, create
+from nnburst.fmq.descriptor import Flavor, GrantorDescriptor, MQDescriptor, check, layout
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.errors import InvalidArgument
+
+SIZES = st.integers(1, 300)
+
+
+def changed(descriptor: MQDescriptor, grantor: int, **fields: int) -> MQDescriptor:
+    """The descriptor with some fields of one grantor replaced."""
+    grantors = list(descriptor.grantors)
+    grantors[grantor] = msgspec.structs.replace(grantors[grantor], **fields)
+    return msgspec.structs.replace(descriptor, grantors=tuple(grantors))
+
+
+@given(SIZES, SIZES, st.booleans(), st.booleans())
+def test_every_layout_passes_its_own_check(
+    quantum: int, capacity: int, event_flag: bool, original: bool
+) -> None:
+    described = layout(quantum, capacity, event_flag=event_flag, original=original)
+    check(described, [described.size_bytes()], quantum)
+    assert described.capacity == capacity
+    assert described.has_event_flag == event_flag
+
+
+@given(SIZES, SIZES)
+def test_counters_lie_on_cache_lines_of_their_own(quantum: int, capacity: int) -> None:
+    lines = [grantor.offset // 64 for grantor in layout(quantum, capacity).grantors]
+    assert len(set(lines)) == 4
+
+
+@pytest.mark.parametrize(("capacity", "event_flag_at"), [(1024, 24592), (8, 208)])
+def test_original_layout_has_the_offsets_of_the_original(capacity: int, event_flag_at: int) -> None:
+    offsets = [grantor.offset for grantor in layout(24, capacity, original=True).grantors]
+    assert offsets == [0, 8, 16, event_flag_at]
+
+
+@pytest.mark.parametrize(
+    ("grantor", "fields", "message"),
+    [
+        (0, {"fd_index": 1}, "'read counter': fd_index is 1"),
+        (0, {"fd_index": -1}, "fd_index is -1"),
+        (1, {"offset": 4}, "'write counter': offset is 4"),
+        (1, {"offset": -8}, "offset is -8"),
+        (2, {"offset": 2**40}, "'data'.*do not lie in"),
+        (2, {"extent": 2**40}, "'data'.*do not lie in"),
+        (2, {"extent": 30}, "not a whole number of elements"),
+        (2, {"extent": 0}, "'data'.*do not lie in"),
+        (0, {"extent": 16}, "'read counter': extent is 16"),
+        (3, {"extent": 8}, "'event flag': extent is 8"),
+        (0, {"flags": 1}, "flags are 1, expected 0"),
+        (0, {"offset": 64}, "overlap"),
+    ],
+)
+def test_broken_grantor_is_refused_by_name(
+    grantor: int, fields: dict[str, int], message: str
+) -> None:
+    described = changed(layout(4, 8), grantor, **fields)
+    with pytest.raises(InvalidArgument, match=message):
+        check(described, [4096], 4)
+
+
+@pytest.mark.parametrize("count", [0, 2, 5])
+def test_number_of_grantors_is_three_or_four(count: int) -> None:
+    grantors = tuple(GrantorDescriptor(0, 0, 64 * i, 8) for i in range(count))
+    with pytest.raises(InvalidArgument, match=f"{count} grantors"):
+        check(MQDescriptor(grantors, 8, 1), [4096], 8)
+
+
+@pytest.mark.parametrize(("flags", "accepted"), [(0, False), (1, True), (2, True), (3, False)])
+def test_only_the_two_flavours_are_known(flags: int, accepted: bool) -> None:
+    described = msgspec.structs.replace(layout(4, 8), flags=flags)
+    if accepted:
+        check(described, [4096], 4)
+    else:
+        with pytest.raises(InvalidArgument, match="flavour"):
+            check(described, [4096], 4)
+
+
+@pytest.mark.parametrize("quantum", [0, -4, 8, 2**32])
+def test_quantum_must_be_the_element_size(quantum: int) -> None:
+    described = msgspec.structs.replace(layout(4, 8), quantum=quantum)
+    with pytest.raises(InvalidArgument, match="quantum"):
+        check(described, [4096], 4)
+
+
+@given(
+    st.lists(
+        st.builds(
+            GrantorDescriptor,
+            st.integers(0, 1),
+            st.integers(-1, 2),
+            st.integers(-8, 512),
+            st.integers(-8, 512),
+        ),
+        max_size=5,
+    ),
+    st.integers(-1, 64),
+    st.integers(0, 3),
+)
+def test_any_descriptor_is_refused_or_lies_within_its_regions(
+    grantors: list[GrantorDescriptor], quantum: int, flags: int
+) -> None:
+    described = MQDescriptor(tuple(grantors), quantum, flags)
+    regions = [256, 128]
+    try:
+        check(described, regions, None)
+    except InvalidArgument:
+        return
+    for grantor in grantors:
+        assert grantor.offset >= 0
+        assert grantor.offset + grantor.extent <= regions[grantor.fd_index]
+    assert described.capacity >= 1
+
+
+def test_too_short_region_is_refused_when_opening() -> None:
+    queue, small = create(1024), create(1)
+    with pytest.raises(InvalidArgument, match="do not lie in"):
+        MessageQueue.open(queue.descriptor, [small.memories[0].duplicate()], ELEMENT)
+
+
+def test_flavour_travels_with_the_descriptor() -> None:
+    assert create(4, Flavor.UNSYNCHRONIZED_WRITE).descriptor.flags == 2

@@ -1,0 +1,85 @@
+"""The event flag's bits: set, consumed, and waited for with a deadline."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnburst.fmq.event_flag import EventFlag
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import InvalidArgument
+
+BITS = st.integers(0, 2**32 - 1)
+
+
+def flag() -> tuple[EventFlag, memoryview]:
+    """A flag, and its word as the peer sees it."""
+    view = SharedMemory.create(64).map(writable=True)
+    return EventFlag(view, 8), memoryview(view[8:12]).cast("I")
+
+
+@given(st.lists(BITS, max_size=5))
+def test_wake_sets_bits_and_clears_none(wakes: list[int]) -> None:
+    event_flag, word = flag()
+    expected = 0
+    for bits in wakes:
+        event_flag.wake(bits)
+        expected |= bits
+        assert word[0] == expected
+
+
+@given(BITS, BITS.filter(bool))
+def test_wait_consumes_exactly_the_bits_it_returns(is_set: int, wanted: int) -> None:
+    event_flag, word = flag()
+    event_flag.wake(is_set)
+    if is_set & wanted:
+        assert event_flag.wait(wanted, timeout=10) == is_set & wanted
+        assert word[0] == is_set & ~wanted
+
+
+def test_wait_ends_at_its_timeout() -> None:
+    event_flag, _ = flag()
+    event_flag.wake(2)
+    assert event_flag.wait(1, timeout=0.01) == 0
+    assert event_flag.wait(2, timeout=0.01) == 2
+
+
+@pytest.mark.parametrize("wakes_first", [False, True])
+def test_wake_of_another_thread_is_not_lost(wakes_first: bool) -> None:
+    event_flag, _ = flag()
+    thread = threading.Thread(target=event_flag.wake, args=(4,))
+    thread.start()
+    if wakes_first:
+        thread.join()
+    assert event_flag.wait(4 | 8, timeout=10) == 4
+    thread.join()
+
+
+def test_every_waiter_of_a_bit_is_woken() -> None:
+    event_flag, _ = flag()
+    seen: list[int] = []
+
+    def wait(bit: int) -> None:
+        seen.append(event_flag.wait(bit, timeout=10))
+
+    threads = [threading.Thread(target=wait, args=(1 << i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    event_flag.wake(0b111)
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [1, 2, 4]
+
+
+def test_waiting_for_no_bits_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="at least one bit"):
+        flag()[0].wait(0, timeout=1)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
+def test_waiting_without_a_deadline_is_refused(timeout: float) -> None:
+    with pytest.raises(InvalidArgument, match="timeout"):
+        flag()[0].wait(1, timeout=timeout)
