@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -35,6 +36,9 @@ def kill_amid(device: Device, activity: str, delay: float) -> float:
     error = ending.wait()
     assert isinstance(error, DeadObject), f"{activity}: {error!r}"
     assert not device.is_alive
+    assert re.search("was killed by SIGKILL|has died$", str(error)), (
+        error
+    )  # Linux < 6.15 cannot tell
     return float(ending.at_ns - killed) / 1e6
 
 

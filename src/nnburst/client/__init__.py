@@ -10,5 +10,6 @@ memory.py          Memory: pools with numpy views
 arguments.py       numpy arrays against the model's operands
 staging.py         private pools for arrays that lie elsewhere
 upcalls.py         answers what drivers ask
-process.py         a driver process: its last words and how it ended
+process.py         a driver process: its last words
+ending.py          how a driver ended
 """

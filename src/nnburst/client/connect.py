@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nnburst.client.arguments import check_timeout
 from nnburst.client.device import Device
+from nnburst.client.ending import DriverDied
 from nnburst.client.handshake import Session
 from nnburst.control.address import SUFFIX, check_length, directory, socket_path
 from nnburst.control.channel import Channel
@@ -57,11 +58,15 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
         connected.close()
         raise DeviceUnavailable(f"address: {path} is served by user {owner}")
 
-    def dead() -> DeadObject:
-        return DeadObject(f"the driver at {path} has closed the connection or died")
+    session: Session | None = None
+
+    def ending() -> str:
+        how = session.ending() if session else "has closed the connection or died"
+        return f"the driver at {path} {how}"
 
     try:
-        return Device(Session(connected, f"driver {text}", dead, timeout=seconds))
+        session = Session(connected, f"driver {text}", lambda: DriverDied(ending), timeout=seconds)
+        return Device(session)
     except DeadObject as error:
         raise DeviceUnavailable(f"{path} closed the connection at once") from error
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 
 from nnburst.client.death_watch import DeathWatch
+from nnburst.client.ending import PATIENCE, how_it_ended
 from nnburst.client.upcalls import UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
@@ -40,6 +41,7 @@ class Session:
         """
         self.connection = Connection(Channel(connected), name, dead)
         self.pidfd = -1
+        self._ending = ""
         self._death_watch: DeathWatch | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.upcalls = UpcallServer(Channel(ours))
@@ -60,8 +62,14 @@ class Session:
                 self._death_watch = DeathWatch(fds.take(1), self.connection.peer_died)
         return welcome
 
+    def ending(self, patience: float = PATIENCE) -> str:
+        """How the driver ended; waits up to `patience` seconds for the kernel to say it."""
+        return self._ending or how_it_ended(self.pidfd, patience)
+
     def close(self) -> None:
         """End it; twice is fine."""
+        if not self.connection.is_alive and self.pidfd >= 0:
+            self._ending = self.ending(0)  # for those who look at an error after this
         if self._death_watch is not None:
             self._death_watch.close()
         self.connection.close()

@@ -13,8 +13,9 @@ from pathlib import Path
 import nnburst
 from nnburst.client.arguments import check_timeout
 from nnburst.client.device import Device
+from nnburst.client.ending import DriverDied
 from nnburst.client.handshake import Session
-from nnburst.client.process import DriverDied, DriverProcess
+from nnburst.client.process import DriverProcess
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
 
 
@@ -55,9 +56,10 @@ def launch(
             raise
     name = f"driver {executor}"
     try:
-        session = Session(ours, name, lambda: DriverDied(process), timeout=seconds)
-    except DeadObject as error:
-        raise DeviceUnavailable(f"{executor}: {error}") from None
+        session = Session(ours, name, lambda: DriverDied(process.ending), timeout=seconds)
+    except DeadObject:
+        process.stop()
+        raise DeviceUnavailable(f"{executor}: {process.ending()}") from None
     except BaseException:
         process.stop()
         raise

@@ -1,4 +1,4 @@
-"""A driver process of this client's own: its last words, and how it ended."""
+"""A driver process of this client's own: its last words, and its end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from typing import IO, Final
 
-from nnburst.hal.errors import DeadObject
+from nnburst.client.ending import PATIENCE, describe
 
 #: Lines and bytes of a driver's log that are kept.
 _LAST_LINES: Final = 20
 _LINE_BYTES: Final = 512
 #: Seconds that a process gets to end after its socket was closed, and after SIGTERM.
 _GRACE: Final = 2.0
+#: Seconds that the lines which a process has written take at most to be read.
+_LAST_WORDS: Final = 0.05
 
 
 class DriverProcess:
@@ -46,15 +49,15 @@ class DriverProcess:
         """The end of its log."""
         return list(self._lines)
 
-    def ending(self, patience: float = 1.0) -> str:
-        """How it ended, with the end of its log; waits up to `patience` seconds for it to end."""
+    def ending(self, patience: float = PATIENCE) -> str:
+        """How it ended, with the end of its log; waits up to `patience` seconds for both."""
+        deadline = time.monotonic() + patience
         try:
-            code = self._process.wait(patience)
+            how = describe(self._process.wait(patience))
         except subprocess.TimeoutExpired:
-            how = "has closed its connection"
-        else:
-            self._reader.join(patience)
-            how = _describe(code)
+            how = "has closed its connection or is dying"
+        else:  # a process that it started may hold its stderr open
+            self._reader.join(max(deadline - time.monotonic(), _LAST_WORDS))
         lines = "".join(f"\n  {line}" for line in self.last_lines)
         return f"the driver (pid {self.pid}) {how}" + (f"; its last lines:{lines}" if lines else "")
 
@@ -71,28 +74,3 @@ class DriverProcess:
             except subprocess.TimeoutExpired:
                 continue
         self._reader.join(_GRACE)
-
-
-def _describe(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit status {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-class DriverDied(DeadObject):
-    """DeadObject of a driver that this client started.
-
-    Raised at once; how the driver ended is found out when the message is read, because the kernel
-    may still be taking a large process apart.
-    """
-
-    def __init__(self, process: DriverProcess) -> None:
-        """Tell the end of `process`."""
-        super().__init__(f"the driver (pid {process.pid}) has died")
-        self._process = process
-
-    def __str__(self) -> str:
-        return self._process.ending()
