@@ -17,7 +17,7 @@ import pytest
 import nnburst
 from nnburst import DeadObject, Model
 
-KILLS = 25
+KILLS = 10
 
 
 def left_behind() -> tuple[int, int, int]:
