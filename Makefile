@@ -10,7 +10,7 @@ DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test lint bench fuzz asan tsan docs wheel clean
+.PHONY: help setup demo test lint bench fuzz faults asan tsan docs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -48,6 +48,9 @@ bench: setup ## latency of a burst beside its floor and its rivals
 
 fuzz: setup ## mutated packets against a live driver
 	$(BIN)/nnburst fuzz packets
+
+faults: setup ## kill clients and drivers at random points, and look what is left
+	NNBURST_KILLS=100 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 asan: ## hostile counters against the ring, under ASan and UBSan
 	csrc/tests/run.sh address $(ROUNDS)
