@@ -12,6 +12,7 @@ enum {
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
+#define LATENCY_MAX_NS 500000u      /* longer is no wake-up latency */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */
 
 static uint64_t difference(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
@@ -35,6 +36,9 @@ static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
 }
 
 void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns) {
+    if (late_ns > LATENCY_MAX_NS) {
+        return; /* stopped or starved: says nothing about a wake-up */
+    }
     rhythm->wake_latency_ns += (late_ns >> 3) - (rhythm->wake_latency_ns >> 3);
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,7 +47,18 @@ class Caller:
     cpu_s: float = 0.0
 
     def run_segment(self, seconds: float, rng: random.Random) -> None:
-        """Call with the period, each gap drawn within the jitter."""
+        """Call with the period, each gap drawn within the jitter.
+
+        The driver is stopped outside of its segments: one that spins for ever would keep the core from
+        the one that is measured.
+        """
+        os.kill(self.device.pid, signal.SIGCONT)
+        try:
+            self._call(seconds, rng)
+        finally:
+            os.kill(self.device.pid, signal.SIGSTOP)
+
+    def _call(self, seconds: float, rng: random.Random) -> None:
         calls = max(8, int(seconds * self.rate))
         settled = int(calls * _SETTLING)
         found: list[int] = []
@@ -99,7 +112,13 @@ def periodic_callers(core: int) -> Iterator[list[Caller]]:
             for kind, device in (("learning", learning), ("spinning", spinning)):
                 _, bound = open_bound(stack, device, adding_model(1, 1))
                 callers.append(Caller(f"periodic_{rate}hz_{kind}", rate, bound, device))
-        yield callers
+        for device in (learning, spinning):
+            os.kill(device.pid, signal.SIGSTOP)
+        try:
+            yield callers
+        finally:
+            for device in (learning, spinning):
+                os.kill(device.pid, signal.SIGCONT)
 
 
 def idle_share(device: Device, seconds: float) -> float:
