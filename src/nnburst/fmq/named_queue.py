@@ -1,0 +1,143 @@
+"""Named queues: for two cooperating processes of one user that share no socket.
+
+    queue = create_named_queue("/camera", np.dtype("<u4"), 1024)        # one process
+    queue = open_named_queue("/camera", np.dtype("<u4"), timeout=5)     # the other one
+
+    0        8        12       16                  a multiple of 64
+    | magic  | length | 0      | descriptor (JSON) | the queue's parts … |
+
+The name goes as soon as the second process has opened it: nothing is left in /dev/shm. Where that
+process never comes, whoever created the name removes it (`posix_ipc.unlink_shared_memory`). POSIX shared
+memory cannot be sealed, so whoever holds it can shrink it under its reader; a driver never accepts
+it, and neither should anyone who does not trust the other side.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import posix_ipc
+
+from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
+from nnburst.fmq.event_flag import timeout_ns
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import Bytes, SharedMemory
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
+
+#: Written last: the region is complete once it is there.
+_MAGIC: Final = b"nnbqueue"
+_HEADER: Final = 1024
+_TEXT_AT: Final = 16
+_POLL_SECONDS: Final = 0.001
+
+
+def create_named_queue(
+    name: str,
+    dtype: npt.DTypeLike,
+    capacity: int,
+    flavor: Flavor = Flavor.SYNCHRONIZED_READ_WRITE,
+) -> MessageQueue:
+    """Create a queue that another process of this user can open once.
+
+    Args:
+        name: "/" and 1 to 254 characters without another "/".
+        dtype: element type; its item size is the quantum.
+        capacity: elements.
+        flavor: synchronized or not.
+
+    Raises:
+        InvalidArgument: the name or a size makes no sense.
+        DeviceUnavailable: the name is taken.
+        ResourceExhausted: the kernel has no memory left.
+    """
+    path, kind = _checked(name), np.dtype(dtype)
+    descriptor = layout(kind.itemsize, capacity, flavor, start=_HEADER)
+    size = descriptor.size_bytes()
+    try:
+        # A name that exists is never taken over: O_CREX fails, whoever it belongs to.
+        region = posix_ipc.SharedMemory(path, posix_ipc.O_CREX, mode=0o600, size=size)
+    except posix_ipc.ExistentialError:
+        raise DeviceUnavailable(f"name: {name} exists") from None
+    except (OSError, ValueError) as error:
+        raise ResourceExhausted(f"no shared memory of {size} bytes: {error}") from error
+    memory = SharedMemory(region.fd, size)
+    view = memory.map(writable=True)
+    text = msgspec.json.encode(descriptor)
+    view[_TEXT_AT : _TEXT_AT + len(text)] = np.frombuffer(text, np.uint8)
+    view[8:12].view("<u4")[0] = len(text)
+    view[:8] = np.frombuffer(_MAGIC, np.uint8)
+    return MessageQueue(descriptor, [memory], [view], kind)
+
+
+def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> MessageQueue:
+    """Open a queue that another process of this user creates, and take its name away.
+
+    Args:
+        name: as given to `create_named_queue`.
+        dtype: element type that is expected.
+        timeout: seconds to wait until the queue is there.
+
+    Raises:
+        DeviceUnavailable: nobody has created it in time, or another process was faster.
+        InvalidArgument: it belongs to another user, or is no queue of this element type.
+    """
+    path, kind = _checked(name), np.dtype(dtype)
+    deadline = time.monotonic_ns() + timeout_ns(timeout)
+    while (found := _try_open(path)) is None:
+        if time.monotonic_ns() >= deadline:
+            raise DeviceUnavailable(f"name: nobody has created {name} within {timeout} s")
+        time.sleep(_POLL_SECONDS)
+    memory, view = found
+    descriptor = _descriptor(view)
+    check(descriptor, [memory.size], kind.itemsize)
+    try:
+        posix_ipc.unlink_shared_memory(path)
+    except posix_ipc.ExistentialError:
+        memory.close()
+        raise DeviceUnavailable(f"name: another process has opened {name} just now") from None
+    return MessageQueue(descriptor, [memory], [view], kind)
+
+
+def _checked(name: str) -> str:
+    if not name.startswith("/") or "/" in name[1:] or not 1 < len(name) < 256 or "\0" in name:
+        raise InvalidArgument(f"name is {name!r}, expected '/' and 1 to 254 other characters")
+    return name
+
+
+def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
+    """The region called `name`, complete; None where it is not there yet."""
+    try:
+        fd = posix_ipc.SharedMemory(name).fd
+    except posix_ipc.ExistentialError:
+        return None
+    except posix_ipc.PermissionsError:
+        raise InvalidArgument(f"name: {name} belongs to another user") from None
+    status = os.fstat(fd)
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        os.close(fd)
+        raise InvalidArgument(f"name: {name} belongs to another user or is open to others")
+    if status.st_size < _HEADER:
+        os.close(fd)
+        return None
+    memory = SharedMemory(fd, status.st_size)
+    view = memory.map(writable=True)
+    if view[:8].tobytes() != _MAGIC:
+        memory.close()
+        return None
+    return memory, view
+
+
+def _descriptor(view: Bytes) -> MQDescriptor:
+    # TRUST: copied once; decoding checks types, `check` the rest.
+    header = view[:_HEADER].tobytes()
+    length = int.from_bytes(header[8:12], "little")
+    try:
+        return msgspec.json.decode(header[_TEXT_AT:][:length], type=MQDescriptor)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"the region describes no queue: {error}") from error

@@ -1,0 +1,132 @@
+"""Named queues: opened once by the same user, and gone from /dev/shm at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import posix_ipc
+import pytest
+
+from fmq.queues import ELEMENT, numbers
+from nnburst.fmq.named_queue import create_named_queue, open_named_queue
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+
+PEER = """
+import sys
+from nnburst.fmq.named_queue import open_named_queue
+from nnburst.fmq.named_queue import create_named_queue
+there = open_named_queue(sys.argv[1], "<u4", timeout=30)
+back = create_named_queue(sys.argv[1], "<u4", 3)
+back.write(there.read_blocking(3, timeout=30)[::-1])
+"""
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A name that nobody uses, removed afterwards."""
+    unique = f"/nnburst-test-{uuid.uuid4().hex}"
+    yield unique
+    if is_there(unique):
+        posix_ipc.unlink_shared_memory(unique)
+
+
+def is_there(name: str) -> bool:
+    return Path(f"/dev/shm{name}").exists()
+
+
+def test_two_ends_share_elements_and_the_name_goes(name: str) -> None:
+    writer = create_named_queue(name, ELEMENT, 8)
+    assert is_there(name)
+    reader = open_named_queue(name, ELEMENT, timeout=1)
+    assert not is_there(name)
+    assert writer.write(numbers(0, 8))
+    found = reader.read(8)
+    assert found is not None
+    assert found.tolist() == list(range(8))
+
+
+def test_another_process_opens_it_by_name(name: str) -> None:
+    there = create_named_queue(name, ELEMENT, 3)
+    there.write(numbers(0, 3))
+    subprocess.run([sys.executable, "-c", PEER, name], check=True, timeout=60)
+    # Its first name is gone, so the peer could use it again; what it wrote outlives it.
+    found = open_named_queue(name, ELEMENT, timeout=30).read(3)
+    assert found is not None
+    assert found.tolist() == [2, 1, 0]
+
+
+def test_name_that_exists_is_not_taken_over(name: str) -> None:
+    create_named_queue(name, ELEMENT, 8)
+    with pytest.raises(DeviceUnavailable, match="exists"):
+        create_named_queue(name, ELEMENT, 8)
+
+
+def test_name_that_nobody_creates_ends_at_the_timeout(name: str) -> None:
+    with pytest.raises(DeviceUnavailable, match="nobody has created"):
+        open_named_queue(name, ELEMENT, timeout=0.01)
+
+
+def test_second_opener_is_told_that_the_queue_is_taken(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_named_queue(name, ELEMENT, 8)
+    unlink = posix_ipc.unlink_shared_memory
+    # The other one wins between our look and our unlink.
+    monkeypatch.setattr(
+        posix_ipc, "unlink_shared_memory", lambda path: (unlink(path), unlink(path))
+    )
+    with pytest.raises(DeviceUnavailable, match="another process has opened"):
+        open_named_queue(name, ELEMENT, timeout=1)
+
+
+def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
+    for size in (0, 4096):
+        posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size).close_fd()
+        with pytest.raises(DeviceUnavailable):
+            open_named_queue(name, ELEMENT, timeout=0.01)
+        posix_ipc.unlink_shared_memory(name)
+
+
+def test_region_that_others_may_open_is_refused(name: str) -> None:
+    create_named_queue(name, ELEMENT, 8)
+    Path(f"/dev/shm{name}").chmod(0o666)
+    with pytest.raises(InvalidArgument, match="open to others"):
+        open_named_queue(name, ELEMENT, timeout=1)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"grantors":[],"quantum":4,"flags":1}'])
+def test_region_without_a_queue_is_refused(name: str, text: bytes) -> None:
+    queue = create_named_queue(name, ELEMENT, 8)
+    view = queue.memories[0].map(writable=True)
+    view[8:12].view("<u4")[0] = len(text)
+    view[16 : 16 + len(text)] = np.frombuffer(text, np.uint8)
+    with pytest.raises(InvalidArgument):
+        open_named_queue(name, ELEMENT, timeout=1)
+
+
+def test_element_of_another_size_is_refused(name: str) -> None:
+    create_named_queue(name, ELEMENT, 8)
+    with pytest.raises(InvalidArgument, match="quantum is 4, expected 8"):
+        open_named_queue(name, np.uint64, timeout=1)
+
+
+@pytest.mark.parametrize("bad", ["", "/", "queue", "/a/b", "/" + "x" * 255, "/a\0b"])
+def test_names_without_the_form_of_a_name_are_refused(bad: str) -> None:
+    with pytest.raises(InvalidArgument, match="name is"):
+        create_named_queue(bad, ELEMENT, 8)
+
+
+def test_refused_regions_leave_no_descriptor(name: str) -> None:
+    queue = create_named_queue(name, ELEMENT, 8)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        with pytest.raises(InvalidArgument):
+            open_named_queue(name, np.uint64, timeout=1)
+    assert len(os.listdir("/proc/self/fd")) == before
+    queue.close()
