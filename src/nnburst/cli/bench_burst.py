@@ -149,7 +149,10 @@ def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> li
         device = stack.enter_context(null_driver(core))
         stack.enter_context(pinned(core))
         _, bound = open_bound(stack, device, adding_model(1, 1))
-        contestants: list[Contestant] = [BareFutex(peer), Looped("null_1in1out_one_core", bound.run)]
+        contestants: list[Contestant] = [
+            BareFutex(peer),
+            Looped("null_1in1out_one_core", bound.run),
+        ]
         measured = run_rounds(contestants, args.rounds)
     futex, burst = measured["futex_one_core"], measured["null_1in1out_one_core"]
     report["ratios"]["one core: null_1in1out / futex"] = burst.ratio_to(futex)
