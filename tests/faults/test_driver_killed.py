@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 
 import numpy as np
+import pytest
 
 import nnburst
-from faults.processes import KILLS, STRICT, Client, Ending, Row, Supervisor, collect
+from faults.processes import HANG, KILLS, STRICT, Client, Ending, Row, Supervisor, collect
 from nnburst import DeadObject, Device, DeviceUnavailable
 from nnburst.testing.faults.activities import ACTIVITIES
 from nnburst.testing.faults.footprint import children, footprint, settle
@@ -149,3 +150,41 @@ def test_driver_killed_while_it_starts_is_a_typed_error(chance: random.Random, r
         collect()
         settle(os.getpid(), own)
     row("driver killed while it starts", kills)
+
+
+def test_callback_that_blocks_delays_neither_dead_object_nor_close(
+    serve: Callable[..., Supervisor],
+) -> None:
+    serve()
+    blocked, released = threading.Semaphore(0), threading.Event()
+
+    def block() -> None:
+        blocked.release()
+        released.wait(HANG)
+        blocked.release()
+
+    with nnburst.connect("cam") as device:
+        device.on_death(block)
+        steps = ACTIVITIES["burst_runs"](device)
+        next(steps)
+        device.on_death(block)
+        ending = Ending(steps)
+        os.kill(device.pid, signal.SIGKILL)
+        assert isinstance(ending.wait(), DeadObject)
+        assert blocked.acquire(timeout=HANG)
+    assert not blocked.acquire(blocking=False)
+    released.set()
+    assert all(blocked.acquire(timeout=HANG) for _ in range(3))
+
+
+def test_callback_that_raises_keeps_no_other_from_being_run(
+    serve: Callable[..., Supervisor], caplog: pytest.LogCaptureFixture
+) -> None:
+    serve()
+    told = threading.Event()
+    with nnburst.connect("cam") as device:
+        device.on_death(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+        device.on_death(told.set)
+        os.kill(device.pid, signal.SIGKILL)
+        assert told.wait(HANG)
+    assert "ZeroDivisionError" in caplog.text

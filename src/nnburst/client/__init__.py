@@ -12,4 +12,6 @@ staging.py         private pools for arrays that lie elsewhere
 upcalls.py         answers what drivers ask
 process.py         a driver process: its last words
 ending.py          how a driver ended
+death_watch.py     the driver's death word
+death_notices.py   what a program wants to have run then
 """

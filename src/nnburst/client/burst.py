@@ -138,7 +138,7 @@ class Burst:
         burst.client.max_in_flight = max_in_flight
         spin = channels.may_spin and spin_window > 0
         lib.nnb_waiter_init(ffi.addressof(burst.client, "waiter"), spin, int(spin_window * 1e9))
-        burst.device.on_death(burst._stop)
+        burst._connection.on_end(burst._stop)
         ended.tell(_weakly(burst.end))
         return burst
 
@@ -366,7 +366,7 @@ class Burst:
         self._finalizer.detach()
         self._stop()
         lib.nnb_client_drain_unlocked(self.client, int(_CALL_TIMEOUT * 1e9))
-        self.device.forget(self._stop)
+        self._connection.forget(self._stop)
         for memory in self.slots.pools():
             memory.forget(self._on_pool_closed)
         self._releaser.close()

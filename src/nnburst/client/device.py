@@ -106,11 +106,11 @@ class Device:
 
         It runs at once where that has happened already.
         """
-        self._session.connection.on_end(callback)
+        self._session.notices.add(callback)
 
     def forget(self, callback: Callable[[], None]) -> None:
         """Do not run `callback` any more; unknown ones are ignored."""
-        self._session.connection.forget(callback)
+        self._session.notices.forget(callback)
 
     def allocate(self, size: int) -> Memory:
         """A new pool of `size` bytes, zeroed.

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from nnburst.client.death_notices import DeathNotices
 from nnburst.client.death_watch import DeathWatch
 from nnburst.client.ending import PATIENCE, how_it_ended
 from nnburst.client.upcalls import UpcallServer
@@ -40,6 +41,7 @@ class Session:
             NnburstError: the driver died or did not answer.
         """
         self.connection = Connection(Channel(connected), name, dead)
+        self.notices = DeathNotices(self.connection)
         self.pidfd = -1
         self._ending = ""
         self._death_watch: DeathWatch | None = None

@@ -78,7 +78,10 @@ class Connection:
         return not self._ended
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once when the connection ends; at once where it has ended already."""
+        """Run `callback` once when the connection ends; at once where it has ended already.
+
+        Callbacks must not block: all run on the thread that noticed, the one added last first.
+        """
         with self._lock:
             if not self._ended:
                 self._on_end.append(callback)
@@ -215,7 +218,7 @@ class Connection:
         self._channel.shutdown()
         for pending in waiting:
             pending.put(None)
-        for callback in callbacks:
+        for callback in reversed(callbacks):
             try:
                 callback()
             except Exception:
