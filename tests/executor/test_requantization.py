@@ -82,6 +82,30 @@ def test_ties_of_every_kind_go_the_way_of_the_original(
         assert (got == wanted.clip(0, 255)).all()
 
 
+def least_below_a_boundary(shift: int) -> tuple[int, int, int]:
+    """A multiplier, a sum, and their result, which one more unit of the product would round up."""
+    wanted = 100
+    # floor((p + 2**30 + 2**(30+n)) / 2**(31+n)) is wanted - 1 for the largest p with this remainder.
+    n = -shift
+    product = (wanted << (31 + n)) - (1 << 30) - (1 << (30 + n)) - 1
+    for multiplier in range(2**30 + 1, 2**31, 2):
+        found = product * pow(multiplier, -1, 1 << (31 + n)) % (1 << (31 + n))
+        if found < 2**31 - 1:
+            k = found * multiplier + (1 << 30) + (1 << (30 + n)) >> (31 + n)
+            if 0 < k < 255:
+                return multiplier, found, k
+    raise AssertionError
+
+
+@pytest.mark.parametrize("shift", [-14, -15, -16])
+def test_products_too_long_for_float64_are_not_rounded_up(shift: int) -> None:
+    multiplier, large, wanted = least_below_a_boundary(shift)
+    found = Requantization(np.array([multiplier]), np.array([shift]), 0, 0, 255)
+    sums = np.array([[float(large)]])
+    assert c_mbqm(large, multiplier, shift) == wanted
+    assert requantise(found, sums, np.zeros(1)) == wanted
+
+
 def test_results_go_to_memory_of_any_order() -> None:
     found = Requantization(np.array([2**30]), np.array([1]), 0, 0, 255)  # times one
     sums = np.arange(24, dtype=np.float32).reshape(2, 12)

@@ -62,6 +62,15 @@ def test_quantised_products_are_exact(case: Any, scale: float, zero_point: int) 
     assert (found == wanted).all()
 
 
+def test_sums_beyond_what_float32_holds_are_exact() -> None:
+    left, right = np.full((1, 2**18), 127), np.full((2**18, 1), 127)
+    right[2**17 :] = -127
+    right[-1] = -126
+    operands = [tensor(Q8S, left, 1, 0), tensor(Q8S, right, 1, 0), scalar(False), scalar(False)]
+    [found] = run(MATMUL, operands, [output(Q8S, (), 1, -60)])
+    assert found.item() == 127 - 60
+
+
 def test_whole_numbers_wrap() -> None:
     operands = [tensor(I32, [[2**30, 2**30]]), tensor(I32, [[1], [1]])]
     [found] = run(MATMUL, [*operands, scalar(False), scalar(False)], [output(I32)])
