@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .PHONY: help setup demo test lint bench fuzz faults asan tsan docs wheel clean
 .DEFAULT_GOAL := help
