@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.executor.protocol import Argument, Outcome
-from nnburst.executor.reference.execution import ReferenceExecution
-from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.reference.executor import ReferenceExecutor, ReferencePrepared
 from nnburst.executor.reference.tensor import Array
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import error_for
@@ -123,17 +122,17 @@ def run(
 ) -> list[npt.NDArray[Any]]:
     """Run one operation and return its outputs.
 
-    It runs twice: with empty buffers, which tells the shapes, and with buffers that fit. In between
-    scratch memory is overwritten, as other operations of a bigger model would do.
+    It runs twice: with empty buffers, which tells the shapes, and with buffers that fit. Inputs are
+    written after binding, and scratch memory is overwritten as other operations of a bigger model
+    would do.
 
     Raises:
         NnburstError: preparing, binding or running failed; `.status` says as what.
     """
     built, passed = model(kind, inputs, outputs)
     prepared = ReferenceExecutor().prepare(built, [])
-    arguments = [_argument(given) for given in passed]
     nowhere = [Argument(None, o.dimensions) for o in outputs]
-    shapes = _run(prepared.bind(arguments, nowhere)).output_shapes
+    shapes = _run(prepared, passed, nowhere).output_shapes
     arrays = [
         np.full(shape.dimensions, 0x55, DTYPES[o.type])
         for shape, o in zip(shapes, outputs, strict=True)
@@ -142,21 +141,28 @@ def run(
         Argument(array.reshape(-1).view(np.uint8), o.dimensions)
         for array, o in zip(arrays, outputs, strict=True)
     ]
-    outcome = _run(prepared.bind(arguments, wanted))
+    outcome = _run(prepared, passed, wanted)
     assert outcome.status is ErrorStatus.NONE
     assert [s.dimensions for s in outcome.output_shapes] == [a.shape for a in arrays]
     return arrays
 
 
-def _argument(given: Given) -> Argument:
-    if given.array is None:
-        return Argument(None, ())
-    return Argument(given.array.reshape(-1).view(np.uint8), given.array.shape)
-
-
-def _run(execution: ReferenceExecution) -> Outcome:
+def _run(
+    prepared: ReferencePrepared, passed: Sequence[Given], outputs: Sequence[Argument]
+) -> Outcome:
+    arrays = [None if given.array is None else np.full_like(given.array, 99) for given in passed]
+    execution = prepared.bind([_argument(a) for a in arrays], outputs)
+    for array, given in zip(arrays, passed, strict=True):
+        if array is not None and given.array is not None:
+            array[...] = given.array
     execution._evaluator.scratch.fill(0xA5)
     outcome = execution.run()
     if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
         raise error_for(outcome.status, outcome.message)
     return outcome
+
+
+def _argument(array: Array | None) -> Argument:
+    if array is None:
+        return Argument(None, ())
+    return Argument(array.reshape(-1).view(np.uint8), array.shape)

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from nnburst.cli import main
+from nnburst.executor.reference import arena, execution
+from nnburst.executor.reference.arena import aligned_bytes
 from nnburst.executor.reference.operation import REGISTRY, Node, OperationDefinition, Run
+from nnburst.executor.reference.tensor import Array
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.validation import validate_model
 from nnburst.testing.naive import NAIVE
@@ -24,6 +27,21 @@ from nnburst.testing.suites import run_suite
 from nnburst.testing.vectors import build, read
 
 F32, I32, B8 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8
+
+
+@pytest.fixture(autouse=True)
+def stale_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory holds NaN: what is read before it is written shows."""
+
+    def filled(size: int) -> Array:
+        memory = aligned_bytes(size)
+        memory[...] = 0xFF
+        return memory
+
+    monkeypatch.setattr(arena, "aligned_bytes", filled)
+    monkeypatch.setattr(execution, "aligned_bytes", filled)
+
+
 CLASSES = [(size, kind) for size in PRIMARY for kind in PRIMARY[size]]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.protocol import Argument, Executor, Prepared
+from nnburst.executor.protocol import Argument, Bytes, Execution, Executor, Prepared
 from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -27,6 +27,8 @@ from nnburst.testing.run_result import RunResult
 
 Array = npt.NDArray[Any]
 
+#: What lies in memory before it is written: not a number, in every floating point type.
+_STALE: Final = 0xFF
 #: What every operation accepts, for validation.
 SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
 
@@ -105,9 +107,28 @@ class LocalPrepared:
         output_sizes: Sequence[int],
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> RunResult:
-        """Validate, bind, execute once, and unbind."""
-        given = [None if a is None else _bytes(a) for a in inputs]
-        buffers = [np.full(size, 0xA5, np.uint8) for size in output_sizes]
+        """Validate, bind, execute twice, and unbind; the second execution is reported.
+
+        As over a burst, inputs are written after the request was bound, and a bound request is
+        executed again: an executor must not rely on what lay in the memory before.
+        """
+        given = [None if a is None else np.full(a.nbytes, _STALE, np.uint8) for a in inputs]
+        buffers = [np.empty(size, np.uint8) for size in output_sizes]
+        execution = self._bind(inputs, given, buffers)
+        for memory, array in zip(given, inputs, strict=True):
+            if memory is not None and array is not None:
+                memory[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for _ in range(2):
+            for buffer in buffers:
+                buffer[...] = _STALE
+            outcome = execution.run(loop_timeout_ns=loop_timeout_ns)
+        execution.close()
+        outputs = tuple(b.tobytes() for b in buffers)
+        return RunResult(outcome.status, outcome.output_shapes, outputs, outcome.message)
+
+    def _bind(
+        self, inputs: Sequence[Array | None], given: Sequence[Bytes | None], buffers: list[Bytes]
+    ) -> Execution:
         memory = [*given, *buffers]
         arguments = tuple(_argument(pool, m) for pool, m in enumerate(memory))
         dims = [() if a is None else a.shape for a in inputs]
@@ -119,24 +140,23 @@ class LocalPrepared:
             arguments[len(given) :],
         )
         merged = self._validator.validate(request, [0 if m is None else m.size for m in memory])
-        execution = self._prepared.bind(
-            [Argument(m, d) for m, d in zip(given, merged.inputs, strict=True)],
+        return self._prepared.bind(
+            [
+                Argument(None if m is None else _read_only(m), d)
+                for m, d in zip(given, merged.inputs, strict=True)
+            ],
             [Argument(m, d) for m, d in zip(buffers, merged.outputs, strict=True)],
         )
-        outcome = execution.run(loop_timeout_ns=loop_timeout_ns)
-        execution.close()
-        outputs = tuple(b.tobytes() for b in buffers)
-        return RunResult(outcome.status, outcome.output_shapes, outputs, outcome.message)
 
     def close(self) -> None:
         """Release the prepared model."""
         self._prepared.close()
 
 
-def _bytes(array: Array) -> Array:
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    data.flags.writeable = False
-    return data
+def _read_only(memory: Bytes) -> Bytes:
+    view = memory.view()
+    view.flags.writeable = False
+    return view
 
 
 def _argument(pool: int, memory: Array | None) -> RequestArgument:

@@ -9,7 +9,16 @@ registry.py    which operations there are, and how one is evaluated
 the others     the operations, by families
 """
 
-from nnburst.testing.naive import elementwise, movement, normalization, reduction, spatial
+from nnburst.testing.naive import (
+    elementwise,
+    lookup,
+    movement,
+    normalization,
+    recurrent,
+    reduction,
+    regions,
+    spatial,
+)
 from nnburst.testing.naive.registry import NAIVE, evaluate
 from nnburst.testing.naive.values import Meta, Value
 
@@ -19,8 +28,11 @@ __all__ = [
     "Meta",
     "Value",
     "elementwise",
+    "lookup",
     "movement",
     "normalization",
+    "recurrent",
     "reduction",
+    "regions",
     "spatial",
 ]

@@ -45,16 +45,20 @@ def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array 
     """What the stored elements stand for.
 
     Returns:
-        A Python number for a scalar. For tensors an array of Python objects: bool for booleans, int
-        for integers without a scale, float otherwise.
+        None where there are none: the operand is omitted. A Python number for a scalar. For tensors
+        an array of Python objects: bool for booleans, int for integers without a scale, float
+        otherwise.
     """
     meta = value.meta
+    if not value.array.size:
+        return None
     if meta.kind in _BOOLEAN:
         numbers = value.array.astype(bool)
-    elif meta.kind in QUANTIZED_RANGES or (
-        meta.kind is OperandType.TENSOR_INT32 and meta.scale > 0
-    ):
-        numbers = (value.array.astype(np.float64) - meta.zero_point) * meta.scale
+    elif meta.kind in QUANTIZED_RANGES:
+        # Reals of quantised elements are float32 numbers; comparisons depend on it.
+        numbers = (value.array.astype(np.float32) - meta.zero_point) * np.float32(meta.scale)
+    elif meta.kind is OperandType.TENSOR_INT32 and meta.scale > 0:
+        numbers = value.array * meta.scale
     else:
         numbers = value.array
     return numbers.item() if is_scalar(meta.kind) else _objects(numbers)

@@ -2,7 +2,7 @@
 
 builder.py     one graph as it grows
 templates.py   the registry of what operations are drawn with
-the families   elementwise, normalization, movement, spatial
+the families   elementwise, normalization, movement, spatial, lookup, recurrent
 generate.py    whole graphs
 as_vector.py   a graph, or a part of it, as a conformance vector
 check.py       running one and judging its results

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nnburst.testing.random_graphs.builder import RandomGraph, RandomOperand, RandomOperation
 from nnburst.testing.vectors import Tolerance, Vector, VectorGraph, VectorOperand, VectorOperation
+
+_NO_INPUT: Final = ("constant", "no_value")
 
 
 class Part(NamedTuple):
@@ -28,7 +30,7 @@ def cut(graph: RandomGraph, keep: Sequence[int]) -> Part:
     written = {i for o in operations for i in o.outputs}
     read = {i for o in operations for i in o.inputs}
     used = sorted(written | read)
-    inputs = [i for i in used if i not in written and graph.operands[i].source != "constant"]
+    inputs = [i for i in used if i not in written and graph.operands[i].source not in _NO_INPUT]
     outputs = [i for i in used if i in written and (i in graph.outputs or i not in read)]
     return Part(operations, used, written, inputs, outputs)
 
@@ -48,9 +50,9 @@ def as_vector(
     buffers: list[bytes] = []
     operands = []
     for index in part.used:
-        lifetime = _lifetime(index, part)
+        lifetime = _lifetime(graph, index, part)
         data = None
-        if lifetime != "TEMPORARY_VARIABLE":
+        if lifetime not in ("TEMPORARY_VARIABLE", "NO_VALUE"):
             data = len(buffers)
             buffers.append(graph.operands[index].value.array.tobytes())
         consumers = sum(o.inputs.count(index) for o in part.operations)
@@ -70,22 +72,25 @@ def as_vector(
     )
 
 
-def _lifetime(index: int, part: Part) -> str:
+def _lifetime(graph: RandomGraph, index: int, part: Part) -> str:
     if index in part.inputs:
         return "SUBGRAPH_INPUT"
     if index in part.outputs:
         return "SUBGRAPH_OUTPUT"
+    if graph.operands[index].source == "no_value":
+        return "NO_VALUE"
     return "TEMPORARY_VARIABLE" if index in part.written else "CONSTANT_COPY"
 
 
 def _operand(
     index: int, operand: RandomOperand, lifetime: str, consumers: int, data: int | None
 ) -> VectorOperand:
-    open_dimensions = lifetime == "TEMPORARY_VARIABLE"
+    # Results are compared with the dimensions of outputs, and requests pass those of inputs.
+    is_open = lifetime == "TEMPORARY_VARIABLE" or not operand.value.array.size
     return VectorOperand(
         name=f"op{index}",
         type=operand.kind.name,
-        dimensions=operand.declared if open_dimensions else operand.value.dimensions,
+        dimensions=operand.declared if is_open else operand.value.dimensions,
         scale=operand.value.meta.scale,
         zero_point=operand.value.meta.zero_point,
         lifetime=lifetime,

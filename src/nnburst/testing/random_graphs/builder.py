@@ -55,7 +55,8 @@ class RandomOperand:
 
     Attributes:
         value: elements and quantisation.
-        source: "input", "constant" or "computed".
+        source: "input", "constant", "computed", or for an omitted operand, whose value is empty,
+            "omitted" (by the request) or "no_value" (by the model).
         exact: computed without rounding that two implementations could do differently, so that
             decisions (comparing, rounding down) may depend on it.
         declared: the dimensions that the model says; 0 and () where it leaves them open.
@@ -169,6 +170,7 @@ class GraphBuilder:
             shape = o.value.dimensions
             return (
                 o.kind == kind
+                and o.source not in ("omitted", "no_value")
                 and (o.exact or not exact)
                 and (meta is None or o.value.meta == meta)
                 and (len(shape) in ranks if dims is None else shape == dims)
@@ -211,6 +213,13 @@ class GraphBuilder:
         """A TENSOR_INT32 with these values."""
         array = np.asarray(values, np.int32)
         return self.given(Value(Meta(_T.TENSOR_INT32), array), constant=0.8)
+
+    def omitted(self, kind: OperandType) -> int:
+        """An operand without a value, omitted by the model or by the request."""
+        source = self.choice(["omitted", "no_value"])
+        value = Value(Meta(kind), np.empty(0, DTYPES[kind]))
+        self.operands.append(RandomOperand(value, source, True, ()))
+        return len(self.operands) - 1
 
     def given(self, value: Value, *, constant: float) -> int:
         """A new input, or with this probability a constant."""

@@ -60,7 +60,7 @@ template(_O.LOGISTIC, kinds=REALS, criteria="relaxed", exact=False)(_forced(1 / 
 template(_O.TANH, kinds=REALS, criteria="relaxed", exact=False)(_forced(1 / 128, (128, 0)))
 
 
-@template(_O.HARD_SWISH, kinds=FLOATS, criteria="medium", exact=False)
+@template(_O.HARD_SWISH, kinds=REALS, criteria="medium", exact=False)
 def _hard_swish(g: GraphBuilder, kind: OperandType) -> Made:
     x = g.tensor(kind, -20, 20)
     return [x], [free(g, x)]
@@ -139,7 +139,7 @@ _COMPARISONS: Final = (
 )
 
 
-@template(*_COMPARISONS, kinds=(*FLOATS, I32, B8))
+@template(*_COMPARISONS, kinds=(*NUMBERS, B8))
 def _comparison(g: GraphBuilder, kind: OperandType) -> Made:
     x = g.tensor(kind, -1e6, 1e6, exact=True)
     y = _partner(g, x, -1e6, 1e6, exact=True)
@@ -152,11 +152,11 @@ def _logic(g: GraphBuilder, kind: OperandType) -> Made:
     return [x, _partner(g, x, 0, 1)], [Meta(B8)]
 
 
-@template(_O.SELECT, kinds=NUMBERS)
+@template(_O.SELECT, kinds=NUMBERS, criteria="medium")
 def _select(g: GraphBuilder, kind: OperandType) -> Made:
     x = g.tensor(kind, -1e6, 1e6)
-    y = g.tensor(kind, -1e6, 1e6, dims=g.shape(x), meta=g.meta(x))
-    return [g.tensor(B8, dims=g.shape(x)), x, y], [g.meta(x)]
+    y = g.tensor(kind, -1e6, 1e6, dims=g.shape(x))
+    return [g.tensor(B8, dims=g.shape(x)), x, y], [free(g, x, y)]
 
 
 @template(_O.CAST, kinds=(*FLOATS, I32), criteria="medium")

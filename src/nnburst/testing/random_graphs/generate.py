@@ -7,12 +7,19 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.testing.random_graphs import elementwise, movement, normalization, spatial
+from nnburst.testing.random_graphs import (
+    elementwise,
+    lookup,
+    movement,
+    normalization,
+    recurrent,
+    spatial,
+)
 from nnburst.testing.random_graphs.builder import SIZES, GraphBuilder, RandomGraph, Unsuitable
 from nnburst.testing.random_graphs.templates import B8, F16, F32, I32, Q8, Q8S, TEMPLATES
 
 #: The families, whose import registers their templates.
-FAMILIES: Final = (elementwise, normalization, movement, spatial)
+FAMILIES: Final = (elementwise, normalization, movement, spatial, lookup, recurrent)
 
 #: Primary types of graphs. Quantised graphs have one operation: an unequal rounding of one step
 #: would grow along a chain without meaning anything.

@@ -14,6 +14,7 @@ from nnburst.testing.random_graphs.templates import (
     NUMBERS,
     REALS,
     Made,
+    free,
     random_axis,
     template,
 )
@@ -116,7 +117,7 @@ def _strided_slice(g: GraphBuilder, kind: OperandType) -> Made:
     return [x, *steps, *(g.scalar(m) for m in (*masks, 0))], [g.meta(x)]
 
 
-@template(_O.CONCATENATION, kinds=REALS)
+@template(_O.CONCATENATION, kinds=REALS, criteria="medium")
 def _concatenation(g: GraphBuilder, kind: OperandType) -> Made:
     x = _source(g, kind)
     shape = list(g.shape(x))
@@ -124,8 +125,8 @@ def _concatenation(g: GraphBuilder, kind: OperandType) -> Made:
     tensors = [x]
     for _ in range(g.between(0, 2)):
         shape[axis] = g.between(1, 3)
-        tensors.append(g.tensor(kind, -_ANY, _ANY, dims=tuple(shape), meta=g.meta(x)))
-    return [*tensors, g.scalar(axis)], [g.meta(x)]
+        tensors.append(g.tensor(kind, -_ANY, _ANY, dims=tuple(shape)))
+    return [*tensors, g.scalar(axis)], [free(g, *tensors)]
 
 
 @template(_O.PACK, kinds=NUMBERS)
