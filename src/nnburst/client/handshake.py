@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import weakref
 from collections.abc import Callable
+from typing import Final
 
 from nnburst.client.death_notices import DeathNotices
 from nnburst.client.death_watch import DeathWatch
@@ -47,6 +49,7 @@ class Session:
         self._death_watch: DeathWatch | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.upcalls = UpcallServer(Channel(ours))
+        _sessions.add(self)
         try:
             with theirs:
                 self.welcome = self._introduce(theirs.fileno(), timeout)
@@ -79,6 +82,19 @@ class Session:
         pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)
+
+
+_sessions: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: the driver must see the parent's death, however long the child lives."""
+    for session in list(_sessions):
+        session.connection.disown()
+        session.upcalls.disown()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _check(welcome: Welcome, name: str) -> FeatureLevel:

@@ -47,6 +47,10 @@ class UpcallServer:
         """The driver may not ask any more; unknown numbers are ignored."""
         self._callbacks.pop(number, None)
 
+    def disown(self) -> None:
+        """Leave the upcalls to the parent of this forked process."""
+        self._channel.disown()
+
     def close(self) -> None:
         """End the thread."""
         self._channel.shutdown()

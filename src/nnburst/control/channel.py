@@ -252,6 +252,10 @@ class Channel:
         except OSError:
             pass  # the peer was faster, or it is closed already
 
+    def disown(self) -> None:
+        """Close the descriptor in a forked child: the connection goes on, and is its parent's."""
+        self._socket.close()  # without the lock, which another thread may have held at the fork
+
     def close(self) -> None:
         """Close the descriptor. The thread that receives must have returned."""
         with self._lock:

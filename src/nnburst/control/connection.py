@@ -224,6 +224,10 @@ class Connection:
             except Exception:
                 logger.exception("after the end of %s", self._name)
 
+    def disown(self) -> None:
+        """Leave the connection to the parent of this forked process."""
+        self._channel.disown()
+
     def close(self) -> None:
         """End the connection; pending calls end with Closed. Twice is fine."""
         with self._lock:
