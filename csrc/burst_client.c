@@ -22,8 +22,9 @@ static int await(struct nnb_client *client, uint64_t timeout_ns) {
         return NNB_WAIT_READY;
     }
     void *token = client->long_wait.begin ? client->long_wait.begin() : NULL;
+    client->waits_from_ns = nnb_now_ns();
     int status = nnb_wait_readable(&client->waiter, &client->results, client->result_flag,
-                                   nnb_deadline_after(nnb_now_ns(), timeout_ns));
+                                   nnb_deadline_after(client->waits_from_ns, timeout_ns));
     if (client->long_wait.end) {
         client->long_wait.end(token);
     }
@@ -141,65 +142,93 @@ static int send(struct nnb_client *client, const struct nnb_bound *bound) {
     return NNB_CLIENT_RESULT;
 }
 
-/* Lets go of the burst unless the run goes on. */
-static int leave(struct nnb_client *client, int status) {
-    if (status != NNB_CLIENT_INTERRUPTED) {
-        if (status == NNB_CLIENT_TIMED_OUT) {
-            client->overdue = client->in_flight;
-        }
-        nnb_unlock(&client->busy);
+/* Lets go of the burst after a request was sent, unless the run goes on. */
+static int leave(struct nnb_client *client, const struct nnb_bound *bound, int status) {
+    if (status == NNB_CLIENT_INTERRUPTED) {
+        client->suspended = bound;
+        client->suspended_on = pthread_self();
+        return status;
     }
+    client->suspended = NULL;
+    if (status == NNB_CLIENT_TIMED_OUT) {
+        client->overdue = client->in_flight;
+    }
+    nnb_unlock(&client->busy);
+    return status;
+}
+
+/* Lets go of the burst with nothing sent: what is out stays as it is. */
+static int leave_unsent(struct nnb_client *client, int status) {
+    nnb_unlock(&client->busy);
+    return status;
+}
+
+/* The rare beginning of a run: waits for overdue results. RESULT where the request can be sent then, with
+ * the time that is left in `*timeout_ns`. */
+static int catch_up(struct nnb_client *client, uint64_t *timeout_ns) {
+    uint64_t began = nnb_now_ns();
+    int status = drop_overdue(client, *timeout_ns);
+    if (status == NNB_CLIENT_INTERRUPTED) {
+        return NNB_CLIENT_IN_FLIGHT; /* let the caller look for signals and run again */
+    }
+    uint64_t passed = nnb_now_ns() - began;
+    *timeout_ns = passed < *timeout_ns ? *timeout_ns - passed : 0;
     return status;
 }
 
 int nnb_client_run(struct nnb_bound *bound) {
     struct nnb_client *client = bound->client;
     uint64_t timeout_ns = bound->timeout_ns;
-    if (client == NULL) {
+    if (bound->closed) {
         return NNB_CLIENT_UNBOUND;
     }
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }
-    int status = NNB_CLIENT_RESULT;
-    if (client->overdue != 0) {
-        status = drop_overdue(client, timeout_ns);
-        if (status == NNB_CLIENT_INTERRUPTED) {
-            /* Nothing of this run is out yet: let the caller look for signals and run again. */
-            nnb_unlock(&client->busy);
-            return NNB_CLIENT_IN_FLIGHT;
+    if (client->in_flight != 0) {
+        int status = client->overdue != 0 ? catch_up(client, &timeout_ns) : NNB_CLIENT_RESULT;
+        if (status != NNB_CLIENT_RESULT || client->in_flight != 0) {
+            /* The next results belong to submitted requests. */
+            return leave_unsent(client, status == NNB_CLIENT_RESULT ? NNB_CLIENT_IN_FLIGHT : status);
         }
     }
-    if (status == NNB_CLIENT_RESULT) {
-        status = send(client, bound);
+    int status = send(client, bound);
+    if (status != NNB_CLIENT_RESULT) {
+        return leave_unsent(client, status);
     }
-    if (status == NNB_CLIENT_RESULT) {
-        status = finish(client, bound, timeout_ns);
-    }
-    return leave(client, status);
+    return leave(client, bound, finish(client, bound, timeout_ns));
 }
 
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns) {
     struct nnb_client *client = bound->client;
-    return leave(client, finish(client, bound, timeout_ns));
+    if (client->suspended != bound) {
+        return NNB_CLIENT_TIMED_OUT; /* abandoned by a signal handler that used the burst */
+    }
+    return leave(client, bound, finish(client, bound, timeout_ns));
 }
 
-void nnb_client_abandon(struct nnb_client *client) {
-    client->overdue = client->in_flight;
-    nnb_unlock(&client->busy);
+static int is_mine(const struct nnb_client *client) {
+    return client->suspended != NULL && pthread_equal(client->suspended_on, pthread_self());
+}
+
+void nnb_client_abandon(struct nnb_bound *bound) {
+    if (bound->client->suspended == bound && is_mine(bound->client)) {
+        (void)leave(bound->client, bound, NNB_CLIENT_TIMED_OUT);
+    }
 }
 
 int nnb_client_submit(struct nnb_bound *bound) {
     struct nnb_client *client = bound->client;
-    if (client == NULL) {
+    if (bound->closed) {
         return NNB_CLIENT_UNBOUND;
     }
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }
-    int status = send(client, bound);
-    nnb_unlock(&client->busy);
-    return status;
+    if (client->overdue != 0) {
+        (void)drop_overdue(client, 0); /* those that are there: they count against the limit */
+    }
+    return leave_unsent(client, send(client, bound));
 }
 
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
@@ -207,9 +236,7 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     if (!nnb_try_lock(&client->busy)) {
         return NNB_CLIENT_BUSY;
     }
-    int status = finish(client, bound, timeout_ns);
-    nnb_unlock(&client->busy);
-    return status;
+    return leave_unsent(client, finish(client, bound, timeout_ns));
 }
 
 void nnb_client_stop(struct nnb_client *client) {
@@ -219,7 +246,7 @@ void nnb_client_stop(struct nnb_client *client) {
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     while (!nnb_try_lock(&client->busy)) {
-        if (nnb_now_ns() > deadline) {
+        if (is_mine(client) || nnb_now_ns() > deadline) {
             return 1;
         }
         struct timespec moment = {.tv_nsec = 100000};

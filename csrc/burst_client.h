@@ -8,6 +8,7 @@
 #ifndef NNB_BURST_CLIENT_H
 #define NNB_BURST_CLIENT_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "packet.h"
@@ -27,7 +28,7 @@ enum nnb_client_status {
     NNB_CLIENT_BUSY = 9,         /* another thread is inside */
     NNB_CLIENT_IN_FLIGHT = 10,   /* max_in_flight requests are out */
     NNB_CLIENT_SAME_BUT_TIMING = 12, /* the same for a measured request: look at the summary */
-    NNB_CLIENT_UNBOUND = 11,     /* the memory behind the request is gone: bound->client is NULL */
+    NNB_CLIENT_UNBOUND = 11,     /* the memory behind the request is gone: bound->closed is set */
 };
 
 /* What a thread does around a long wait (letting go of an interpreter lock, say); may be NULL. */
@@ -40,9 +41,10 @@ struct nnb_client;
 
 /* A request packet, the burst it belongs to, and the last result it got. Private memory of the caller. */
 struct nnb_bound {
-    struct nnb_client *client; /* NULL: not to be sent any more */
-    uint64_t timeout_ns;       /* of nnb_client_run */
+    struct nnb_client *client;
+    uint64_t timeout_ns; /* of nnb_client_run */
     const uint8_t *request;
+    uint32_t closed;   /* not to be sent any more; one that is out may still be waited for */
     uint32_t measured; /* the request asks for timing */
     uint32_t request_count;
     uint32_t result_count; /* elements in `result`; 0 before the first result */
@@ -59,6 +61,9 @@ struct nnb_client {
     struct nnb_waiter waiter;
     struct nnb_long_wait long_wait;
     nnb_atomic_u32 busy;
+    const struct nnb_bound *suspended; /* whose run was INTERRUPTED, or NULL, and on which thread */
+    pthread_t suspended_on;
+    uint64_t waits_from_ns; /* when the latest long wait began */
     uint32_t max_in_flight;
     uint32_t in_flight; /* requests out, the overdue ones included */
     uint32_t overdue;   /* oldest of them, whose results are dropped */
@@ -67,12 +72,14 @@ struct nnb_client {
 };
 
 /* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED says "resume"). After
- * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon. */
+ * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon.
+ * IN_FLIGHT where submitted requests are out, whose results come first, or an overdue one is. */
 int nnb_client_run(struct nnb_bound *bound);
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 
-/* Ends an interrupted run; its result is overdue. */
-void nnb_client_abandon(struct nnb_client *client);
+/* Ends the calling thread's interrupted run of `bound`, whose result is overdue; nothing where there is
+ * none. */
+void nnb_client_abandon(struct nnb_bound *bound);
 
 /* Sends without waiting; the result is fetched in order by nnb_client_collect, whose `bound` is that of
  * the oldest request out. Collect may say INTERRUPTED like run. */
@@ -82,7 +89,8 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 /* Ends every wait now and from now on. Any thread. */
 void nnb_client_stop(struct nnb_client *client);
 
-/* Waits until nobody is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed. */
+/* Waits until nobody is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed or when it is
+ * the calling thread's own interrupted run that is inside. */
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns);
 
 #endif

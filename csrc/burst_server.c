@@ -180,13 +180,28 @@ static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
     return send_result(server, server->error, 2, 0);
 }
 
+/* The next request, in server->packet. */
+static int next_request(struct nnb_server *server) {
+    if (server->lost) {
+        return NNB_SERVER_LOST;
+    }
+    /* A client that never pauses would otherwise keep commands waiting for ever. */
+    int event = nnb_waiter_has_attention(&server->waiter) ? NNB_SERVER_ATTENTION
+                                                          : await_request(server);
+    return event == GO_ON ? take_request(server) : event;
+}
+
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
                     uint64_t device_ns) {
     int event = reply != NULL ? send_result(server, reply, reply_count, device_ns) : flush(server);
     while (event == GO_ON) {
-        event = await_request(server);
-        if (event == GO_ON) {
-            event = take_request(server);
+        event = next_request(server);
+        if (event == NNB_SERVER_LOST && !server->lost) {
+            /* One answer for all that cannot be told apart any more, then the end. */
+            server->lost = 1;
+            nnb_result_error(server->error, NNB_STATUS_GENERAL_FAILURE);
+            event = send_result(server, server->error, 2, 0);
+            continue;
         }
         if (event != GO_ON) {
             break;

@@ -65,6 +65,7 @@ struct nnb_server {
     uint32_t current; /* binding being served */
     uint32_t last;    /* binding served before */
     uint32_t idle_reported;
+    uint32_t lost; /* a packet boundary is lost: the last reply is being sent */
     uint8_t *waiting;       /* room for a whole ring: a result that does not fit yet */
     const uint8_t *pending; /* the result being sent, or `waiting` */
     uint32_t pending_count;

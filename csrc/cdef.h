@@ -69,6 +69,7 @@ struct nnb_bound {
     struct nnb_client *client;
     uint64_t timeout_ns;
     const uint8_t *request;
+    uint32_t closed;
     uint32_t measured;
     uint32_t request_count;
     uint32_t result_count;
@@ -83,6 +84,7 @@ struct nnb_client {
     nnb_atomic_u32 *result_flag;
     uint8_t *packet;
     struct nnb_waiter waiter;
+    uint64_t waits_from_ns;
     uint32_t max_in_flight;
     uint32_t in_flight;
     uint32_t overdue;
@@ -93,7 +95,7 @@ struct nnb_client {
 void nnb_client_share_interpreter(struct nnb_client *);
 int nnb_client_run(struct nnb_bound *);
 int nnb_client_resume(struct nnb_bound *, uint64_t timeout_ns);
-void nnb_client_abandon(struct nnb_client *);
+void nnb_client_abandon(struct nnb_bound *);
 int nnb_client_submit(struct nnb_bound *);
 int nnb_client_collect(struct nnb_bound *, uint64_t timeout_ns);
 void nnb_client_stop(struct nnb_client *);

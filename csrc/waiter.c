@@ -20,11 +20,6 @@ void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag) {
     (void)nnb_event_flag_wake(flag, NNB_FMQ_ATTENTION);
 }
 
-static int has_attention(struct nnb_waiter *waiter) {
-    /* SYNC POINT D: what the caller of nnb_waiter_call prepared is visible after this. */
-    return nnb_load_acquire_u32(&waiter->attention) != 0;
-}
-
 /* Spins until `until_ns`: READY, ATTENTION, or TIMED_OUT when the time is up or the core was taken away.
  * `*now_ns` is the time of the last look. */
 static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t until_ns,
@@ -40,7 +35,7 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
             status = NNB_WAIT_READY;
             break;
         }
-        if (has_attention(waiter)) {
+        if (nnb_waiter_has_attention(waiter)) {
             status = NNB_WAIT_ATTENTION;
             break;
         }
@@ -64,7 +59,7 @@ static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
         if (nnb_ring_poll(ring)) {
             return NNB_WAIT_READY;
         }
-        if (has_attention(waiter)) {
+        if (nnb_waiter_has_attention(waiter)) {
             return NNB_WAIT_ATTENTION;
         }
         waiter->sleeps++;
@@ -164,12 +159,12 @@ int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
         if (nnb_ring_available_to_write(ring) >= count || ring->corrupted) {
             return NNB_WAIT_READY;
         }
-        if (has_attention(waiter)) {
+        if (nnb_waiter_has_attention(waiter)) {
             return NNB_WAIT_ATTENTION;
         }
         switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
-        case NNB_EVENT_FLAG_TIMED_OUT:
-            return NNB_WAIT_TIMED_OUT;
+        case NNB_EVENT_FLAG_TIMED_OUT: /* a reader need not say that it has read (NNAPI: read) */
+            return nnb_ring_available_to_write(ring) >= count ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
         case NNB_EVENT_FLAG_INTERRUPTED:
             return NNB_WAIT_INTERRUPTED;
         default:

@@ -56,6 +56,12 @@ static inline int nnb_spin_briefly(struct nnb_ring *ring, uint32_t iterations) {
     return 0;
 }
 
+/* Whether `attention` is set. */
+static inline int nnb_waiter_has_attention(struct nnb_waiter *waiter) {
+    /* SYNC POINT D: what the caller of nnb_waiter_call prepared is visible after this. */
+    return nnb_load_acquire_u32(&waiter->attention) != 0;
+}
+
 /* Sets `attention` and wakes the waiter wherever it sleeps. Any thread of this process. */
 void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag);
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
@@ -35,7 +38,11 @@ if TYPE_CHECKING:
     from nnburst.client.burst import Burst
 
 _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
+#: Longer waits are cut to this, about 146 years.
+_LONGEST_NS: Final = 2**62
 _run: Final = lib.nnb_client_run
+
+BUSY: Final = "another thread is using this burst: one thread at a time"
 
 _SAME: Final = int(lib.NNB_CLIENT_SAME)
 _RESULT: Final = int(lib.NNB_CLIENT_RESULT)
@@ -113,7 +120,7 @@ class BoundRequest:
     @property
     def closed(self) -> bool:
         """Whether a pool of its arrays was closed."""
-        return bool(self._bound.client == ffi.NULL)
+        return bool(self._bound.closed)
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result.
@@ -135,11 +142,16 @@ class BoundRequest:
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         if timeout_ns != self._timeout_ns:
-            self._bound.timeout_ns = self._timeout_ns = timeout_ns
-        code = _run(self._bound)
-        if not code:  # SAME: there was a result before
-            return self._last  # type: ignore[return-value]
-        return self._conclude(code, timeout_ns)
+            self._timeout_ns = timeout_ns
+            self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
+        try:
+            code = _run(self._bound)
+            if not code:  # SAME: there was a result before
+                return self._last  # type: ignore[return-value]
+            return self._conclude(code, timeout_ns)
+        except BaseException:  # also KeyboardInterrupt, which can come right after the C call
+            self._recover()
+            raise
 
     def submit(self) -> Pending:
         """Send the request without waiting; results come in the order of submission.
@@ -150,12 +162,17 @@ class BoundRequest:
         """
         if self.in_flight:
             raise BurstBusy("this request is under way: its memory is in use")
-        code = lib.nnb_client_submit(self._bound)
-        if code != _RESULT:
-            self._fail(code)
-        self.in_flight = True
-        pending = Pending(self._burst, self)
-        self._burst.pending.append(pending)
+        with self._burst.pending.only_thread():
+            pending = Pending(self._burst, self)
+            self._burst.pending.append(pending)
+            try:
+                code = lib.nnb_client_submit(self._bound)
+                if code != _RESULT:
+                    self._fail(code)
+                self.in_flight = True
+            except BaseException:
+                self._burst.pending.forget_unsent()
+                raise
         return pending
 
     def is_of(
@@ -172,16 +189,31 @@ class BoundRequest:
     def pool_closed(self, number: int) -> None:
         """A pool is gone; if an array lies in it, no run is possible any more."""
         if number in self._pools:
-            self._bound.client = ffi.NULL
+            self.forbid()
 
-    def collect(self, timeout_ns: int) -> ExecutionResult:
+    def forbid(self) -> None:
+        """Refuse runs from now on; what is out may still be waited for. Any thread, reentrant."""
+        self._bound.closed = 1
+
+    def collect(self, deadline_ns: int) -> ExecutionResult:
         """Wait for the result of the oldest submission, which is this one's."""
-        deadline = time.monotonic_ns() + timeout_ns
-        while True:
-            left = max(deadline - time.monotonic_ns(), 1)
-            code = lib.nnb_client_collect(self._bound, left)
-            if code != _INTERRUPTED:
-                return self._finish(code)
+        try:
+            while True:
+                left = max(deadline_ns - time.monotonic_ns(), 1)
+                code = lib.nnb_client_collect(self._bound, left)
+                if code != _INTERRUPTED:
+                    return self._finish(code)
+        except BaseException:
+            self._recover()
+            raise
+
+    def _recover(self) -> None:
+        """Let go of the burst after an exception, where this thread's run holds it.
+
+        Its result is overdue then. The next one is read in full, since the last may not have been.
+        """
+        self._bound.result_count = 0
+        lib.nnb_client_abandon(self._bound)
 
     def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
@@ -196,34 +228,36 @@ class BoundRequest:
     def _finish(self, code: int) -> ExecutionResult:
         if code in (_SAME, _SAME_BUT_TIMING) and self._last is not None:
             return self._timed(self._last)
-        if code == _RESULT:
+        if code in (_SAME, _SAME_BUT_TIMING, _RESULT):
             return self._read()
         return self._fail(code)
 
     def _resume(self, timeout_ns: int) -> int:
         """Go on waiting in slices, so that signals are handled in between."""
-        deadline = time.monotonic_ns() + timeout_ns
-        try:
-            while True:
-                left = max(deadline - time.monotonic_ns(), 1)
-                code = int(lib.nnb_client_resume(self._bound, left))
-                if code != _INTERRUPTED:
-                    return code
-        except BaseException:  # KeyboardInterrupt, say: the result is overdue, the burst usable
-            lib.nnb_client_abandon(self._burst.client)
-            raise
+        # Both clocks are CLOCK_MONOTONIC; the run began a moment before its first long wait.
+        deadline = self._burst.client.waits_from_ns + timeout_ns
+        while True:
+            left = max(deadline - time.monotonic_ns(), 1)
+            code = int(lib.nnb_client_resume(self._bound, min(left, _LONGEST_NS)))
+            if code != _INTERRUPTED:
+                return code
 
     def _run_later(self, timeout_ns: int) -> ExecutionResult:
         """Submitted requests are out, or an overdue result is still awaited."""
-        if self._burst.pending:
-            return self.submit().result(timeout_ns * 1e-9)
-        deadline = time.monotonic_ns() + timeout_ns
+        burst, deadline = self._burst, time.monotonic_ns() + timeout_ns
+        if burst.pending:
+            with burst.pending.only_thread():
+                while len(burst.pending) >= burst.max_in_flight:
+                    burst.pending[0].collect(deadline)
+            left = max(deadline - time.monotonic_ns(), 1)
+            return self.submit().result(left * 1e-9)
         code = _IN_FLIGHT
         while code == _IN_FLIGHT:
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return self._fail(_TIMED_OUT)
-            self._bound.timeout_ns = self._timeout_ns = left
+            self._timeout_ns = left
+            self._bound.timeout_ns = min(left, _LONGEST_NS)
             code = int(_run(self._bound))
         return self._conclude(code, max(deadline - time.monotonic_ns(), 1))
 
@@ -274,7 +308,7 @@ class BoundRequest:
             raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
         if code == _BUSY:
             burst.check_open()
-            raise BurstBusy("another thread is using this burst: one thread at a time")
+            raise BurstBusy(BUSY)
         if code == _IN_FLIGHT:
             raise BurstBusy(f"{burst.max_in_flight} requests are under way, as many as agreed")
         if code == _MALFORMED:
@@ -289,6 +323,7 @@ class BoundRequest:
             )
             burst.check_open()
         if code == _UNBOUND:
+            burst.check_open()
             raise Closed("a pool of the bound request is closed")
         raise burst.stopped_error()
 
@@ -307,22 +342,72 @@ class Pending:
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
         deadline = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
-        while self._outcome is None:
-            self._burst.pending[0].collect(max(deadline - time.monotonic_ns(), 1))
+        with self._burst.pending.only_thread():
+            while self._outcome is None:
+                self._burst.pending[0].collect(deadline)
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
 
-    def collect(self, timeout_ns: int) -> None:
-        """Fetch this request's result, which must be the oldest one out."""
+    def collect(self, deadline_ns: int) -> None:
+        """Fetch this request's result, which must be the oldest one out.
+
+        Args:
+            deadline_ns: on CLOCK_MONOTONIC.
+        """
         try:
-            self._outcome = self._bound.collect(timeout_ns)
-        except (MissedDeadline, BurstBusy, KeyboardInterrupt):
-            raise  # it is still out
-        except BaseException as error:  # belongs to whoever asks for this result
-            self._outcome = error
+            self._settle(self._bound.collect(deadline_ns))
+        except BaseException as error:
+            waiting = isinstance(error, MissedDeadline | BurstBusy)
+            interrupted = not isinstance(error, Exception)
+            if (waiting or interrupted) and self._burst.pending.first_is_out():
+                raise
+            self._settle(
+                GeneralFailure("an interruption took the result") if interrupted else error
+            )
+            if interrupted:
+                raise
+
+    def _settle(self, outcome: ExecutionResult | BaseException) -> None:
+        self._outcome = outcome
         self._bound.in_flight = False
         self._burst.pending.popleft()
+
+
+class PendingQueue(deque[Pending]):
+    """The submitted requests of a burst, oldest first. Agrees with what its C side has out."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_client *
+        """Count against `client`."""
+        super().__init__()
+        self._client = client
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def only_thread(self) -> Iterator[None]:
+        """Keep other threads out, since order is all that matches results with requests.
+
+        Raises:
+            BurstBusy: another thread is inside.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise BurstBusy(BUSY)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _out(self) -> int:
+        return int(self._client.in_flight) - int(self._client.overdue)
+
+    def first_is_out(self) -> bool:
+        """Whether the oldest one's result has not been taken yet."""
+        return self._out() >= len(self)
+
+    def forget_unsent(self) -> None:
+        """Take the newest one back where it has not been sent."""
+        if self._out() < len(self):
+            self.pop()
 
 
 class _Places:

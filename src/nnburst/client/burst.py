@@ -11,9 +11,11 @@ second thread on one burst is refused instead of queued.
 
 from __future__ import annotations
 
+import operator
+import os
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from nnburst._native import ffi, lib
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
-from nnburst.client.bound_request import BoundRequest, Pending
+from nnburst.client.bound_request import BUSY, BoundRequest, PendingQueue
 from nnburst.client.burst_channels import BurstChannels
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.slots import SlotReleaser, SlotTable
@@ -30,8 +32,8 @@ from nnburst.client.upcalls import BurstCallback
 from nnburst.control.connection import Connection
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming
-from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument, NnburstError
-from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH, UINT32_MAX
 from nnburst.serialize import DATUM_BYTES
 
 if TYPE_CHECKING:
@@ -72,12 +74,14 @@ class Burst:
         self.client.packet = self._buffer
         self._connection = self.device.connection
         self._closed = False
+        self._forked_from = 0
         self._reason: str = ""
         self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
         self.last_executed: BoundRequest | None = None
-        self.pending: deque[Pending] = deque()
+        self.pending = PendingQueue(self.client)
         self._lock = threading.Lock()
+        self._executing = threading.Lock()
         # Whoever is told something about this burst must not keep it alive: one that nobody can reach any
         # more is given up like a closed one.
         self._stop = _Stop(self.client, channels)
@@ -86,6 +90,7 @@ class Burst:
         clean_up = partial(_clean_up, self._connection, channels, self._stop)
         self._finalizer = weakref.finalize(self, self._releaser.abandon, clean_up)
         self._finalizer.atexit = False  # the process ends, and with it all that it has
+        _bursts.add(self)
 
     @classmethod
     def open(
@@ -112,18 +117,17 @@ class Burst:
             InvalidArgument: a number is out of range.
             NnburstError: the driver refuses.
         """
-        lengths = (channel_length, result_channel_length or channel_length)
-        if not 1 <= max_in_flight <= 1024:
-            raise InvalidArgument(f"max_in_flight is {max_in_flight}, expected 1 to 1024")
-        if any(not 2 <= length <= MAX_BURST_CHANNEL_LENGTH for length in lengths):
-            raise InvalidArgument(
-                f"channel_length is {lengths}, expected 2 to {MAX_BURST_CHANNEL_LENGTH}"
-            )
+        if result_channel_length is None:
+            result_channel_length = channel_length
+        lengths = (channel_length, result_channel_length)
+        _check_integer("max_in_flight", max_in_flight, 1, 1024)
+        _check_integer("channel_length", channel_length, 2, MAX_BURST_CHANNEL_LENGTH)
+        _check_integer("result_channel_length", result_channel_length, 2, MAX_BURST_CHANNEL_LENGTH)
         if spin_window is None:
             low_power = prepared_model.preference == ExecutionPreference.LOW_POWER
             spin_window = 0.0 if low_power else _SPIN_WINDOW
-        if not 0 <= spin_window < 60:
-            raise InvalidArgument(f"spin_window is {spin_window}, expected 0 to 60 seconds")
+        if not isinstance(spin_window, int | float) or not 0 <= spin_window < 60:
+            raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 60 seconds")
         preference = prepared_model.preference if spin_window else ExecutionPreference.LOW_POWER
         slots = SlotTable()
         ended = _Ended()
@@ -180,6 +184,9 @@ class Burst:
         check_count("outputs", taken, self.outputs)
         rooms = list(output_bytes) if output_bytes is not None else [None] * len(self.outputs)
         check_count("output_bytes", rooms, self.outputs)
+        for index, room in enumerate(rooms):
+            if room is not None:
+                _check_integer(f"output_bytes[{index}]", room, 1, UINT32_MAX)
         plan = Layout()
         spots = [
             *(
@@ -280,7 +287,14 @@ class Burst:
             check_count("outputs", outputs, self.outputs)
         from nnburst.client.array_execution import execute_arrays
 
-        return execute_arrays(self, inputs, outputs, measure, seconds, copy)
+        # Private inputs of a remembered request are written before its run can find out that another
+        # thread's run of it is under way.
+        if not self._executing.acquire(blocking=False):
+            raise BurstBusy(BUSY)
+        try:
+            return execute_arrays(self, inputs, outputs, measure, seconds, copy)
+        finally:
+            self._executing.release()
 
     def remembered(self, key: object) -> BoundRequest | None:
         """The request remembered under `key`."""
@@ -318,6 +332,8 @@ class Burst:
 
     def check_open(self) -> None:
         """Raise Closed after `close`, GeneralFailure once the two sides have lost each other."""
+        if self._forked_from:
+            raise Closed(f"the burst belongs to process {self._forked_from}, which forked")
         if self._closed:
             raise Closed("the burst is closed")
         if self._reason:
@@ -333,6 +349,13 @@ class Burst:
         """Stop every run now and from now on: the two sides have lost each other."""
         self._reason = self._reason or reason
         self._stop()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: its queues are not mapped here, so nothing may touch them any more."""
+        self._forked_from, self._closed = os.getppid(), True
+        self._finalizer.detach()
+        for bound in list(self._bound):
+            bound.forbid()
 
     def statistics(self) -> dict[str, int]:
         """Counters: executions, results dropped, sleeps, time spun (ns), rhythm (period, ns)."""
@@ -359,6 +382,8 @@ class Burst:
 
         A run on another thread ends with Closed.
         """
+        if self._forked_from:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -439,6 +464,27 @@ class _Ended:
             self._listener, reason = listener, self._reason
         if reason:
             listener(reason)
+
+
+def _check_integer(name: str, value: int, least: int, most: int) -> None:
+    try:
+        fits = least <= operator.index(value) <= most
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InvalidArgument(f"{name} is {value!r}, expected {least} to {most}")
+
+
+#: All bursts of this process, for a child that it may fork.
+_bursts: Final[weakref.WeakSet[Burst]] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for burst in list(_bursts):
+        burst.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 class _Spot(NamedTuple):

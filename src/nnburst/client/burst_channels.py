@@ -60,13 +60,14 @@ class BurstChannels:
         Raises:
             NnburstError: the driver refuses.
         """
+        handle = prepared_model.handle  # a released model is told before anything else
         self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
         self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
         self._upcalls = prepared_model.device.upcalls
         self._callback = self._upcalls.register(callback)
         self._connection = prepared_model.device.connection
         message = ConfigureExecutionBurst(
-            handle=prepared_model.handle,
+            handle=handle,
             callback=self._callback,
             request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),
             result_channel=msgspec.Raw(msgspec.msgpack.encode(self.results.descriptor)),
@@ -103,7 +104,8 @@ class BurstChannels:
             self.call(Release(self.handle))
         except (DeadObject, Closed, MissedDeadline):
             pass  # it is gone, or will be with its process
-        self._forget()
+        finally:
+            self._forget()
 
     def _forget(self) -> None:
         self._upcalls.unregister(self._callback)

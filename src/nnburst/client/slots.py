@@ -21,7 +21,8 @@ class SlotTable:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may close a pool, which retires its slot, in any of these.
+        self._lock = threading.RLock()
         self._slots: dict[int, int] = {}  # pool number -> slot
         self._pools: list[weakref.ref[Memory] | None] = []  # slot -> pool
         self._free: list[int] = []

@@ -11,11 +11,12 @@ it writes into its own inbound queue; a client that does not read its results en
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -96,7 +97,10 @@ def open_burst(
 
 
 def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
-    memory = SharedMemory.adopt(fd)
+    try:
+        memory = SharedMemory.adopt(fd)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{name}: {error}") from error
     try:
         descriptor = msgspec.msgpack.decode(encoded, type=MQDescriptor)
         queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
@@ -114,6 +118,13 @@ def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> Messa
             f" {MAX_BURST_CHANNEL_LENGTH} elements"
         )
     return queue_
+
+
+class _Command(NamedTuple):
+    """What a burst's thread shall run, and who waits for it."""
+
+    run: Callable[[], bool]
+    done: threading.Event
 
 
 class BurstContext:
@@ -146,10 +157,13 @@ class BurstContext:
         self._server.packet = self._packet
         self._server.waiting = self._waiting
         lib.nnb_waiter_init(
-            ffi.addressof(self._server, "waiter"), spin, 0 if low_power else _POLLING_WINDOW * 1000
+            ffi.addressof(self._server, "waiter"),
+            spin and not low_power,
+            0 if low_power else _POLLING_WINDOW * 1000,
         )
         self._bindings = BindingTable(self._server)
-        self._commands: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="nnburst burst", daemon=True)
         self._thread.start()
 
@@ -174,19 +188,12 @@ class BurstContext:
 
     def _command(self, command: Callable[[], bool]) -> None:
         """Have the burst's thread run `command`; it goes on serving where that returns True."""
-        done = threading.Event()
-
-        def run() -> bool:
-            try:
-                return command()
-            finally:
-                done.set()
-
-        self._commands.put(run)
+        posted = _Command(command, threading.Event())
+        self._commands.put(posted)
         lib.nnb_server_call(self._server)
-        while not done.wait(0.05 if not self._thread.is_alive() else _COMMAND_TIMEOUT):
-            if not self._thread.is_alive():
-                return
+        if self._ended.is_set():
+            return  # nothing is left to be freed; the thread may have gone without looking
+        if not posted.done.wait(_COMMAND_TIMEOUT):
             raise GeneralFailure("the burst's execution under way does not end")
 
     def _serve(self) -> None:
@@ -203,6 +210,9 @@ class BurstContext:
             self._slots.close()
             for queue_ in self._queues:
                 queue_.close()
+            self._ended.set()
+            for command in self._posted():
+                command.done.set()
 
     def _loop(self) -> str:
         """Serve until told to stop; why, where it was not asked for."""
@@ -230,13 +240,19 @@ class BurstContext:
 
     def _attend(self) -> bool:
         lib.nnb_server_attend(self._server)
-        while True:
+        for command in self._posted():
             try:
-                command = self._commands.get_nowait()
-            except queue.Empty:
-                return True
-            if not command():
-                return False
+                if not command.run():
+                    return False
+            finally:
+                command.done.set()
+        return True
+
+    def _posted(self) -> Iterator[_Command]:
+        """The commands that were posted, each once."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._commands.get_nowait()
 
     def _miss(self) -> Reply:
         """Decode, resolve, validate, bind and run a request that is not known."""

@@ -15,7 +15,7 @@ import fcntl
 import os
 import weakref
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,7 @@ class SharedMemory:
         start = int(ffi.cast("uintptr_t", address))
         # A ctypes array is a weakly referenceable owner whose buffer numpy keeps as `base`.
         owner = (ctypes.c_uint8 * self.size).from_address(start)
-        weakref.finalize(owner, lib.nnb_pool_unmap, address, self.size).atexit = False
+        weakref.finalize(owner, _unmap, address, self.size, os.getpid()).atexit = False
         view: Bytes = np.frombuffer(memoryview(owner), dtype=np.uint8)
         if not writable:
             view.flags.writeable = False
@@ -167,6 +167,12 @@ class SharedMemory:
             os.close(fd)
 
 
+def _unmap(address: Any, size: int, owner: int) -> None:  # noqa: ANN401 - a cffi pointer
+    # A forked child never had the mapping: by now something else of its own may lie there.
+    if os.getpid() == owner:
+        lib.nnb_pool_unmap(address, size)
+
+
 def _checked_size(fd: int) -> int:
     """Size of a sealed memfd; raises InvalidArgument for anything else."""
     try:
@@ -177,7 +183,8 @@ def _checked_size(fd: int) -> int:
     if seals & SIZE_SEALS != SIZE_SEALS:
         raise InvalidArgument("memfd lacks the seals SHRINK, GROW and SEAL")
     status = os.fstat(fd)
-    if status.st_blksize > os.sysconf("SC_PAGESIZE") * 16:
+    # Not st_blksize, which is also large where the kernel gives ordinary memfds huge pages by itself.
+    if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):
         raise InvalidArgument("memfd of huge pages is not accepted")
     if status.st_size == 0:
         raise InvalidArgument("shared memory has 0 bytes")

@@ -1,0 +1,322 @@
+"""Waits that end early: timeouts, signals, a second thread, close, fork. The burst survives them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.burst_helpers import copy_model, standing_still, wait_until
+from nnburst import BurstBusy, Closed, Device, MissedDeadline
+from nnburst.client import bound_request
+from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst import Burst
+from nnburst.hal.errors import GeneralFailure
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Device]:
+    """A driver that tests may stop and continue."""
+    with nnburst.launch("reference") as device:
+        yield device
+
+
+@pytest.fixture
+def burst(still: Device) -> Iterator[Burst]:
+    with still.prepare(copy_model()) as prepared, prepared.open_burst() as opened:
+        yield opened
+
+
+@pytest.fixture
+def bound(burst: Burst) -> BoundRequest:
+    request = burst.bind()
+    request.inputs[0][:] = [3, -1]
+    return request
+
+
+def in_a_thread(call: Any) -> tuple[threading.Thread, list[BaseException | object]]:
+    """Start `call` on a thread; its outcome lands in the list."""
+    outcome: list[BaseException | object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
+
+
+def test_overdue_result_is_dropped_before_the_next_one(
+    still: Device, burst: Burst, bound: BoundRequest
+) -> None:
+    with standing_still(still), pytest.raises(MissedDeadline, match="timeout"):
+        bound.run(timeout=0.01)
+    other = burst.bind()
+    other.inputs[0][:] = [7, 8]
+    assert other.run().outputs[0].tolist() == [7, 8]
+    assert burst.statistics()["dropped"] == 1
+    assert burst.client.in_flight == burst.client.overdue == 0
+
+
+def test_next_run_waits_for_an_overdue_result_only_within_its_own_time(
+    still: Device, burst: Burst, bound: BoundRequest
+) -> None:
+    with standing_still(still):
+        for timeout in (0.01, 0.02, 0.12):
+            with pytest.raises(MissedDeadline):
+                bound.run(timeout=timeout)
+        assert burst.client.in_flight == 1, "nothing is sent while a result is overdue"
+    assert bound.run().outputs[0].tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("timeout", [0.03, 0.12])
+def test_timeout_is_counted_once_however_often_the_wait_is_cut(
+    still: Device, bound: BoundRequest, timeout: float
+) -> None:
+    with standing_still(still):
+        began = time.monotonic()
+        with pytest.raises(MissedDeadline):
+            bound.run(timeout=timeout)
+        passed = time.monotonic() - began
+    assert timeout <= passed < timeout + 0.04
+
+
+@pytest.mark.parametrize("timeout", [1e18, 1e-12])
+def test_extreme_timeouts_are_taken(bound: BoundRequest, timeout: float) -> None:
+    if timeout > 1:
+        assert bound.run(timeout=timeout).outputs[0].tolist() == [3, 0]
+    else:
+        with pytest.raises(MissedDeadline):
+            bound.run(timeout=timeout)
+    assert bound.run().outputs[0].tolist() == [3, 0]
+
+
+class Interrupted(BaseException):
+    """Stands for KeyboardInterrupt, which pytest itself listens to."""
+
+
+@pytest.fixture
+def interrupt(burst: Burst) -> Iterator[threading.Thread]:
+    """Once started, interrupts the main thread as soon as it waits for a result."""
+    last_wait = burst.client.waits_from_ns
+
+    def raise_it(*_: object) -> None:
+        raise Interrupted
+
+    def send() -> None:
+        wait_until(lambda: burst.client.waits_from_ns != last_wait)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    yield threading.Thread(target=send)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_interrupt_during_a_run_leaves_the_burst_usable(
+    still: Device, burst: Burst, bound: BoundRequest, interrupt: threading.Thread
+) -> None:
+    with standing_still(still), pytest.raises(Interrupted):
+        interrupt.start()
+        bound.run(timeout=20)
+    interrupt.join()
+    assert bound.run().outputs[0].tolist() == [3, 0]
+    assert burst.statistics()["dropped"] == 1
+
+
+def test_interrupt_during_a_wait_for_a_submission_leaves_it_out(
+    still: Device, burst: Burst, bound: BoundRequest, interrupt: threading.Thread
+) -> None:
+    with standing_still(still):
+        pending = bound.submit()
+        interrupt.start()
+        with pytest.raises(Interrupted):
+            pending.result(timeout=20)
+    interrupt.join()
+    assert pending.result().outputs[0].tolist() == [3, 0]
+    assert not burst.pending
+
+
+def test_interrupt_right_after_a_result_came_does_not_lose_the_next(
+    bound: BoundRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bound_request._run
+
+    def interrupted(request: Any) -> int:
+        real(request)
+        raise Interrupted
+
+    monkeypatch.setattr(bound_request, "_run", interrupted)
+    with pytest.raises(Interrupted):
+        bound.run()
+    monkeypatch.setattr(bound_request, "_run", real)
+    for _ in range(2):
+        assert bound.run().outputs[0].tolist() == [3, 0]
+
+
+class InterruptedLibrary:
+    """The C side, but one of its functions is interrupted right after it did its work."""
+
+    def __init__(self, library: Any, name: str) -> None:
+        self._library, self._name = library, name
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+        if name != self._name:
+            return function
+
+        def interrupted(*arguments: Any) -> None:
+            function(*arguments)
+            raise Interrupted
+
+        return interrupted
+
+
+@pytest.mark.parametrize("name", ["nnb_client_submit", "nnb_client_collect"])
+def test_interrupt_right_after_a_submission_step_keeps_results_in_order(
+    still: Device, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with still.prepare(copy_model()) as prepared, prepared.open_burst(max_in_flight=2) as burst:
+        first, second = burst.bind(), burst.bind()
+        first.inputs[0][:], second.inputs[0][:] = 1, 2
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(bound_request, "lib", InterruptedLibrary(bound_request.lib, name))
+            first.submit().result()
+        assert second.submit().result().outputs[0].tolist() == [2, 2]
+        assert first.run().outputs[0].tolist() == [1, 1]
+        assert not burst.pending
+        assert burst.client.in_flight == 0
+
+
+def test_second_thread_is_told_that_the_burst_is_in_use(
+    still: Device, burst: Burst, bound: BoundRequest
+) -> None:
+    other = burst.bind()
+    with standing_still(still):
+        thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
+        wait_until(lambda: burst.client.in_flight == 1)
+        for call in (other.run, other.submit, bound.run):
+            with pytest.raises(BurstBusy, match="another thread"):
+                call()
+    thread.join()
+    assert outcome[0].outputs[0].tolist() == [3, 0]  # type: ignore[union-attr]
+    assert other.run().outputs[0].tolist() == [0, 0]
+
+
+def test_second_execute_does_not_touch_the_inputs_of_the_first(still: Device, burst: Burst) -> None:
+    first = np.array([1, 2], np.float32)
+    burst.execute([first])
+    with standing_still(still):
+        thread, outcome = in_a_thread(lambda: burst.execute([first], timeout=20))
+        wait_until(lambda: burst.client.in_flight == 1)
+        with pytest.raises(BurstBusy):
+            burst.execute([np.array([8, 9], np.float32)])
+    thread.join()
+    assert outcome[0].outputs[0].tolist() == [1, 2]  # type: ignore[union-attr]
+
+
+def test_close_ends_a_run_of_another_thread(still: Device) -> None:
+    with still.prepare(copy_model()) as prepared:
+        burst = prepared.open_burst()
+        bound = burst.bind()
+        with standing_still(still):
+            thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
+            wait_until(lambda: burst.client.in_flight == 1)
+            closer, _ = in_a_thread(burst.close)
+            thread.join()
+        closer.join()
+        assert isinstance(outcome[0], Closed)
+        assert "closed while it ran" in str(outcome[0])
+        with pytest.raises(Closed):
+            bound.run()
+
+
+def test_pool_closed_under_a_submission_does_not_take_its_result(
+    still: Device, burst: Burst
+) -> None:
+    memory = burst.device.allocate(64)
+    bound = burst.bind([memory.array("f4", (2,))], [memory.array("f4", (2,), 32)])
+    bound.inputs[0][:] = [4, 5]
+    with standing_still(still):
+        pending = bound.submit()
+        memory.close()
+    # The driver may have been told to forget the slot before it saw the request.
+    try:
+        assert pending.result().outputs[0].tolist() == [4, 5]
+    except nnburst.InvalidArgument:
+        pass
+    with pytest.raises(Closed, match="pool"):
+        bound.run()
+    assert burst.bind().run()
+
+
+def test_pool_closed_during_a_run_does_not_disturb_it(still: Device, burst: Burst) -> None:
+    memory = burst.device.allocate(64)
+    bound = burst.bind([memory.array("f4", (2,))], [memory.array("f4", (2,), 32)])
+    bound.run()
+    with standing_still(still):
+        thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
+        wait_until(lambda: burst.client.in_flight == 1)
+        memory.close()
+    thread.join()
+    assert not isinstance(outcome[0], BaseException) or isinstance(
+        outcome[0], nnburst.InvalidArgument
+    )
+    assert burst.bind().run()
+
+
+FORK = """
+import gc, os, sys
+import numpy as np, nnburst
+from client.burst_helpers import copy_model
+with nnburst.launch("null") as device:
+    burst = device.prepare(copy_model()).open_burst()
+    bound = burst.bind()
+    bound.run()
+    if (pid := os.fork()) == 0:
+        refused = 0
+        for use in (bound.run, bound.submit, burst.bind, lambda: burst.execute([bound.inputs[0]])):
+            try:
+                use()
+            except nnburst.Closed as error:
+                refused += "forked" in str(error)
+        burst.close()
+        spare = [bytearray(1 << 20) for _ in range(20)]
+        del bound, burst, use
+        gc.collect()
+        assert not any(map(any, spare))
+        os._exit(refused)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(bound.run().outputs))
+"""
+
+
+def test_forked_child_is_refused_and_the_parent_goes_on() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout == "4 1\n", done.stdout + done.stderr
+
+
+def test_burst_that_was_ended_says_why_in_every_later_call(
+    burst: Burst, bound: BoundRequest
+) -> None:
+    burst.end("told so")
+    for call in (bound.run, bound.submit, burst.bind):
+        with pytest.raises(GeneralFailure, match="told so"):
+            call()
