@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from nnburst import DeadObject
-from nnburst.client.ending import DriverDied, describe, how_it_ended
+from nnburst.client.ending import DriverDied, describe, dying_exit_code, how_it_ended
 from nnburst.client.process import DriverProcess
 
 
@@ -35,10 +35,23 @@ def test_process_behind_a_pidfd_is_described_once_reaped(sleeper: subprocess.Pop
     pidfd = os.pidfd_open(sleeper.pid)
     assert how_it_ended(pidfd, 0) == "has closed the connection"
     sleeper.kill()
-    assert how_it_ended(pidfd, 0.01) in ("has closed the connection", "has died")
+    assert how_it_ended(pidfd, 10) == "was killed by SIGKILL"  # from /proc
     sleeper.wait(timeout=10)
     assert how_it_ended(pidfd) in ("was killed by SIGKILL", "has died")  # before Linux 6.15
     os.close(pidfd)
+
+
+def test_process_that_is_stopped_has_not_ended(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
+    assert dying_exit_code(sleeper.pid) is None
+    pidfd = os.pidfd_open(sleeper.pid)
+    assert how_it_ended(pidfd, 0) == "has closed the connection"
+    os.close(pidfd)
+
+
+def test_process_that_does_not_exist_has_no_exit_code() -> None:
+    assert dying_exit_code(0) is None
 
 
 def test_descriptor_that_is_no_pidfd_is_not_asked() -> None:

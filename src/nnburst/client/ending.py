@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
@@ -14,13 +15,17 @@ from typing import Final
 
 from nnburst.hal.errors import DeadObject
 
-#: Seconds that a message waits for the kernel to have taken a dead process apart.
+#: Seconds that a message waits for what it is about to be known.
 PATIENCE: Final = 0.2
 #: linux/pidfd.h: PIDFD_GET_INFO, PIDFD_INFO_EXIT, and where struct pidfd_info has the exit code.
 _GET_INFO: Final = 0xC040FF0B
 _INFO_EXIT: Final = 1 << 3
 _INFO_BYTES: Final = 64
 _EXIT_CODE_OFFSET: Final = 60
+#: proc(5): where /proc/PID/stat has the flags and the exit code, counted after the name; linux/sched.h.
+_FLAGS: Final = 6
+_STAT_EXIT_CODE: Final = 49
+_PF_EXITING: Final = 4
 _STEP: Final = 0.002
 
 
@@ -50,39 +55,63 @@ def describe(code: int) -> str:
 
 
 def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
-    """How the process behind a pidfd ended, be it nobody's child here; waits up to `patience` seconds.
+    """How the process behind a pidfd ended, be it nobody's child here.
 
-    The exit code is known once the parent has reaped it, from Linux 6.15 on.
+    Waits up to `patience` seconds where it cannot be known yet.
     """
-    if not _is_pidfd(pidfd):
+    pid = _pid_of(pidfd)
+    if pid is None:
         return "has closed the connection or died"
     deadline = time.monotonic() + patience
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    if not poller.poll(patience * 1000):
-        return "has closed the connection"
-    while (code := _exit_code(pidfd)) is None:
+    while (code := _exit_code(pidfd, pid)) is None:
         if time.monotonic() >= deadline:
-            return "has died"
+            poller = select.poll()
+            poller.register(pidfd, select.POLLIN)
+            return "has died" if poller.poll(0) else "has closed the connection"
         time.sleep(_STEP)
     return describe(code)
 
 
-def _is_pidfd(fd: int) -> bool:
-    """Whether a descriptor that a driver sent is what it shall be: others must not see its ioctl."""
+def dying_exit_code(pid: int) -> int | None:
+    """Exit code of a process that is being taken apart or waits for its parent; None if unknown.
+
+    That takes a large process long after its death is decided. 0 is what the kernel also says to those
+    who may not know, so it counts as unknown.
+    """
     try:
-        return "\nPid:" in Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except (OSError, UnicodeError):
+        return None
+    if not int(fields[_FLAGS]) & _PF_EXITING:
+        return None
+    return os.waitstatus_to_exitcode(int(fields[_STAT_EXIT_CODE])) or None
+
+
+def _exit_code(pidfd: int, pid: int) -> int | None:
+    code = dying_exit_code(pid) if pid > 0 else None
+    if code is not None and _pid_of(pidfd) == pid:  # so the number still meant this process
+        return code
+    return _reaped_exit_code(pidfd)
+
+
+def _pid_of(fd: int) -> int | None:
+    """The process of a pidfd, -1 once reaped; None where a driver sent something else."""
+    try:
+        info = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
     except OSError:
-        return False
+        return None
+    found = re.search(r"^Pid:\s*(-?\d+)$", info, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
-def _exit_code(pidfd: int) -> int | None:
+def _reaped_exit_code(pidfd: int) -> int | None:
+    """Exit code of a process that its parent has reaped, from Linux 6.15 on."""
     info = bytearray(_INFO_BYTES)
     struct.pack_into("=Q", info, 0, _INFO_EXIT)
     try:
         fcntl.ioctl(pidfd, _GET_INFO, info)
     except OSError:
-        return None  # an older kernel, or not reaped yet
+        return None
     if not struct.unpack_from("=Q", info)[0] & _INFO_EXIT:
         return None
     return os.waitstatus_to_exitcode(struct.unpack_from("=i", info, _EXIT_CODE_OFFSET)[0])

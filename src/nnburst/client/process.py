@@ -10,7 +10,7 @@ import threading
 import time
 from typing import IO, Final
 
-from nnburst.client.ending import PATIENCE, describe
+from nnburst.client.ending import PATIENCE, describe, dying_exit_code
 
 #: Lines and bytes of a driver's log that are kept.
 _LAST_LINES: Final = 20
@@ -18,7 +18,8 @@ _LINE_BYTES: Final = 512
 #: Seconds that a process gets to end after its socket was closed, and after SIGTERM.
 _GRACE: Final = 2.0
 #: Seconds that the lines which a process has written take at most to be read.
-_LAST_WORDS: Final = 0.05
+_LAST_WORDS: Final = 0.1
+_STEP: Final = 0.002
 
 
 class DriverProcess:
@@ -50,16 +51,24 @@ class DriverProcess:
         return list(self._lines)
 
     def ending(self, patience: float = PATIENCE) -> str:
-        """How it ended, with the end of its log; waits up to `patience` seconds for both."""
-        deadline = time.monotonic() + patience
-        try:
-            how = describe(self._process.wait(patience))
-        except subprocess.TimeoutExpired:
-            how = "has closed its connection or is dying"
-        else:  # a process that it started may hold its stderr open
-            self._reader.join(max(deadline - time.monotonic(), _LAST_WORDS))
+        """How it ended, with the end of its log; waits up to `patience` seconds to know it."""
+        code = self._exit_code(patience)
+        if code is not None:  # where it has started a process, that may hold its stderr open
+            self._reader.join(_LAST_WORDS)
+        how = "has closed its connection" if code is None else describe(code)
         lines = "".join(f"\n  {line}" for line in self.last_lines)
         return f"the driver (pid {self.pid}) {how}" + (f"; its last lines:{lines}" if lines else "")
+
+    def _exit_code(self, patience: float) -> int | None:
+        """What it is or will be, as soon as that is known."""
+        deadline = time.monotonic() + patience
+        while True:
+            code = self._process.poll()
+            if code is None:
+                code = dying_exit_code(self.pid)
+            if code is not None or time.monotonic() >= deadline:
+                return code
+            time.sleep(_STEP)
 
     def stop(self) -> None:
         """Wait for it to end after its socket was closed; make it end where it does not."""
