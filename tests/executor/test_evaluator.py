@@ -155,6 +155,37 @@ def test_sufficient_outputs_are_told_apart_from_insufficient_ones() -> None:
     ]
 
 
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_result_that_nobody_has_room_for_takes_no_memory(is_constant: bool) -> None:
+    builder = ModelBuilder()
+    huge = np.array([2**14, 2**14], np.int32)
+    dims = builder.constant(I32, huge) if is_constant else builder.input(I32, (2,))
+    y = builder.output(F32, (0, 0))
+    builder.operation(OperationType.FILL, [dims, builder.scalar(1.0)], [y])
+    execution = bound(builder.build(), [] if is_constant else [huge], [np.zeros(1, np.float32)])
+    tracemalloc.start()
+    outcome = execution.run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert outcome.status is ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    assert outcome.output_shapes[0].dimensions == (2**14, 2**14)
+    assert peak < 1_000_000
+
+
+def test_too_small_output_that_is_read_again_is_computed() -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (3,))
+    first, second = builder.output(F32, (0,)), builder.output(F32, (3,))
+    one, none = builder.constant(F32, [1.0]), builder.scalar(0)
+    builder.operation(OperationType.ADD, [x, one, none], [first])
+    builder.operation(OperationType.ADD, [first, one, none], [second])
+    b = np.zeros(3, np.float32)
+    outcome = bound(builder.build(), [np.zeros(3, np.float32)], [np.zeros(2, np.float32), b]).run()
+    assert outcome.status is ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    assert [s.is_sufficient for s in outcome.output_shapes] == [False, True]
+    assert b.tolist() == [2, 2, 2]
+
+
 def test_output_that_is_read_again_is_computed_privately_and_copied() -> None:
     builder = ModelBuilder()
     x = builder.input(F32, (3,))
@@ -298,6 +329,7 @@ def test_not_a_number_and_overflow_raise_nothing() -> None:
 def test_closed_execution_does_not_run() -> None:
     y = np.zeros_like(X)
     execution = bound(add_chain(1), [X], [y])
+    execution.close()
     execution.close()
     assert execution.run().status is ErrorStatus.INVALID_ARGUMENT
     assert not y.any()

@@ -93,15 +93,25 @@ class Frame:
         binding = self.evaluator.binding(step)
         if step.definition.shape is None:
             made = compute(step, inputs, declared, exact, binding)
-            outputs = [self.allocate(i, t.meta) for i, t in zip(step.outputs, made, strict=True)]
-            for target, source in zip(outputs, made, strict=True):
-                np.copyto(target.array, source.array)
+            if self.is_needed(step, [t.meta for t in made]):
+                outputs = [
+                    self.allocate(i, t.meta) for i, t in zip(step.outputs, made, strict=True)
+                ]
+                for target, source in zip(outputs, made, strict=True):
+                    np.copyto(target.array, source.array)
+                self.values.update(zip(step.outputs, outputs, strict=True))
         else:
             metas = infer(step, inputs, declared, exact)
-            outputs = [self.allocate(i, m) for i, m in zip(step.outputs, metas, strict=True)]
-            bind(step, inputs, outputs, declared, binding)()
-        self.values.update(zip(step.outputs, outputs, strict=True))
+            if self.is_needed(step, metas):
+                outputs = [self.allocate(i, m) for i, m in zip(step.outputs, metas, strict=True)]
+                bind(step, inputs, outputs, declared, binding)()
+                self.values.update(zip(step.outputs, outputs, strict=True))
         self.release(number)
+
+    def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
+        """Whether results of these types have to be computed (a subclass may know better)."""
+        del step, metas
+        return True
 
     def declarations(self, step: Step) -> tuple[list[TensorType], list[bool]]:
         """Outputs of a step as declared, and whether their quantisation must match exactly."""

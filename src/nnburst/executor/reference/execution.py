@@ -15,7 +15,7 @@ from nnburst.executor.reference.binding import bind
 from nnburst.executor.reference.evaluator import Evaluator, Frame
 from nnburst.executor.reference.layout import Layout
 from nnburst.executor.reference.operation import Run
-from nnburst.executor.reference.plan import Graph, Plan, read_only
+from nnburst.executor.reference.plan import Graph, Plan, Step, read_only
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, NnburstError
@@ -32,7 +32,7 @@ class OutputBuffers:
     """Where the model's outputs go: the request's buffers, or private memory that is copied.
 
     An output that is read by an operation is computed privately, because another process may change
-    the request's memory; one whose buffer is too small is computed privately and not copied.
+    the request's memory. One whose buffer is too small is computed only if another needs it.
     """
 
     def __init__(self, graph: Graph, arguments: Sequence[Argument]) -> None:
@@ -46,15 +46,21 @@ class OutputBuffers:
     def __contains__(self, index: int) -> bool:
         return index in self._buffers
 
+    def takes(self, index: int, meta: TensorType) -> bool:
+        """Note the shape of output `index`; whether its elements matter to anybody."""
+        room = self._buffers[index]
+        sufficient = byte_size(meta.dimensions, DTYPES[meta.type]) <= (
+            0 if room is None else room.size
+        )
+        self._shapes[index] = OutputShape(meta.dimensions, sufficient)
+        return sufficient or index in self._read
+
     def memory(self, index: int, meta: TensorType) -> Array:
-        """Memory for output `index`, and note its shape."""
+        """Memory for output `index`, whose shape has been noted."""
         dtype = DTYPES[meta.type]
         buffer = self._buffers[index]
-        size = byte_size(meta.dimensions, dtype)
-        sufficient = size <= (0 if buffer is None else buffer.size)
-        self._shapes[index] = OutputShape(meta.dimensions, sufficient)
         self._copies.pop(index, None)
-        if not sufficient or buffer is None:
+        if buffer is None or not self._shapes[index].is_sufficient:
             return np.empty(meta.dimensions, dtype)
         target = carve(buffer, 0, meta.dimensions, dtype)
         if index not in self._read:
@@ -84,6 +90,15 @@ class MainFrame(Frame):
         super().__init__(graph, evaluator)
         self._outputs = outputs
         self.kept.update(graph.inputs)
+
+    def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
+        """Note shapes of outputs; whether somebody reads a result or has room for it."""
+        outputs = self._outputs
+        needed = [
+            i not in outputs or outputs.takes(i, m)
+            for i, m in zip(step.outputs, metas, strict=True)
+        ]
+        return any(needed)
 
     def allocate(self, index: int, meta: TensorType) -> Tensor:
         """Memory for operand `index`: an output's own, or fresh."""
@@ -156,6 +171,8 @@ class ReferenceExecution:
 
     def close(self) -> None:
         """Drop every view of the request's memory."""
+        if self._closed:
+            return
         self._closed = True
         self._runs = []
         self._refresh = []
@@ -202,6 +219,8 @@ class ReferenceExecution:
         for number, step in enumerate(frame.graph.steps):
             if number not in layout.steps:
                 runs.append(partial(frame.evaluate, number))
+                continue
+            if not frame.is_needed(step, [layout.types[i] for i in step.outputs]):
                 continue
             outputs = [self._static(arena, layout, i) for i in step.outputs]
             inputs = [frame.values.get(i) for i in step.inputs]

@@ -252,7 +252,7 @@ def _bind_index(node: Node, find: Callable[..., Array], ignore: np.ufunc, worst:
     out = node.output().array.reshape(x.shape[:axis] + x.shape[axis + 1 :])
     if x.dtype.kind != "f":
         return lambda: np.copyto(out, find(x, axis=axis), casting="same_kind")
-    first = x[(*(slice(None),) * axis, 0, ...)]  # the ellipsis keeps a view where x has rank 1
+    first = np.moveaxis(x, axis, 0)[0, ...]  # with the ellipsis a view, also of a vector
     numbers = node.scratch(x.shape, x.dtype)
 
     def run() -> None:
