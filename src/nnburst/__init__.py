@@ -59,10 +59,13 @@ if TYPE_CHECKING:
     from nnburst.hal.model import Model
     from nnburst.hal.model_builder import ModelBuilder
     from nnburst.hal.timing import OutputShape, Timing
+    from nnburst.importer.imported_model import ImportedModel
+    from nnburst.importer.load import load
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "load",
     "launch",
     "connect",
     "devices",
@@ -76,6 +79,7 @@ __all__ = [
     "Timing",
     "Model",
     "ModelBuilder",
+    "ImportedModel",
     "OperandType",
     "OperationType",
     "FusedActivationFunc",
@@ -100,6 +104,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "nnburst.importer.load": ("load",),
+    "nnburst.importer.imported_model": ("ImportedModel",),
     "nnburst.client.launch": ("launch",),
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),

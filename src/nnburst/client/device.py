@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from nnburst.client.arguments import check_timeout
+from nnburst.client.carried_pools import CarriesPools, unpacked
 from nnburst.client.handshake import Session
 from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
@@ -123,32 +124,37 @@ class Device:
         return Memory(self, size)
 
     def supported_operations(
-        self, model: Model, *, pools: Sequence[Memory] = (), timeout: float = 30.0
+        self,
+        model: Model | CarriesPools,
+        *,
+        pools: Sequence[Memory] = (),
+        timeout: float = 30.0,
     ) -> list[bool]:
         """Which operations of the model's main subgraph the driver can run.
 
         Args:
-            model: need not be supported, but valid.
+            model: need not be supported, but valid; one that brings its pools along is fine.
             pools: those that its CONSTANT_REFERENCE operands lie in.
             timeout: seconds.
 
         Raises:
             InvalidArgument: the model is not valid, or the pools do not fit it.
         """
-        described = self._describe(model, pools)
-        answer, _ = self._call(
-            GetSupportedOperations(described), SupportedOperations, pools, timeout
-        )
-        if len(answer.supported) != len(model.main.operations):
+        with unpacked(self, model, pools) as (bare, memories):
+            described = self._describe(bare, memories)
+            answer, _ = self._call(
+                GetSupportedOperations(described), SupportedOperations, memories, timeout
+            )
+        if len(answer.supported) != len(bare.main.operations):
             raise GeneralFailure(
                 f"the driver answered for {len(answer.supported)} operations,"
-                f" the model has {len(model.main.operations)}"
+                f" the model has {len(bare.main.operations)}"
             )
         return list(answer.supported)
 
     def prepare(
         self,
-        model: Model,
+        model: Model | CarriesPools,
         *,
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
@@ -158,7 +164,7 @@ class Device:
         """Prepare a model for execution.
 
         Args:
-            model: validated by the driver.
+            model: validated by the driver; what `nnburst.load` returns is taken as it is.
             preference: what to optimise for; LOW_POWER also keeps bursts from spinning.
             priority: among the models of this client.
             pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
@@ -170,10 +176,11 @@ class Device:
             MissedDeadline: it took too long.
         """
         preference = _member(ExecutionPreference, preference, "preference")
-        described = self._describe(model, pools)
-        message = PrepareModel(described, preference, _member(Priority, priority, "priority"))
-        opened, _ = self._call(message, Opened, pools, timeout)
-        return PreparedModel(self, opened.handle, model, preference)
+        with unpacked(self, model, pools) as (bare, memories):
+            described = self._describe(bare, memories)
+            message = PrepareModel(described, preference, _member(Priority, priority, "priority"))
+            opened, _ = self._call(message, Opened, memories, timeout)
+        return PreparedModel(self, opened.handle, bare, preference)
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""

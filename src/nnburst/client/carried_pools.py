@@ -1,0 +1,53 @@
+"""Models that bring the bytes of their pools along, as `nnburst.load` returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.client.memory import Memory
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Model
+
+if TYPE_CHECKING:
+    from nnburst.client.device import Device
+
+
+class CarriesPools(Protocol):
+    """A model together with the bytes that its CONSTANT_REFERENCE operands lie in."""
+
+    @property
+    def model(self) -> Model:
+        """The model, which declares the pools and their sizes."""
+
+    @property
+    def pools(self) -> Sequence[npt.NDArray[Any]]:
+        """The bytes of each, in the model's order."""
+
+
+@contextmanager
+def unpacked(
+    device: Device, model: Model | CarriesPools, pools: Sequence[Memory]
+) -> Iterator[tuple[Model, Sequence[Memory]]]:
+    """The bare model and its pools; what it carries is copied into pools that live in the block.
+
+    Raises:
+        InvalidArgument: `pools` are given though the model brings its own.
+    """
+    if isinstance(model, Model):
+        yield model, pools
+        return
+    if pools:
+        raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
+    with ExitStack() as stack:
+        yield model.model, [stack.enter_context(_copied(device, pool)) for pool in model.pools]
+
+
+def _copied(device: Device, content: npt.NDArray[Any]) -> Memory:
+    memory = device.allocate(content.nbytes)
+    np.asarray(memory)[...] = content.reshape(-1).view(np.uint8)
+    return memory

@@ -1,0 +1,70 @@
+"""What `nnburst.load` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A variable of the network, which became an input and an output of the model.
+
+    Whoever executes the model passes `initial` the first time and then what the output gave.
+
+    Attributes:
+        name: of the variable.
+        input_index: position among the model's inputs.
+        output_index: position among the model's outputs.
+        initial: value before the first execution; the input's shape and dtype, read-only.
+    """
+
+    name: str
+    input_index: int
+    output_index: int
+    initial: npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureDef:
+    """Names that a file gives to the inputs and outputs of its main subgraph.
+
+    In the answer of `nnburst.load` the values are positions among the model's inputs and outputs.
+    """
+
+    key: str
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedModel:
+    """A network read from a file. Immutable; `Device.prepare` takes it as it is.
+
+    Attributes:
+        model: the model. Its inputs are the network's, then one per state; its outputs likewise.
+        pools: bytes of the model's pools, read-only uint8 arrays, in the model's order.
+        input_names: of every input, states included.
+        output_names: of every output, states included.
+        states: the variables.
+        signatures: by which names the inputs and outputs are known.
+        metadata: what else the file carries, by name.
+        description: the file's.
+        operators: for each operation of the main subgraph, which operator it comes from
+            ("3 CONV_2D").
+    """
+
+    model: Model
+    pools: tuple[npt.NDArray[np.uint8], ...] = ()
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
+    signatures: tuple[SignatureDef, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    description: str = ""
+    operators: tuple[str, ...] = ()
