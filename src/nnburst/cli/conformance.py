@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +33,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dump",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "nnburst-conformance",
+        default=Path("conformance-failures"),
         metavar="DIR",
         help="where to write failing tests as vector files (default: %(default)s)",
     )

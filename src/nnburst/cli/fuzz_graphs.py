@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,7 +40,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dump",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "nnburst-graphs",
+        default=Path("graph-failures"),
         metavar="DIR",
         help="where to write failing graphs as vector files (default: %(default)s)",
     )

@@ -14,6 +14,7 @@ from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder, SubgraphBuilder
+from nnburst.hal.validation import validate_model
 
 F32, F16, I32, B8 = (
     OperandType.TENSOR_FLOAT32,
@@ -247,3 +248,34 @@ def test_control_flow_is_supported_only_with_supported_subgraphs() -> None:
     condition, x = builder.input(B8, (1,)), builder.input(F32, (1,))
     builder.operation(OperationType.IF, [condition, branch, branch, x], [builder.output(F32, (1,))])
     assert executor.supported(builder.build()) == [False]
+
+
+def nested(depth: int) -> Model:
+    """IF in IF in IF: both branches of each level are the next level."""
+    builder = ModelBuilder()
+    inner = binary_graph(builder, OperationType.ADD, 1, (1,))
+    for _ in range(depth):
+        index, graph = builder.add_subgraph()
+        condition, x = graph.input(B8, (1,)), graph.input(F32, (1,))
+        operands = [graph.subgraph(inner), graph.subgraph(inner)]
+        inputs = [x] if inner == 0 else [condition, x]
+        graph.operation(
+            OperationType.IF, [condition, *operands, *inputs], [graph.output(F32, (1,))]
+        )
+        inner = index
+    condition, x = builder.input(B8, (1,)), builder.input(F32, (1,))
+    branches = [builder.subgraph(inner), builder.subgraph(inner)]
+    builder.operation(
+        OperationType.IF, [condition, *branches, condition, x], [builder.output(F32, (1,))]
+    )
+    return builder.build()
+
+
+def test_deeply_nested_subgraphs_cost_no_more_than_their_number() -> None:
+    model = nested(62)
+    validate_model(model, {})
+    assert ReferenceExecutor().supported(model) == [True]
+    y = np.zeros(1, np.float32)
+    outcome = execute(model, [np.array([1], np.uint8), np.ones(1, np.float32)], [y])
+    assert outcome.status is ErrorStatus.NONE
+    assert y.tolist() == [2]

@@ -102,7 +102,8 @@ class ReferenceExecutor:
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        return [_supported(model, model.main, op, ()) for op in model.main.operations]
+        support = _Support(model)
+        return [support.of_operation(model.main, op) for op in model.main.operations]
 
     def prepare(
         self,
@@ -131,20 +132,28 @@ def _typed(meta: TensorType, argument: Argument) -> TensorType:
     )
 
 
-def _supported(
-    model: Model, subgraph: Subgraph, operation: Operation, callers: tuple[int, ...]
-) -> bool:
-    try:
-        match_operation(subgraph, operation)
-        called = [
-            subgraph.operands[i].location.offset
-            for i in operation.inputs
-            if subgraph.operands[i].lifetime == OperandLifeTime.SUBGRAPH
-        ]
-        return not set(called) & set(callers) and all(
-            _supported(model, model.referenced[g], op, (*callers, g))
-            for g in called
-            for op in model.referenced[g].operations
-        )
-    except (InvalidArgument, IndexError):
-        return False
+class _Support:
+    """Which parts of a model can be run; each subgraph is looked at once."""
+
+    def __init__(self, model: Model) -> None:
+        self._referenced = model.referenced
+        self._known: dict[int, bool] = {}
+
+    def of_operation(self, subgraph: Subgraph, operation: Operation) -> bool:
+        """Whether an operation can be run, with all subgraphs that it runs."""
+        try:
+            match_operation(subgraph, operation)
+            return all(
+                self._of_graph(subgraph.operands[i].location.offset)
+                for i in operation.inputs
+                if subgraph.operands[i].lifetime == OperandLifeTime.SUBGRAPH
+            )
+        except (InvalidArgument, IndexError):
+            return False
+
+    def _of_graph(self, index: int) -> bool:
+        if index not in self._known:
+            self._known[index] = False  # as long as it is looked at: a cycle cannot be run
+            graph = self._referenced[index]
+            self._known[index] = all(self.of_operation(graph, o) for o in graph.operations)
+        return self._known[index]
