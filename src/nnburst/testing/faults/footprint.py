@@ -64,8 +64,7 @@ def footprint(pid: int) -> Footprint:
 
 def children(pid: int) -> list[int]:
     """The child processes of `pid`, zombies included."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return [int(child) for line in _of_threads(pid, "children") for child in line.split()]
 
 
 def is_running(pid: int) -> bool:
@@ -78,8 +77,7 @@ def is_running(pid: int) -> bool:
 
 def thread_states(pid: int) -> set[str]:
     """The states that the threads of `pid` are in: R running, S asleep, T stopped, ..."""
-    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return {stat.rpartition(")")[2].split()[0] for stat in stats}
+    return {stat.rpartition(")")[2].split()[0] for stat in _of_threads(pid, "stat")}
 
 
 def settle(pid: int, baseline: Footprint, seconds: float = 1.0) -> float:
@@ -103,6 +101,17 @@ def settle(pid: int, baseline: Footprint, seconds: float = 1.0) -> float:
             raise AssertionError(f"process {pid} holds {excess} after {waited:.2f} s")
         time.sleep(_STEP)
     return time.monotonic() - began
+
+
+def _of_threads(pid: int, name: str) -> list[str]:
+    """File `name` of every thread of `pid`; one that has just ended has none."""
+    texts = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            texts.append((task / name).read_text())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return texts
 
 
 def _kinds(folder: Path) -> list[str]:

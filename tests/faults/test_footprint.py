@@ -1,0 +1,54 @@
+"""The instrument itself: what it sees, and what it counts as left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from faults.processes import wait_until_gone
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.testing.faults.footprint import children, footprint, is_running, settle, thread_states
+
+
+def test_descriptors_and_mappings_of_shared_memory_are_seen() -> None:
+    before = footprint(os.getpid())
+    memory = SharedMemory.create(4096, "leak")
+    assert "1 fds, 1 memfds more ({'/memfd:leak': 1})" in footprint(os.getpid()).excess(before)
+    view = memory.map(writable=True)
+    memory.close()
+    assert footprint(os.getpid()).excess(before) == "1 maps more ({})"
+    with pytest.raises(AssertionError, match=r"holds 1 maps more"):
+        settle(os.getpid(), before, 0.01)
+    del view
+    assert settle(os.getpid(), before) < 1
+
+
+def test_threads_and_children_are_seen_until_they_have_ended() -> None:
+    before, release = footprint(os.getpid()), threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert child.pid in children(os.getpid())
+        assert "1 threads, 1 children more" in footprint(os.getpid()).excess(before)
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        assert thread_states(child.pid) == {"T"}
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_running(child.pid)  # a zombie
+        assert child.pid in children(os.getpid())
+    release.set()
+    thread.join()
+    settle(os.getpid(), before)
+
+
+def test_process_that_does_not_exist_is_not_running() -> None:
+    assert not is_running(0)
+    with pytest.raises(FileNotFoundError):
+        footprint(0)
+    with pytest.raises(AssertionError, match="is there after"):
+        wait_until_gone(os.getpid(), 0.0)
