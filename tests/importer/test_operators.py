@@ -1,0 +1,60 @@
+"""Every operator: imported, valid, and computing what LiteRT's reference kernels compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+import nnburst
+from importer.networks import NETWORKS
+from importer.running import Peer, Runner, random_values
+from nnburst.testing.tflite_builder import TfliteBuilder
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_gives_what_litert_gives(name: str) -> None:
+    content = NETWORKS[name]()
+    runner, peer = Runner(nnburst.load(content)), Peer(content)
+    random = np.random.default_rng(1)
+    for _ in range(3):
+        values = [random_values(array, random) for array in runner.inputs]
+        found, expected = runner.run(values), peer.run(values)
+        for ours, theirs in zip(found, expected, strict=True):
+            difference = ours.astype(np.float64) - theirs.reshape(ours.shape)
+            if ours.dtype.kind == "f":
+                scale = max(1.0, float(np.abs(theirs).max()))
+                assert np.abs(difference).max() <= 1e-5 * scale
+            else:
+                assert np.abs(difference).max() <= (1 if theirs.dtype.itemsize == 1 else 0)
+
+
+def one_operator(operator: str, options: str = "", **fields: float) -> Runner:
+    """A network of one operator on 2×5 numbers."""
+    builder = TfliteBuilder()
+    x, y = builder.input("FLOAT32", (1, 2, 2, 5)), builder.output("FLOAT32", (1, 2, 2, 5))
+    builder.operator(operator, [x], [y], options, **fields)
+    return Runner(nnburst.load(builder.finish()))
+
+
+def test_elu_is_the_exponential_below_zero() -> None:
+    x = np.linspace(-3, 3, 20, dtype=np.float32).reshape(1, 2, 2, 5)
+    [found] = one_operator("ELU").run([x])
+    np.testing.assert_allclose(found, np.where(x < 0, np.expm1(x), x), rtol=1e-6)
+
+
+def test_local_response_normalization_looks_at_neighbours_on_both_sides() -> None:
+    # LiteRT's reference kernel leaves the last neighbour out, its fast one and NNAPI do not.
+    x = np.linspace(-3, 3, 20, dtype=np.float32).reshape(1, 2, 2, 5)
+    runner = one_operator(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        "LocalResponseNormalizationOptions",
+        radius=1,
+        bias=1.0,
+        alpha=0.5,
+        beta=0.75,
+    )
+    squares = np.pad(x.astype(np.float64) ** 2, [(0, 0)] * 3 + [(1, 1)])
+    sums = squares[..., :-2] + squares[..., 1:-1] + squares[..., 2:]
+    np.testing.assert_allclose(runner.run([x])[0], x * (1 + 0.5 * sums) ** -0.75, rtol=1e-5)
