@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def chance() -> random.Random:
 def row(record_property: Callable[[str, object], None]) -> Row:
     """Adds a line to the table: what was done, how often, and figures in ms."""
 
-    def add(what: str, count: int, **figures: list[float] | str) -> None:
+    def add(what: str, count: int, **figures: Sequence[float] | str) -> None:
         words = [
             f"{name}: {figure}"
             if isinstance(figure, str)
