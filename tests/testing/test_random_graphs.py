@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnburst.cli import main
-from nnburst.executor.reference import arena, execution
+from nnburst.executor.reference import arena, frame
 from nnburst.executor.reference.arena import aligned_bytes
 from nnburst.executor.reference.operation import REGISTRY, Node, OperationDefinition, Run
 from nnburst.executor.reference.tensor import Array
@@ -39,7 +39,7 @@ def stale_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         return memory
 
     monkeypatch.setattr(arena, "aligned_bytes", filled)
-    monkeypatch.setattr(execution, "aligned_bytes", filled)
+    monkeypatch.setattr(frame, "aligned_bytes", filled)
 
 
 CLASSES = [(size, kind) for size in PRIMARY for kind in PRIMARY[size]]

@@ -1,4 +1,4 @@
-"""Models give the same inside a branch, where every step is shaped and bound as it runs."""
+"""Models give the same inside a branch, and where every step is shaped and bound as it runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from nnburst.executor.reference import executor
+from nnburst.executor.reference.layout import Layout
 from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance import find_files
-from nnburst.testing.random_graphs import PRIMARY, generate
+from nnburst.testing.random_graphs import PRIMARY, check, generate
 from nnburst.testing.random_graphs.as_vector import as_vector
 from nnburst.testing.runners import LocalRunner
 from nnburst.testing.suites import run_suite
@@ -26,6 +28,18 @@ def test_random_graphs_pass_inside_a_branch(size: str, kind: OperandType) -> Non
         vector = as_vector(generate(size, kind, seed), tolerance=TOLERANCE)
         verdict = run_suite(inside_if(vector), "run", runner)
         assert verdict.outcome == "passed", verdict.reason
+
+
+@pytest.mark.parametrize(("size", "kind"), [(s, k) for s in PRIMARY for k in PRIMARY[s]])
+def test_random_graphs_pass_with_no_step_bound_beforehand(
+    size: str, kind: OperandType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Layout(frozenset(), {}, {}, 0)
+    monkeypatch.setattr(executor, "lay_out", lambda *_: nothing)
+    runner = LocalRunner("reference")
+    for seed in range(105, 110):
+        graph = generate(size, kind, seed)
+        assert check(graph, runner) is None, graph.name
 
 
 @pytest.mark.shared

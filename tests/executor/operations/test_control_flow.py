@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import pytest
 
 from nnburst.executor.protocol import Argument, Outcome
 from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.reference.operation import REGISTRY, Node, Run
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
@@ -279,3 +281,43 @@ def test_deeply_nested_subgraphs_cost_no_more_than_their_number() -> None:
     outcome = execute(model, [np.array([1], np.uint8), np.ones(1, np.float32)], [y])
     assert outcome.status is ErrorStatus.NONE
     assert y.tolist() == [2]
+
+
+def test_branch_is_bound_once_for_the_same_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = []
+    old = REGISTRY[OperationType.MUL]
+
+    def kernel(node: Node) -> Run:
+        bound.append(node.type)
+        run: Run = old.kernel(node)
+        return run
+
+    monkeypatch.setitem(REGISTRY, OperationType.MUL, replace(old, kernel=kernel))
+    condition, x = np.array([0], np.uint8), np.array([1, 2], np.float32)
+    y = np.zeros(2, np.float32)
+    prepared = ReferenceExecutor().prepare(if_model(), [])
+    inputs = [Argument(condition, (1,)), Argument(x.view(np.uint8), (2,))]
+    execution = prepared.bind(inputs, [Argument(y.view(np.uint8), (2,))])
+    for value in (1, 2, 3):
+        x[...] = value
+        assert execution.run().status is ErrorStatus.NONE
+        assert y.tolist() == [3 * value] * 2
+    assert len(bound) == 1
+
+
+def test_loop_state_passes_through_while_the_body_writes_its_own_results() -> None:
+    """Values of one iteration are the inputs of the next, in memory that the body writes again."""
+    builder = ModelBuilder()
+    condition = less_than(builder, 3, (2,))
+
+    def swapped(graph: SubgraphBuilder, value: int) -> None:
+        axis = graph.constant(I32, [0])
+        graph.operation(OperationType.REVERSE, [value, axis], [graph.output(F32, (2,))])
+
+    body = counting(builder, swapped, (2,))
+    value, counter = builder.input(F32, (2,)), builder.constant(I32, [0])
+    operands = [builder.subgraph(condition), builder.subgraph(body), value, counter]
+    builder.operation(OperationType.WHILE, operands, [builder.output(F32, (2,))])
+    y = np.zeros(2, np.float32)
+    execute(builder.build(), [np.array([1, 2], np.float32)], [y])
+    assert y.tolist() == [2, 1]

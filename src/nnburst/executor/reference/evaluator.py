@@ -1,4 +1,4 @@
-"""A graph being evaluated: values of its operands, and steps that shape, allocate, bind and run."""
+"""What the graphs of one execution share, and how they call each other."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnburst.executor.reference.arena import Scratch
-from nnburst.executor.reference.binding import bind, compute, infer
+from nnburst.executor.reference.frame import Frame
+from nnburst.executor.reference.layout import lay_out
 from nnburst.executor.reference.operation import Binding
-from nnburst.executor.reference.plan import Graph, Plan, Step
+from nnburst.executor.reference.plan import Graph, Plan, Step, read_only
 from nnburst.executor.reference.tensor import Tensor, TensorType
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.operand_types import DTYPES
 
 
 class Evaluator:
@@ -23,6 +23,7 @@ class Evaluator:
     def __init__(self, plan: Plan) -> None:
         """Evaluate graphs of `plan`."""
         self._plan = plan
+        self._called: dict[int, CalledGraph] = {}
         self.scratch = Scratch()
         self.deadline_ns: int | None = None
         self.loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
@@ -46,85 +47,62 @@ class Evaluator:
         inputs: Sequence[Tensor | None],
         outputs: Sequence[TensorType] | None = None,
     ) -> list[Tensor]:
-        """Run referenced subgraph `subgraph` and return its outputs in private memory."""
-        graph = self._plan.referenced[subgraph]
-        frame = Frame(graph, self)
-        frame.values.update(zip(graph.inputs, inputs, strict=True))
-        if outputs is not None:
-            frame.declared.update(zip(graph.outputs, outputs, strict=True))
-        for number in range(len(graph.steps)):
-            frame.evaluate(number)
-        return [frame.value(index) for index in graph.outputs]
+        """Run referenced subgraph `subgraph`; its outputs stay as they are until it is called again.
+
+        It is bound once for the types of its inputs, to private copies of them, and again only when
+        they differ from those of the last call. No subgraph calls itself (validation:M5).
+        """
+        called = self._called.get(subgraph)
+        if called is None or not called.fits(inputs, outputs):
+            graph = self._plan.referenced[subgraph]
+            called = self._called[subgraph] = CalledGraph(graph, self, inputs, outputs)
+        return called.run(inputs)
 
 
-class Frame:
-    """The operands of one graph during one evaluation.
+class CalledGraph:
+    """A referenced subgraph bound to private memory."""
 
-    Attributes:
-        values: value of each operand that has one by now; None where it is omitted.
-        declared: declarations that differ from the graph's own (outputs, by index).
-        kept: operands whose values stay when no step reads them any more.
-    """
-
-    def __init__(self, graph: Graph, evaluator: Evaluator) -> None:
-        """Start with the constants."""
-        self.graph = graph
-        self.evaluator = evaluator
-        self.values: dict[int, Tensor | None] = dict(graph.constants)
-        self.declared: dict[int, TensorType] = {}
-        self.kept: set[int] = {*graph.constants, *graph.outputs}
-
-    def value(self, index: int) -> Tensor:
-        """The value of an operand that an operation has written."""
-        found = self.values[index]
-        assert found is not None
-        return found
-
-    def evaluate(self, number: int) -> None:
-        """Shape, allocate, bind and run step `number`, then drop values that nobody reads any more.
+    def __init__(
+        self,
+        graph: Graph,
+        evaluator: Evaluator,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[TensorType] | None,
+    ) -> None:
+        """Bind for inputs of these types.
 
         Raises:
-            NnburstError: it fails; `.status` says as what.
+            OperationFailed: an operation cannot compute these shapes.
         """
-        self.evaluator.check_deadline()
-        step = self.graph.steps[number]
-        inputs = [self.values.get(i) for i in step.inputs]
-        declared, exact = self.declarations(step)
-        binding = self.evaluator.binding(step)
-        if step.definition.shape is None:
-            made = compute(step, inputs, declared, exact, binding)
-            if self.is_needed(step, [t.meta for t in made]):
-                outputs = [
-                    self.allocate(i, t.meta) for i, t in zip(step.outputs, made, strict=True)
-                ]
-                for target, source in zip(outputs, made, strict=True):
-                    np.copyto(target.array, source.array)
-                self.values.update(zip(step.outputs, outputs, strict=True))
-        else:
-            metas = infer(step, inputs, declared, exact)
-            if self.is_needed(step, metas):
-                outputs = [self.allocate(i, m) for i, m in zip(step.outputs, metas, strict=True)]
-                bind(step, inputs, outputs, declared, binding)()
-                self.values.update(zip(step.outputs, outputs, strict=True))
-        self.release(number)
+        self._types = _types(inputs)
+        self._declared = None if outputs is None else tuple(outputs)
+        self._copies = [None if t is None else np.empty_like(t.array, order="C") for t in inputs]
+        given = {
+            index: None if t is None or copy is None else Tensor(t.meta, read_only(copy))
+            for index, t, copy in zip(graph.inputs, inputs, self._copies, strict=True)
+        }
+        declared = (
+            {i: graph.declared[i] for i in graph.outputs}
+            if outputs is None
+            else dict(zip(graph.outputs, outputs, strict=True))
+        )
+        metas = dict(zip(graph.inputs, self._types, strict=True))
+        self._frame = Frame(graph, evaluator, given, declared)
+        self._frame.bind(lay_out(graph, metas, declared))
 
-    def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
-        """Whether results of these types have to be computed (a subclass may know better)."""
-        del step, metas
-        return True
+    def fits(self, inputs: Sequence[Tensor | None], outputs: Sequence[TensorType] | None) -> bool:
+        """Whether a call with these types can use it."""
+        wanted = None if outputs is None else tuple(outputs)
+        return self._types == _types(inputs) and self._declared == wanted
 
-    def declarations(self, step: Step) -> tuple[list[TensorType], list[bool]]:
-        """Outputs of a step as declared, and whether their quantisation must match exactly."""
-        declared = [self.declared.get(i, self.graph.declared[i]) for i in step.outputs]
-        return declared, [i in self.graph.outputs for i in step.outputs]
+    def run(self, inputs: Sequence[Tensor | None]) -> list[Tensor]:
+        """Copy the inputs, run all steps, return the outputs."""
+        for copy, given in zip(self._copies, inputs, strict=True):
+            if copy is not None and given is not None:
+                np.copyto(copy, given.array)
+        self._frame.run()
+        return [self._frame.value(index) for index in self._frame.graph.outputs]
 
-    def allocate(self, index: int, meta: TensorType) -> Tensor:
-        """Memory for operand `index` (which memory may depend on the operand in a subclass)."""
-        del index
-        return Tensor(meta, np.empty(meta.dimensions, DTYPES[meta.type]))
 
-    def release(self, number: int) -> None:
-        """Drop temporaries that no step after `number` reads."""
-        for index in self.graph.steps[number].inputs:
-            if self.graph.last_read[index] == number and index not in self.kept:
-                self.values.pop(index, None)
+def _types(inputs: Sequence[Tensor | None]) -> list[TensorType | None]:
+    return [None if t is None else t.meta for t in inputs]

@@ -1,20 +1,18 @@
-"""A bound request: static steps bound once into one arena, the others bound before each run."""
+"""A bound request: the main graph over the request's memory."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from nnburst.executor.protocol import Argument, NativeCall, Outcome
-from nnburst.executor.reference.arena import aligned_bytes, byte_size, carve
-from nnburst.executor.reference.binding import bind
-from nnburst.executor.reference.evaluator import Evaluator, Frame
+from nnburst.executor.reference.arena import byte_size, carve
+from nnburst.executor.reference.evaluator import Evaluator
+from nnburst.executor.reference.frame import Frame
 from nnburst.executor.reference.layout import Layout
-from nnburst.executor.reference.operation import Run
 from nnburst.executor.reference.plan import Graph, Plan, Step, read_only
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus
@@ -83,13 +81,19 @@ class OutputBuffers:
 
 
 class MainFrame(Frame):
-    """The main graph's operands: those of static steps stay, the others change with each run."""
+    """The main graph, whose outputs lie in the request's memory."""
 
-    def __init__(self, graph: Graph, evaluator: Evaluator, outputs: OutputBuffers) -> None:
-        """Start with the constants."""
-        super().__init__(graph, evaluator)
+    def __init__(
+        self,
+        graph: Graph,
+        evaluator: Evaluator,
+        inputs: Mapping[int, Tensor | None],
+        declared: Mapping[int, TensorType],
+        outputs: OutputBuffers,
+    ) -> None:
+        """Start with constants and inputs; results go where `outputs` says."""
+        super().__init__(graph, evaluator, inputs, declared)
         self._outputs = outputs
-        self.kept.update(graph.inputs)
 
     def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
         """Note shapes of outputs; whether somebody reads a result or has room for it."""
@@ -135,15 +139,16 @@ class ReferenceExecution:
             NnburstError: a static operation cannot be bound.
         """
         graph = plan.main
+        self._closed = False
         self._evaluator = Evaluator(plan)
         self._outputs = OutputBuffers(graph, arguments[1])
-        self._frame = MainFrame(graph, self._evaluator, self._outputs)
-        self._frame.declared.update(declared)
         self._refresh: list[tuple[Array, Array]] = []
-        for (index, meta), argument in zip(inputs.items(), arguments[0], strict=True):
-            self._frame.values[index] = self._input(graph, index, meta, argument)
-        self._runs = self._bind_steps(layout)
-        self._closed = False
+        values = {
+            index: self._input(graph, index, meta, argument)
+            for (index, meta), argument in zip(inputs.items(), arguments[0], strict=True)
+        }
+        self._frame = MainFrame(graph, self._evaluator, values, declared, self._outputs)
+        self._frame.bind(layout)
         static = len(layout.steps) == len(graph.steps)
         self._outcome = self._outputs.outcome() if static else None
 
@@ -174,10 +179,7 @@ class ReferenceExecution:
         if self._closed:
             return
         self._closed = True
-        self._runs = []
-        self._refresh = []
-        self._frame.values.clear()
-        del self._outputs, self._frame
+        del self._refresh, self._outputs, self._frame, self._evaluator
 
     def _run(self, deadline_ns: int | None, loop_timeout_ns: int) -> Outcome:
         evaluator = self._evaluator
@@ -185,13 +187,7 @@ class ReferenceExecution:
         evaluator.loop_timeout_ns = loop_timeout_ns
         for private, shared in self._refresh:
             np.copyto(private, shared)
-        if deadline_ns is None:
-            for run in self._runs:
-                run()
-        else:
-            for run in self._runs:
-                evaluator.check_deadline()
-                run()
+        self._frame.run()
         self._outputs.copy_back()
         return self._outcome or self._outputs.outcome()
 
@@ -211,28 +207,3 @@ class ReferenceExecution:
         private = shared.copy()
         self._refresh.append((private, shared))
         return Tensor(meta, read_only(private))
-
-    def _bind_steps(self, layout: Layout) -> list[Run]:
-        frame = self._frame
-        arena = aligned_bytes(layout.arena_bytes)
-        runs: list[Callable[[], None]] = []
-        for number, step in enumerate(frame.graph.steps):
-            if number not in layout.steps:
-                runs.append(partial(frame.evaluate, number))
-                continue
-            if not frame.is_needed(step, [layout.types[i] for i in step.outputs]):
-                continue
-            outputs = [self._static(arena, layout, i) for i in step.outputs]
-            inputs = [frame.values.get(i) for i in step.inputs]
-            declared, _ = frame.declarations(step)
-            runs.append(bind(step, inputs, outputs, declared, self._evaluator.binding(step)))
-            frame.values.update(zip(step.outputs, outputs, strict=True))
-            frame.kept.update(step.outputs)
-        return runs
-
-    def _static(self, arena: Array, layout: Layout, index: int) -> Tensor:
-        meta = layout.types[index]
-        if index in self._outputs:
-            return self._frame.allocate(index, meta)
-        dtype = DTYPES[meta.type]
-        return Tensor(meta, carve(arena, layout.offsets[index], meta.dimensions, dtype))
