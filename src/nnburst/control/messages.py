@@ -70,11 +70,17 @@ class GetSupportedOperations(Message, frozen=True):
 
 
 class PrepareModel(Message, frozen=True):
-    """Prepare a model; one fd for each of its pools, in order."""
+    """Prepare a model; one fd for each of its pools, in order.
+
+    Attributes:
+        model: the model.
+        preference: an ExecutionPreference; a plain number here, so that S1 says what is wrong with it.
+        priority: a Priority; likewise with S2.
+    """
 
     model: Model
-    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
-    priority: Priority = Priority.MEDIUM
+    preference: int = ExecutionPreference.FAST_SINGLE_ANSWER
+    priority: int = Priority.MEDIUM
 
     @property
     def fd_count(self) -> int:

@@ -47,6 +47,7 @@ from nnburst.driver.prepared_model import PreparedModel
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.hal.validation.values import validate_execution_preference, validate_priority
 
 logger = logging.getLogger(__name__)
 
@@ -150,9 +151,11 @@ class Worker:
 
     @handle.register
     def _prepare(self, call: PrepareModel, fds: Fds) -> Answer:
+        preference = validate_execution_preference(call.preference)
+        priority = validate_priority(call.priority)
         pools = adopt_pools(call.model.pools, fds)
         try:
-            prepared = self.device.prepare(call.model, pools, call.preference, call.priority)
+            prepared = self.device.prepare(call.model, pools, preference, priority)
         finally:
             close_pools(pools)
         return Opened(self._objects.add(prepared)), Fds()
