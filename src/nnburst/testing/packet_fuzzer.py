@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -128,19 +128,31 @@ def _expect(
         return
     try:
         answer = burst.exchange(mutation.packet)
-        status, shapes, timing = deserialize_result(answer)
+        status, problems = judge(answer, allowed)
     except (MalformedPacket, NnburstError) as error:
         report.failures.append(f"{mutation.description}: {error}")
         return
     report.outcomes[status.name] += 1
+    report.failures += [f"{mutation.description}: {problem}" for problem in problems]
+
+
+def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, list[str]]:
+    """The status of a result packet, and what is wrong with the packet.
+
+    Raises:
+        MalformedPacket: it cannot be decoded.
+    """
+    status, shapes, timing = deserialize_result(answer)
+    problems = []
     if status not in allowed:
-        report.failures.append(f"{mutation.description}: answered {status.name}")
+        problems.append(f"answered {status.name}")
     if status != _OK and (shapes or timing.measured):
-        report.failures.append(f"{mutation.description}: {status.name} with shapes or timing")
+        problems.append(f"{status.name} with shapes or timing")
     if status == _OK and timing.measured and timing.time_on_device > timing.time_in_driver:
-        report.failures.append(f"{mutation.description}: {timing}")
+        problems.append(f"{timing}")
     if nonzero_padding(np.frombuffer(answer, RESULT_DATUM)):
-        report.failures.append(f"{mutation.description}: padding is not 0")
+        problems.append("padding is not 0")
+    return status, problems
 
 
 def resident_bytes(pid: int) -> int:

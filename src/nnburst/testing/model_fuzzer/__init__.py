@@ -1,0 +1,14 @@
+"""The suite's mutations of models, requests and packets against a live driver.
+
+campaign.py  all of them over many models
+report.py    what was sent, how it was answered, what should not have happened
+target.py    a model staged on a device, and a valid request for it
+models.py    VM1 to VM23: refused by getSupportedOperations and prepareModel
+requests.py  VR2, VR3 and VR5 to VR7: refused by executeSynchronously and bursts
+packets.py   VB1 to VB6: refused by bursts
+"""
+
+from nnburst.testing.model_fuzzer.campaign import fuzz
+from nnburst.testing.model_fuzzer.report import EVERYTHING, KINDS, Failure, FuzzReport, Selection
+
+__all__ = ["fuzz", "Selection", "EVERYTHING", "FuzzReport", "Failure", "KINDS"]
