@@ -186,7 +186,9 @@ int nnb_client_run(struct nnb_bound *bound) {
         return NNB_CLIENT_BUSY;
     }
     if (client->in_flight != 0) {
-        int status = client->overdue != 0 ? catch_up(client, &timeout_ns) : NNB_CLIENT_RESULT;
+        int status = stopped(client)         ? NNB_CLIENT_STOPPED
+                     : client->overdue != 0 ? catch_up(client, &timeout_ns)
+                                            : NNB_CLIENT_RESULT;
         if (status != NNB_CLIENT_RESULT || client->in_flight != 0) {
             /* The next results belong to submitted requests. */
             return leave_unsent(client, status == NNB_CLIENT_RESULT ? NNB_CLIENT_IN_FLIGHT : status);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from nnburst.hal.timing import OutputShape
 if TYPE_CHECKING:
     from nnburst.client.bound_request import BoundRequest
     from nnburst.client.burst import Burst
+
+Casting = Literal["no", "unsafe"]
 
 #: Bytes offered for an output whose size nobody knows, and where offering more ends.
 _FIRST_GUESS: Final = 64 * 1024
@@ -40,7 +42,7 @@ def execute_arrays(
     while True:
         bound = _bound_for(burst, inputs, given, sizes, measure)
         for mine, theirs in zip(bound.inputs, inputs, strict=True):
-            if mine is not theirs and theirs is not None:
+            if mine is not theirs and theirs is not None and not _in_pool(theirs):
                 np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
         try:
             result = bound.run(timeout)
@@ -100,6 +102,11 @@ def _place(array: Array | None) -> object:
     return (where, array.shape, array.dtype, array.flags.writeable)
 
 
+def _in_pool(array: Array) -> bool:
+    """Whether an array is itself part of the request, so that nothing is copied."""
+    return array.base is not None and find_memory(array) is not None
+
+
 def _grown(
     parameters: Sequence[Parameter],
     given: Sequence[Array | None],
@@ -131,6 +138,8 @@ def _results(
             arrays.append(output)
         else:
             target = theirs if theirs.shape == output.shape else head(theirs, output.shape)
-            np.copyto(target, output, casting="no" if target.dtype == output.dtype else "unsafe")
+            if not _in_pool(theirs):
+                casting: Casting = "no" if target.dtype == output.dtype else "unsafe"
+                np.copyto(target, output, casting=casting)
             arrays.append(target)
     return ExecutionResult(arrays, result.output_shapes, result.timing)

@@ -1,0 +1,212 @@
+"""Several requests under way at once: order, limits, and what happens when one goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.burst_helpers import copy_model, standing_still, wait_until
+from nnburst import BurstBusy, Closed, Device, MissedDeadline
+from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst import Burst
+from nnburst.hal.errors import GeneralFailure
+
+LIMIT = 4
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Device]:
+    """A driver that tests may stop and continue."""
+    with nnburst.launch("reference") as device:
+        yield device
+
+
+@pytest.fixture
+def burst(still: Device) -> Iterator[Burst]:
+    with (
+        still.prepare(copy_model()) as prepared,
+        prepared.open_burst(max_in_flight=LIMIT) as opened,
+    ):
+        yield opened
+
+
+def requests(burst: Burst, count: int) -> list[BoundRequest]:
+    """Requests whose input says which one they are."""
+    bound = [burst.bind() for _ in range(count)]
+    for number, request in enumerate(bound):
+        request.inputs[0][:] = number
+    return bound
+
+
+def test_results_come_in_order_and_belong_to_their_requests(burst: Burst) -> None:
+    bound = requests(burst, LIMIT)
+    for _ in range(50):
+        pending = [request.submit() for request in bound]
+        for number, one in enumerate(pending):
+            assert one.result().outputs[0].tolist() == [number, number]
+
+
+def test_asking_for_a_later_result_collects_the_earlier_ones(burst: Burst) -> None:
+    pending = [request.submit() for request in requests(burst, LIMIT)]
+    assert pending[-1].result().outputs[0].tolist() == [LIMIT - 1] * 2
+    assert not burst.pending
+    for number, one in enumerate(pending):
+        for _ in range(2):
+            assert one.result().outputs[0].tolist() == [number, number]
+
+
+def test_all_requests_are_out_at_once(still: Device, burst: Burst) -> None:
+    bound = requests(burst, LIMIT)
+    with standing_still(still):
+        pending = [request.submit() for request in bound]
+        assert burst.client.in_flight == LIMIT
+    assert [one.result().outputs[0][0] for one in pending] == list(range(LIMIT))
+
+
+def test_submission_beyond_the_limit_is_refused_and_nothing_is_sent(
+    still: Device, burst: Burst
+) -> None:
+    bound = requests(burst, LIMIT + 1)
+    with standing_still(still):
+        pending = [request.submit() for request in bound[:LIMIT]]
+        with pytest.raises(BurstBusy, match=f"{LIMIT} requests are under way"):
+            bound[LIMIT].submit()
+        assert len(burst.pending) == burst.client.in_flight == LIMIT
+    pending[0].result()
+    assert bound[LIMIT].submit().result().outputs[0].tolist() == [LIMIT, LIMIT]
+
+
+def test_request_that_is_under_way_cannot_be_submitted_again(still: Device, burst: Burst) -> None:
+    (bound,) = requests(burst, 1)
+    with standing_still(still):
+        pending = bound.submit()
+        for call in (bound.submit, bound.run):
+            with pytest.raises(BurstBusy, match="its memory is in use"):
+                call()
+    pending.result()
+    assert bound.run()
+
+
+@pytest.mark.parametrize("out", [1, LIMIT - 1, LIMIT])
+def test_run_beside_submissions_gets_its_own_result(burst: Burst, out: int) -> None:
+    bound = requests(burst, out + 1)
+    for _ in range(3):
+        pending = [request.submit() for request in bound[:out]]
+        assert bound[out].run().outputs[0].tolist() == [out, out]
+        for number, one in enumerate(pending):
+            assert one.result().outputs[0].tolist() == [number, number]
+
+
+def test_submission_that_is_waited_for_too_shortly_stays_out(still: Device, burst: Burst) -> None:
+    bound = requests(burst, 2)
+    with standing_still(still):
+        pending = [request.submit() for request in bound]
+        for one in reversed(pending):
+            with pytest.raises(MissedDeadline):
+                one.result(timeout=0.01)
+    for number, one in enumerate(pending):
+        assert one.result().outputs[0].tolist() == [number, number]
+
+
+def test_overdue_run_and_later_submissions_are_told_apart(still: Device, burst: Burst) -> None:
+    bound = requests(burst, 4)
+    with standing_still(still):
+        with pytest.raises(MissedDeadline):
+            bound[3].run(timeout=0.01)
+        pending = [request.submit() for request in bound[:2]]
+        with pytest.raises(MissedDeadline):
+            bound[2].run(timeout=0.01)
+    for number, one in enumerate(pending):
+        assert one.result().outputs[0].tolist() == [number, number]
+    assert bound[2].run().outputs[0].tolist() == [2, 2]
+
+
+def test_submit_after_an_overdue_run_waits_for_nothing(still: Device) -> None:
+    with still.prepare(copy_model()) as prepared, prepared.open_burst() as burst:
+        first, second = requests(burst, 2)
+        with standing_still(still):
+            with pytest.raises(MissedDeadline):
+                first.run(timeout=0.01)
+            with pytest.raises(BurstBusy):
+                second.submit()
+        results = burst._channels.results
+        wait_until(lambda: results.available_to_read() > 0)
+        assert second.submit().result().outputs[0].tolist() == [1, 1]
+        assert burst.statistics()["dropped"] == 1
+
+
+def test_failure_of_one_request_belongs_to_that_request(burst: Burst) -> None:
+    bound = requests(burst, 3)
+    bound[1]._packet.view("u1").reshape(-1, 24)[1, 0] = 6  # ill-formed, at its right length
+    pending = [request.submit() for request in bound]
+    assert pending[2].result().outputs[0].tolist() == [2, 2]
+    with pytest.raises(GeneralFailure, match="GENERAL_FAILURE"):
+        pending[1].result()
+    assert pending[0].result().outputs[0].tolist() == [0, 0]
+
+
+def test_lost_boundary_ends_the_burst_and_every_outstanding_request_raises(
+    still: Device, burst: Burst
+) -> None:
+    bound = requests(burst, LIMIT)
+    bound[1]._packet.view("<u4").reshape(-1, 6)[0, 1] = 2**31
+    with standing_still(still):
+        pending = [request.submit() for request in bound]
+    assert pending[0].result().outputs[0].tolist() == [0, 0]
+    with pytest.raises(GeneralFailure, match="answered GENERAL_FAILURE"):
+        pending[1].result()
+    for one in pending[2:]:
+        with pytest.raises(GeneralFailure, match="boundary was lost"):
+            one.result()
+    for call in (bound[0].run, bound[0].submit, burst.bind):
+        with pytest.raises(GeneralFailure, match="boundary was lost"):
+            call()
+
+
+def test_close_ends_outstanding_requests(still: Device) -> None:
+    with still.prepare(copy_model()) as prepared:
+        burst = prepared.open_burst(max_in_flight=2)
+        (bound,) = requests(burst, 1)
+        pending = bound.submit()
+        burst.close()
+        with pytest.raises(Closed):
+            pending.result()
+
+
+def test_result_that_nobody_asked_for_closes_the_burst(still: Device) -> None:
+    with still.prepare(copy_model()) as prepared, prepared.open_burst() as burst:
+        (bound,) = requests(burst, 1)
+        bound.run()
+        # The driver's end of the result ring, as a hostile driver would use it.
+        results = burst._channels.results
+        part = results.descriptor.grantors[1]
+        words = results.memories[0].map(writable=True)[part.offset : part.offset + 8].view("<u8")
+        words += np.uint64(48)
+        with pytest.raises(GeneralFailure, match="nobody asked for"):
+            bound.run()
+        with pytest.raises(GeneralFailure, match="nobody asked for"):
+            burst.bind()
+
+
+@pytest.mark.parametrize(("queue", "grantor"), [("results", 1), ("requests", 0)])
+def test_hostile_driver_ends_that_burst_and_no_other(
+    still: Device, queue: str, grantor: int
+) -> None:
+    with still.prepare(copy_model()) as prepared, prepared.open_burst() as bystander:
+        with prepared.open_burst(channel_length=6, max_in_flight=2) as burst:
+            bound = requests(burst, 2)
+            bound[0].run()
+            channel = getattr(burst._channels, queue)
+            part = channel.descriptor.grantors[grantor]
+            region = channel.memories[0].map(writable=True)
+            words = region[part.offset : part.offset + 8].view("<u8")
+            with standing_still(still):
+                words[0] = 2**63
+                with pytest.raises(GeneralFailure):
+                    bound[1].run(timeout=5)
+            with pytest.raises(GeneralFailure):
+                bound[0].run()
+        assert bystander.execute([np.ones(2, np.float32)]).outputs[0].tolist() == [1, 1]
