@@ -18,7 +18,7 @@ from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
 from nnburst.testing.conformance import Selection, find_files, run_files
 from nnburst.testing.driver_runners import ExecuteRunner
-from nnburst.testing.run_result import RunResult
+from nnburst.testing.run_result import RunResult, require_supported
 from nnburst.testing.runners import LocalRunner
 from nnburst.testing.suites import run_suite
 from nnburst.testing.vectors import (
@@ -128,6 +128,20 @@ def test_endless_loops_must_miss_their_deadline() -> None:
 
 def test_device_memory_is_skipped_with_its_reason() -> None:
     assert run_suite(relu(), "device_memory", Canned(answer())) == ("skipped", "not available")
+
+
+class Refusing(Canned):
+    """A runner whose executor cannot run what is asked."""
+
+    def prepare(self, model: Model, _pools: Sequence[bytes]) -> Canned:
+        require_supported(model, [False] * len(model.main.operations))
+        return self
+
+
+@pytest.mark.parametrize("suite", ["run", "dynamic_output_shape", "must_fail", "timeout"])
+def test_what_an_executor_does_not_support_is_skipped(suite: str) -> None:
+    verdict = run_suite(relu(), suite, Refusing(answer()))
+    assert verdict == ("skipped", "the executor does not support RELU")
 
 
 def test_ignored_outputs_are_not_compared() -> None:
@@ -312,4 +326,5 @@ def test_reference_executor_passes_every_open_vector(shared_dir: Path) -> None:
     results = [r for found in run_files(files, selection, 2) for r in found]
     failed = [(r.name, r.suite, r.reason) for r in results if r.outcome == "failed"]
     assert failed == []
+    assert {r.reason for r in results if r.outcome == "skipped"} == {"not available"}
     assert len(results) > 20_000

@@ -13,6 +13,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
 from nnburst.testing.random_graphs.as_vector import as_vector
 from nnburst.testing.random_graphs.check import tolerance_for
+from nnburst.testing.run_result import Unsupported
 from nnburst.testing.runners import RUNNERS, Runner
 from nnburst.testing.vectors import write
 
@@ -59,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
     rows, failures = [], []
     with progress("random graphs", len(classes)) as advance:
         for size, kind in classes:
-            found = _run_class(size, kind, seeds, runner, args.dump)
-            rows.append((f"{size} {kind.name}", len(seeds), len(found)))
+            found, skipped = _run_class(size, kind, seeds, runner, args.dump)
+            rows.append((f"{size} {kind.name}", len(seeds), len(found), skipped))
             failures += found
             advance(1)
     runner.close()
-    table("random graphs", ("class", "graphs", "failed"), rows)
+    table("random graphs", ("class", "graphs", "failed", "not supported"), rows)
     for failure in failures:
         print(f"FAILED {failure.name}: {', '.join(failure.operations)}: {failure.reason}")
         print(f"       {failure.file}")
@@ -83,9 +84,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_class(
     size: str, kind: OperandType, seeds: range, runner: Runner, dump: Path
-) -> list[Failure]:
-    graphs = (generate(size, kind, seed) for seed in seeds)
-    return [_shrunk(g, runner, dump) for g in graphs if check(g, runner) is not None]
+) -> tuple[list[Failure], int]:
+    """Failures, and how many graphs the executor cannot run."""
+    failures, skipped = [], 0
+    for seed in seeds:
+        graph = generate(size, kind, seed)
+        try:
+            if check(graph, runner) is not None:
+                failures.append(_shrunk(graph, runner, dump))
+        except Unsupported:
+            skipped += 1
+    return failures, skipped
 
 
 def _shrunk(graph: RandomGraph, runner: Runner, dump: Path) -> Failure:

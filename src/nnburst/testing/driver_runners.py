@@ -28,7 +28,7 @@ from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.raw_burst import RawBurst
-from nnburst.testing.run_result import RunResult
+from nnburst.testing.run_result import RunResult, require_supported
 
 Array = npt.NDArray[Any]
 
@@ -157,6 +157,7 @@ class ExecuteRunner:
             memory = self._device.allocate(max(len(data), 1))
             np.asarray(memory)[: len(data)] = np.frombuffer(data, np.uint8)
             memories.append(memory)
+        require_supported(model, self._device.supported_operations(model, pools=memories))
         prepared = self._device.prepare(model, pools=memories)
         return self._kind(self._device, prepared, memories)
 

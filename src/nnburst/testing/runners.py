@@ -23,7 +23,7 @@ from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.validation import RequestValidator, validate_model
 from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.run_result import RunResult
+from nnburst.testing.run_result import RunResult, require_supported
 
 Array = npt.NDArray[Any]
 
@@ -62,6 +62,7 @@ class Runner(Protocol):
         """Prepare `model`, whose pools hold these bytes.
 
         Raises:
+            Unsupported: the executor says that it cannot run some operation.
             NnburstError: the model is refused; `.status` says why.
         """
 
@@ -83,10 +84,8 @@ class LocalRunner:
     def prepare(self, model: Model, pools: Sequence[bytes]) -> LocalPrepared:
         """Validate and prepare; every operation must be supported (device:P8)."""
         validate_model(model, SIGNATURES)
-        supported = self._executor.supported(model)
+        require_supported(model, self._executor.supported(model))
         prepared = self._executor.prepare(model, [np.frombuffer(p, np.uint8) for p in pools])
-        if not all(supported):
-            raise InvalidArgument("the executor calls an operation unsupported, yet prepares it")
         return LocalPrepared(model, prepared)
 
     def close(self) -> None:

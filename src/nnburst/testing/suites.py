@@ -23,7 +23,7 @@ from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.operand_types import DTYPES
 from nnburst.testing.comparison import first_mismatch, frequency_mismatch, limits_for
-from nnburst.testing.run_result import RunResult
+from nnburst.testing.run_result import RunResult, Unsupported
 from nnburst.testing.runners import Runner
 from nnburst.testing.vectors import Vector, VectorOperand, build, map_operands
 
@@ -78,7 +78,10 @@ def run_suite(vector: Vector, suite: str, runner: Runner, *, exact: bool = False
         "must_fail": lambda: _must_fail(vector, runner),
         "timeout": lambda: _timeout(vector, runner),
     }[suite]
-    return run()
+    try:
+        return run()
+    except Unsupported as error:
+        return Verdict("skipped", str(error))
 
 
 def signed(vector: Vector) -> Vector:
@@ -174,6 +177,8 @@ def _judge_insufficient(vector: Vector, result: RunResult) -> Verdict:
 def _must_fail(vector: Vector, runner: Runner) -> Verdict:
     try:
         result = _execute(vector, runner, _sizes(vector))
+    except Unsupported:
+        raise
     except NnburstError:
         return PASSED
     if result.status is ErrorStatus.NONE:
@@ -191,6 +196,8 @@ def _timeout(vector: Vector, runner: Runner) -> Verdict:
 def _attempt(run: Callable[[], Verdict]) -> Verdict:
     try:
         return run()
+    except Unsupported:
+        raise
     except NnburstError as error:
         return failed(f"{error.status.name}: {error}")
 

@@ -18,6 +18,7 @@ from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 from nnburst.testing.naive.values import Array
 from nnburst.testing.random_graphs.as_vector import as_vector, cut
 from nnburst.testing.random_graphs.builder import RandomGraph
+from nnburst.testing.run_result import Unsupported
 from nnburst.testing.runners import Runner
 from nnburst.testing.vectors import Tolerance, Vector, VectorOperand, build
 
@@ -71,6 +72,9 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
 
     Returns:
         Why it is not as expected; None where it is.
+
+    Raises:
+        Unsupported: the executor cannot run some operation.
     """
     kept = range(len(graph.operations)) if keep is None else keep
     criteria = _criteria_for(graph, kept)
@@ -84,6 +88,8 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
             result = prepared.run(inputs, sizes)
         finally:
             prepared.close()
+    except Unsupported:
+        raise
     except NnburstError as error:
         return f"{error.status.name}: {error}"
     if result.status is not ErrorStatus.NONE:
