@@ -341,8 +341,8 @@ def test_callback_that_fails_does_not_keep_others_from_being_told(
     def fail() -> None:
         raise KeyError("oops")
 
-    ends.connection.on_end(fail)
     ends.connection.on_end(told.set)
+    ends.connection.on_end(fail)  # the one added last is called first
     ends.server.shutdown()
     assert told.wait(timeout=10)
     assert "oops" in caplog.text
