@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-import tflite_reader
+import nnburst
 from nnburst.executor.protocol import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType
@@ -34,7 +34,8 @@ def load(path: Path) -> tuple[Model, list[bytes], bytes]:
     """A network as a Model, its pools, and as a .tflite file."""
     if path.suffix == ".tflite":
         content = path.read_bytes()
-        return tflite_reader.read(content), [], content
+        imported = nnburst.load(content)
+        return imported.model, [pool.tobytes() for pool in imported.pools], content
     built = vectors.build(vectors.read(path)[0])
     pools = list(built.pools)
     return built.model, pools, to_tflite(built.model, pools)

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
-from importer.networks import NETWORKS
 from importer.running import Peer, Runner, random_values
 from nnburst.testing.tflite_builder import TfliteBuilder
+from nnburst.testing.tflite_networks import NETWORKS
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -203,6 +203,10 @@ class ConstantPool:
         self.values.extend(data)
         return DataLocation(0, len(self.values) - len(data), len(data))
 
+    def charge(self, size: int) -> None:
+        """Charge the file for `size` bytes that are kept elsewhere."""
+        self._file.spend(size)
+
     def read(self, constant: Constant) -> Array:
         """The value of a constant that is kept nowhere."""
         self._file.spend(constant.cost)

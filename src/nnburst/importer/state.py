@@ -55,13 +55,16 @@ class Variable:
         self.current = value
 
     def first(self, pool: ConstantPool) -> npt.NDArray[Any]:
-        """Its value before the first execution."""
+        """Its value before the first execution: an array of its own, read-only."""
         assert self.given is not None
-        kind = self.given.type
-        if self.initial is None:
-            return np.full(kind.dimensions, kind.zero_point, DTYPES[kind.type])
-        self._check(kind, self.initial.type)
-        return pool.read(self.initial)
+        kind, dtype = self.given.type, DTYPES[self.given.type.type]
+        pool.charge(kind.elements * dtype.itemsize)
+        value = np.full(kind.dimensions, kind.zero_point, dtype)
+        if self.initial is not None:
+            self._check(kind, self.initial.type)
+            value[...] = pool.read(self.initial)
+        value.flags.writeable = False
+        return value
 
     def _check(self, wanted: TensorType, found: TensorType) -> None:
         if wanted != found:

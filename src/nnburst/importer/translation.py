@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy.typing as npt
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model, Subgraph
@@ -49,7 +46,7 @@ class Translation:
         main = graph.finish([*map(graph.value, outputs), *current])
         referenced = self._referenced()
         states = tuple(
-            State(v.name, len(inputs) + i, len(outputs) + i, _frozen(v.first(self._constants)))
+            State(v.name, len(inputs) + i, len(outputs) + i, v.first(self._constants))
             for i, v in enumerate(variables)
         )
         pools = self._constants.fill()
@@ -133,10 +130,3 @@ def _places(tensors: Mapping[str, int], order: Sequence[int]) -> dict[str, int]:
         if tensor not in places:
             raise Malformed(f"a signature's {name!r} is tensor {tensor}, no input or output")
     return {name: places[tensor] for name, tensor in tensors.items()}
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy that nobody can write."""
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy

@@ -40,7 +40,7 @@ class SubgraphBuilder:
         axis: int = 0,
         name: str = "",
         buffer: int = 0,
-        **fields: Any,  # noqa: ANN401 - whatever a TensorT has
+        **fields: object,
     ) -> int:
         """Add a tensor and return its index.
 
@@ -89,7 +89,7 @@ class SubgraphBuilder:
         inputs: Sequence[int],
         outputs: Sequence[int],
         options: str = "",
-        **fields: Any,  # noqa: ANN401 - whatever the options have
+        **fields: object,
     ) -> None:
         """Add an operator; `options` names the class of its options and `fields` fills them."""
         raw = schema().OperatorT()

@@ -1,0 +1,67 @@
+"""`nnburst fuzz importer`: mutated .tflite files, read in this process."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser("importer", help="mutated .tflite files", description=__doc__)
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="intact files to mutate beside the built-in ones",
+    )
+    parser.add_argument(
+        "--files", type=int, default=100_000, help="how many (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fuzz, and report what should not have happened."""
+    from nnburst.testing.importer_fuzzer import fuzz_importer
+    from nnburst.testing.tflite_networks import NETWORKS
+
+    intact = [path.read_bytes() for path in args.networks]
+    intact += [build() for build in NETWORKS.values()]
+    began = time.monotonic()
+    with text_for_people(args.json), progress("mutated files", args.files) as advance:
+        report = fuzz_importer(intact, args.files, args.seed, advance)
+    seconds = time.monotonic() - began
+    with text_for_people(args.json):
+        table(
+            f"{report.files} mutations of {len(intact)} files in {seconds:.0f} s",
+            ("outcome", "files"),
+            sorted(report.outcomes.items()),
+        )
+        print(f"slowest file: {report.slowest * 1e3:.0f} ms")
+        print(f"most memory for one file: {report.largest / 2**20:.1f} MiB")
+        for failure in report.failures:
+            print(f"failure: {failure}")
+    write_json(
+        args.json,
+        {
+            "files": report.files,
+            "seed": args.seed,
+            "seconds": round(seconds, 1),
+            "outcomes": dict(report.outcomes),
+            "failures": report.failures,
+            "slowest_seconds": round(report.slowest, 4),
+            "largest_bytes": report.largest,
+            "passed": not report.failures,
+        },
+    )
+    return 1 if report.failures else 0
