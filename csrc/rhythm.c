@@ -3,6 +3,7 @@
 enum {
     STEADY_AFTER = 4,      /* events that must keep a period before it is relied on */
     RELEARN_AFTER = 3,     /* strays in a row after which the period is forgotten */
+    SLOWER_AFTER = 4,      /* events in a row that left beats out: the caller has become slower */
     MULTIPLES = 8,         /* beats that may be left out without losing the rhythm */
     TOLERANCE_SHARE = 8,   /* an event keeps the period within 1/8 of it */
     STEP_SHARE = 64,       /* a miss moves lead or tail by 1/64 of the period */
@@ -33,6 +34,7 @@ static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
     rhythm->tail_ns = period_ns / TAIL_LIMIT_SHARE;
     rhythm->steady = 0;
     rhythm->strays = 0;
+    rhythm->skips = 0;
 }
 
 void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns) {
@@ -53,6 +55,10 @@ static bool keeps_period(struct nnb_rhythm *rhythm, uint64_t gap_ns) {
         difference(gap_ns, beats * period) > period / TOLERANCE_SHARE) {
         return false;
     }
+    rhythm->skips = beats > 1 ? rhythm->skips + 1 : 0;
+    if (rhythm->skips >= SLOWER_AFTER) {
+        return false;
+    }
     uint64_t measured = gap_ns / beats;
     rhythm->period_ns = measured > period ? period + (measured - period) / 8
                                           : period - (period - measured) / 8;
@@ -71,7 +77,8 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
     }
     if (!keeps_period(rhythm, gap)) {
         rhythm->strays++;
-        if (rhythm->period_ns == 0 || rhythm->strays >= RELEARN_AFTER) {
+        if (rhythm->period_ns == 0 || rhythm->strays >= RELEARN_AFTER ||
+            rhythm->skips >= SLOWER_AFTER) {
             start(rhythm, gap);
         }
         return;

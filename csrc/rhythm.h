@@ -30,6 +30,7 @@ struct nnb_rhythm {
     uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */
+    uint32_t skips;           /* consecutive events that left beats out */
 };
 
 /* Notes an event. `now_ns` is when it was met. */

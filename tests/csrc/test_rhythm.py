@@ -1,0 +1,169 @@
+"""How a waiter learns when the next event is due: simulated callers, no clock and no sleeping."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnburst._native import ffi, lib
+
+LINGER_NS = 10_000  # the waiter looks so long after an event before it sleeps
+MS = 1_000_000
+
+
+@dataclass
+class Tally:
+    """What became of some events."""
+
+    events: int = 0
+    planned: int = 0
+    caught: int = 0
+    spun_ns: int = 0
+
+    @property
+    def catch_rate(self) -> float:
+        return self.caught / self.events
+
+
+class Waiter:
+    """Meets events as csrc/waiter.c does: linger, sleep until wake_at, spin until `until`, sleep."""
+
+    def __init__(self, wake_latency_ns: int = 50_000) -> None:
+        self.rhythm: Any = ffi.new("struct nnb_rhythm *")
+        self.now = MS
+        self.latency = wake_latency_ns
+        self._wake_at, self._until = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+
+    def meet(self, event: int, tally: Tally) -> None:
+        """Wait from now until the event at time `event` and note how it was met."""
+        tally.events += 1
+        if not lib.nnb_rhythm_plan(self.rhythm, self.now, self._wake_at, self._until):
+            self._asleep(event, lib.NNB_CAUGHT_UNPLANNED)
+            return
+        tally.planned += 1
+        wake_at, until = self._wake_at[0], self._until[0]
+        tally.spun_ns += min(LINGER_NS, max(wake_at - self.now, 0))
+        if event < wake_at:
+            self._asleep(event, lib.NNB_CAUGHT_ASLEEP_EARLY)
+            return
+        woke = wake_at + self.latency if self.now < wake_at else self.now
+        lib.nnb_rhythm_overslept(self.rhythm, woke - wake_at)
+        if event <= max(until, woke):
+            tally.caught += 1
+            tally.spun_ns += max(event - woke, 0)
+            self.now = max(event, woke)
+            lib.nnb_rhythm_event(self.rhythm, self.now, lib.NNB_CAUGHT_SPINNING)
+            return
+        tally.spun_ns += max(until - woke, 0)
+        self._asleep(event, lib.NNB_CAUGHT_ASLEEP_LATE)
+
+    def _asleep(self, event: int, how: int) -> None:
+        self.now = event + self.latency
+        lib.nnb_rhythm_event(self.rhythm, self.now, how)
+
+
+def beats(period: int, count: int, jitter: float, seed: int, drop: float = 0.0) -> list[int]:
+    """Times of a caller with Gaussian jitter (a share of the period) that leaves beats out."""
+    chance = random.Random(seed)
+    return sorted(
+        10 * MS + int(beat * period + chance.gauss(0, jitter) * period)
+        for beat in range(1, count + 1)
+        if chance.random() >= drop
+    )
+
+
+def run(waiter: Waiter, times: list[int]) -> Tally:
+    tally = Tally()
+    for time in times:
+        waiter.meet(max(time, waiter.now), tally)
+    return tally
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("jitter", [0.0, 0.005, 0.02])
+@pytest.mark.parametrize("period", [MS, 10 * MS, 100 * MS])
+def test_steady_caller_is_caught_and_the_core_is_spared(
+    period: int, jitter: float, seed: int
+) -> None:
+    waiter = Waiter()
+    times = beats(period, 1200, jitter, seed)
+    run(waiter, times[:200])
+    tally = run(waiter, times[200:])
+    assert tally.catch_rate >= 0.85
+    assert tally.spun_ns <= 0.25 * (times[-1] - times[200])
+
+
+@pytest.mark.parametrize("period", [MS, 10 * MS])
+def test_caller_that_leaves_beats_out_is_still_caught(period: int) -> None:
+    waiter = Waiter()
+    times = beats(period, 2000, 0.005, 1, drop=0.05)
+    run(waiter, times[:300])
+    tally = run(waiter, times[300:])
+    assert tally.catch_rate >= 0.85
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(MS, 3 * MS), (10 * MS, 20 * MS), (10 * MS, 7 * MS), (5 * MS, MS)]
+)
+def test_new_period_is_learned_soon(before: int, after: int) -> None:
+    waiter = Waiter()
+    run(waiter, beats(before, 300, 0.01, 1))
+    start = waiter.now
+    times = [start + (i + 1) * after for i in range(400)]
+    run(waiter, times[:40])
+    assert waiter.rhythm.period_ns == pytest.approx(after, rel=0.05)
+    assert run(waiter, times[40:]).catch_rate >= 0.85
+
+
+def test_no_plan_before_a_rhythm_is_known() -> None:
+    waiter, tally = Waiter(), Tally()
+    for number in range(3):
+        waiter.meet(10 * MS + number * MS, tally)
+    assert tally.planned == 0
+
+
+def test_irregular_caller_costs_no_more_than_a_steady_one() -> None:
+    chance = random.Random(5)
+    time, times = 10 * MS, []
+    for _ in range(1000):
+        time += int(chance.expovariate(1 / (5 * MS))) + 200_000
+        times.append(time)
+    waiter = Waiter()
+    assert run(waiter, times).spun_ns <= 0.25 * (times[-1] - times[0])
+
+
+def test_burst_of_calls_within_a_beat_does_not_lose_the_rhythm() -> None:
+    waiter = Waiter()
+    run(waiter, beats(10 * MS, 100, 0.0, 0))
+    period = waiter.rhythm.period_ns
+    for beat in range(1, 50):
+        start = 10 * MS + (100 + beat) * 10 * MS
+        run(waiter, [start, start + 1000, start + 2000])
+    assert waiter.rhythm.period_ns == pytest.approx(period, rel=0.02)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**40), st.sampled_from(range(4)), st.integers(0, 2**33)),
+        max_size=60,
+    )
+)
+def test_any_history_gives_a_plan_within_a_quarter_of_the_period(
+    history: list[tuple[int, int, int]],
+) -> None:
+    rhythm = ffi.new("struct nnb_rhythm *")
+    wake_at, until = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    now = 1
+    for gap, how, late in history:
+        now += gap
+        lib.nnb_rhythm_overslept(rhythm, late)
+        lib.nnb_rhythm_event(rhythm, now, how)
+        if lib.nnb_rhythm_plan(rhythm, now, wake_at, until):
+            assert wake_at[0] <= until[0]
+            assert until[0] > now
+            assert (until[0] - wake_at[0]) * 4 <= rhythm.period_ns + 8
