@@ -38,6 +38,7 @@ PREAMBLE = """
 #include "burst_server.h"
 #include "clock.h"
 #include "event_flag.h"
+#include "litert.h"
 #include "liveness.h"
 #include "pool_map.h"
 #include "ring_buffer.h"
@@ -61,6 +62,7 @@ ffibuilder.set_source(
     include_dirs=[os.path.relpath(HERE, ROOT)],
     extra_compile_args=COMPILE + extra,
     extra_link_args=extra,
+    libraries=["dl", "pthread"],  # part of libc since glibc 2.34
     py_limited_api=True,
 )
 

@@ -146,6 +146,27 @@ int nnb_death_word_watch_unlocked(nnb_atomic_u32 *, nnb_atomic_u32 *stop, uint64
 void nnb_death_word_release(nnb_atomic_u32 *, nnb_atomic_u32 *stop);
 int nnb_die_with_parent(int signal);
 
+struct nnb_litert_argument {
+    uint8_t *memory;
+    uint64_t bytes;
+    int32_t element_type;
+    uint32_t apart;
+    uint32_t rank;
+    int32_t dimensions[8];
+};
+struct nnb_litert_engine;
+struct nnb_litert_call;
+int nnb_litert_open(const char *path, const uint8_t *content, uint64_t);
+int nnb_litert_trial_unlocked(const char *path, const uint8_t *content, uint64_t, const struct nnb_litert_argument *input, const struct nnb_litert_argument *output, const uint8_t *expected);
+struct nnb_litert_engine *nnb_litert_engine_new_unlocked(const uint8_t *content, uint64_t, uint32_t threads, char *message);
+void nnb_litert_engine_free(struct nnb_litert_engine *);
+struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *, const struct nnb_litert_argument *inputs, uint32_t, const struct nnb_litert_argument *outputs, uint32_t);
+void nnb_litert_call_free(struct nnb_litert_call *);
+int32_t nnb_litert_run(void *);
+int32_t nnb_litert_run_unlocked(struct nnb_litert_call *);
+void nnb_litert_message(struct nnb_litert_call *, char *message);
+uint64_t nnb_litert_copied_bytes(struct nnb_litert_call *);
+
 int nnb_empty_call(int);
 int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);
@@ -161,6 +182,9 @@ void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *, uint64_t patience_ns);
 
 #define NNB_DATUM_BYTES ...
 #define NNB_MAX_BINDINGS ...
+#define NNB_LITERT_ALIGNMENT ...
+#define NNB_LITERT_MAX_RANK ...
+#define NNB_LITERT_MESSAGE_BYTES ...
 #define NNB_FMQ_NOT_FULL ...
 #define NNB_FMQ_NOT_EMPTY ...
 #define NNB_FMQ_ATTENTION ...
@@ -169,3 +193,4 @@ enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EV
 enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };
 enum nnb_rhythm_catch { NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_ASLEEP_LATE, NNB_CAUGHT_UNPLANNED, ... };
 enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };
+enum nnb_litert_status { NNB_LITERT_OK, NNB_LITERT_NO_LIBRARY, NNB_LITERT_NO_SYMBOL, NNB_LITERT_NO_ENVIRONMENT, NNB_LITERT_CRASHED, NNB_LITERT_REFUSED, NNB_LITERT_WRONG_RESULT, ... };

@@ -48,6 +48,25 @@ static int nnb_death_word_watch_unlocked(nnb_atomic_u32 *word, nnb_atomic_u32 *s
     NNB_WITHOUT_LOCK(int, nnb_death_word_watch(word, stop, timeout_ns));
 }
 
+static struct nnb_litert_engine *nnb_litert_engine_new_unlocked(const uint8_t *content,
+                                                                uint64_t content_bytes,
+                                                                uint32_t threads, char *message) {
+    NNB_WITHOUT_LOCK(struct nnb_litert_engine *,
+                     nnb_litert_engine_new(content, content_bytes, threads, message));
+}
+
+static int nnb_litert_trial_unlocked(const char *path, const uint8_t *content,
+                                     uint64_t content_bytes,
+                                     const struct nnb_litert_argument *input,
+                                     const struct nnb_litert_argument *output,
+                                     const uint8_t *expected) {
+    NNB_WITHOUT_LOCK(int, nnb_litert_trial(path, content, content_bytes, input, output, expected));
+}
+
+static int32_t nnb_litert_run_unlocked(struct nnb_litert_call *call) {
+    NNB_WITHOUT_LOCK(int32_t, nnb_litert_run(call));
+}
+
 static void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *word, uint64_t patience_ns) {
     void *token = let_go();
     nnb_bench_floor_server(word, patience_ns);

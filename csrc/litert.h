@@ -1,0 +1,71 @@
+/* LiteRT's C library, opened at run time: networks compiled, requests bound, run without Python.
+ *
+ * The library is part of the wheel `ai-edge-litert`, which ships no headers; the declarations in litert.c
+ * are those of 2.1, and `nnb_litert_trial` finds out in a child process whether they hold.
+ */
+#ifndef NNB_LITERT_H
+#define NNB_LITERT_H
+
+#include <stdint.h>
+
+#define NNB_LITERT_ALIGNMENT 64
+#define NNB_LITERT_MAX_RANK 8
+#define NNB_LITERT_MESSAGE_BYTES 512
+
+/* One input or output of a bound request. `memory` is NULL for an output that nobody takes. An argument
+ * is copied where it is not aligned or where `apart` asks for it; otherwise the engine works in place. */
+struct nnb_litert_argument {
+    uint8_t *memory;
+    uint64_t bytes;
+    int32_t element_type;
+    uint32_t apart;
+    uint32_t rank;
+    int32_t dimensions[NNB_LITERT_MAX_RANK];
+};
+
+struct nnb_litert_engine;
+struct nnb_litert_call;
+
+enum nnb_litert_status {
+    NNB_LITERT_OK,
+    NNB_LITERT_NO_LIBRARY,
+    NNB_LITERT_NO_SYMBOL,
+    NNB_LITERT_NO_ENVIRONMENT,
+    NNB_LITERT_CRASHED,
+    NNB_LITERT_REFUSED,
+    NNB_LITERT_WRONG_RESULT
+};
+
+/* Open the library for this process, and compile `content` once while stderr leads nowhere; further calls
+ * do nothing. Not thread-safe. */
+int nnb_litert_open(const char *path, const uint8_t *content, uint64_t content_bytes);
+
+/* In a child process: open the library, run `content` on one argument, compare the output with
+ * `expected`, byte for byte. Whatever happens to the child, this process goes on. */
+int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_bytes,
+                     const struct nnb_litert_argument *input,
+                     const struct nnb_litert_argument *output, const uint8_t *expected);
+
+/* Compile a network. `content` must outlive the engine. NULL, and why in `message`, where it is refused.
+ * An engine may be shared: its calls take turns. */
+struct nnb_litert_engine *nnb_litert_engine_new(const uint8_t *content, uint64_t content_bytes,
+                                                uint32_t threads, char *message);
+void nnb_litert_engine_free(struct nnb_litert_engine *);
+
+/* Bind a request; NULL where memory is short or the engine refuses an argument. */
+struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *,
+                                        const struct nnb_litert_argument *inputs, uint32_t input_count,
+                                        const struct nnb_litert_argument *outputs,
+                                        uint32_t output_count);
+void nnb_litert_call_free(struct nnb_litert_call *);
+
+/* Run a bound request (a struct nnb_litert_call *): an ErrorStatus of the HAL. */
+int32_t nnb_litert_run(void *call);
+
+/* Why the last run of the call failed. */
+void nnb_litert_message(struct nnb_litert_call *, char *message);
+
+/* Bytes that one run copies. */
+uint64_t nnb_litert_copied_bytes(const struct nnb_litert_call *);
+
+#endif

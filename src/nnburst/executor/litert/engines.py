@@ -1,0 +1,109 @@
+"""Engines of one network: each thread that has requests bound gets one of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from nnburst.executor.protocol import Bytes, NativeCall
+
+#: Engines of one network; more threads than that share them and take turns.
+MAX_ENGINES: Final = 16
+
+
+class EngineBinding(Protocol):
+    """A request bound to an engine."""
+
+    @property
+    def native(self) -> NativeCall | None:
+        """How to run it without Python; None where only `run` can."""
+
+    def run(self) -> str:
+        """Run once; why it failed, or ""."""
+
+    def close(self) -> None:
+        """Let go of the memory."""
+
+
+class Engine(Protocol):
+    """A network ready to run."""
+
+    def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> EngineBinding:
+        """Bind memory: exactly the bytes of each argument."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+class _Place:
+    """An engine and who uses it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.owner: int | None = None
+        self.bindings = 0
+
+
+class Engines:
+    """Lends engines to threads. Thread-safe.
+
+    A burst has one thread, which binds and runs its requests; it keeps its engine as long as it has
+    requests bound. An execution that binds, runs and closes gives its engine back at once.
+    """
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        """Make the first engine, so that what is wrong with the network shows now."""
+        self._make = make
+        self._lock = threading.Lock()
+        self._places = [_Place(make())]
+
+    def bind(
+        self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]
+    ) -> tuple[EngineBinding, Callable[[], None]]:
+        """A request bound to an engine of the calling thread, and what to call when it is closed."""
+        place = self._take()
+        try:
+            return place.engine.bind(inputs, outputs), lambda: self._give_back(place)
+        except BaseException:
+            self._give_back(place)
+            raise
+
+    def close(self) -> None:
+        """Free all engines. No request is bound any more."""
+        with self._lock:
+            places, self._places = self._places, []
+        for place in places:
+            place.engine.close()
+
+    def _take(self) -> _Place:
+        thread = threading.get_ident()
+        with self._lock:
+            place = self._find(thread)
+            if place is not None:
+                return self._enter(place, thread)
+        made = _Place(self._make())
+        with self._lock:
+            self._places.append(made)
+            return self._enter(made, thread)
+
+    def _find(self, thread: int) -> _Place | None:
+        """The thread's engine, a free one, or (where there are enough) the least used."""
+        for wanted in (thread, None):
+            for place in self._places:
+                if place.owner == wanted:
+                    return place
+        if len(self._places) < MAX_ENGINES:
+            return None
+        return min(self._places, key=lambda place: place.bindings)
+
+    def _enter(self, place: _Place, thread: int) -> _Place:
+        place.owner = thread
+        place.bindings += 1
+        return place
+
+    def _give_back(self, place: _Place) -> None:
+        with self._lock:
+            place.bindings -= 1
+            if place.bindings == 0:
+                place.owner = None

@@ -1,0 +1,189 @@
+"""Writing a .tflite flatbuffer: tensors, constants and operators, in the order of execution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.hal.enums import OperandType
+from nnburst.hal.model import SymmPerChannelQuantParams
+from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+
+_T = OperandType
+
+#: Name of each operand type in the format.
+_TYPES: Final = {
+    _T.TENSOR_FLOAT32: "FLOAT32",
+    _T.FLOAT32: "FLOAT32",
+    _T.TENSOR_INT32: "INT32",
+    _T.INT32: "INT32",
+    _T.TENSOR_QUANT8_ASYMM: "UINT8",
+    _T.TENSOR_QUANT8_ASYMM_SIGNED: "INT8",
+    _T.TENSOR_QUANT8_SYMM: "INT8",
+    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL: "INT8",
+    _T.TENSOR_BOOL8: "BOOL",
+}
+#: Operand types that a tensor can have.
+TYPES: Final = frozenset(_TYPES)
+_NONE: Final = 0
+
+
+class UnsupportedByEngine(Exception):
+    """The engine cannot run this, or not so that the result is NNAPI's; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the graph.
+
+    Attributes:
+        index: its number in the graph.
+        meta: type, dimensions and quantisation, in NNAPI's words.
+    """
+
+    index: int
+    meta: TensorType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self.meta.dimensions
+
+
+class GraphWriter:
+    """One subgraph being written. Not thread-safe.
+
+    The versions of the operators stay 1: kernels do not look at them, and every one knows version 1.
+    """
+
+    def __init__(self) -> None:
+        """Start empty.
+
+        Raises:
+            ImportError: `ai-edge-litert` is not installed.
+        """
+        self._schema: Any = import_module("ai_edge_litert.schema_py_generated")
+        self._buffers = [self._schema.BufferT()]  # buffer 0 is the empty one
+        self._tensors: list[Any] = []
+        self._operators: list[Any] = []
+        self._codes: dict[str, int] = {}
+        self._producers: dict[int, Any] = {}
+        self._reads: dict[int, int] = {}
+
+    def tensor(self, meta: TensorType, name: str | None = None) -> Value:
+        """A tensor that an operator writes or the caller feeds; `name` is a type of the format.
+
+        Raises:
+            UnsupportedByEngine: its type is not one of TYPES, or it has no elements.
+        """
+        if meta.type not in TYPES:
+            raise UnsupportedByEngine(f"type {meta.type.name}")
+        if 0 in meta.dimensions:
+            raise UnsupportedByEngine(f"extents {list(meta.dimensions)} with a 0")
+        made = self._schema.TensorT()
+        made.name = f"t{len(self._tensors)}"
+        made.shape = np.array(meta.dimensions, np.int32)
+        made.type = getattr(self._schema.TensorType, name or _TYPES[meta.type])
+        made.buffer = 0
+        made.quantization = self._quantization(meta)
+        self._tensors.append(made)
+        return Value(len(self._tensors) - 1, meta)
+
+    def constant(self, array: Array, meta: TensorType) -> Value:
+        """A tensor with these elements."""
+        value = self.tensor(meta)
+        buffer = self._schema.BufferT()
+        data = np.ascontiguousarray(array, DTYPES[meta.type])
+        buffer.data = (
+            (data != 0).view(np.uint8).reshape(-1)
+            if (meta.type is _T.TENSOR_BOOL8)
+            else data.reshape(-1).view(np.uint8)
+        )
+        self._tensors[value.index].buffer = len(self._buffers)
+        self._buffers.append(buffer)
+        return value
+
+    def operator(
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[TensorType],
+        options: str = "",
+        **fields: object,
+    ) -> list[Value]:
+        """Append an operator.
+
+        Args:
+            name: in BuiltinOperator.
+            inputs: what it reads.
+            outputs: types of what it writes.
+            options: name of its table of options, without "Options"; empty for none.
+            fields: of that table.
+        """
+        made = self._schema.OperatorT()
+        made.opcodeIndex = self._codes.setdefault(name, len(self._codes))
+        made.inputs = np.array([value.index for value in inputs], np.int32)
+        results = [self.tensor(meta) for meta in outputs]
+        made.outputs = np.array([value.index for value in results], np.int32)
+        if options:
+            made.builtinOptionsType = getattr(self._schema.BuiltinOptions, f"{options}Options")
+            made.builtinOptions = getattr(self._schema, f"{options}OptionsT")()
+            for field, value in fields.items():
+                setattr(made.builtinOptions, field, value)
+        for value in inputs:
+            self._reads[value.index] = self._reads.get(value.index, 0) + 1
+        self._producers.update(dict.fromkeys((value.index for value in results), made))
+        self._operators.append(made)
+        return results
+
+    def fuse(self, value: Value, activation: int) -> bool:
+        """Make the operator that wrote `value` apply `activation`, where that is possible.
+
+        It is not where somebody has read `value` already or the operator applies another one.
+        """
+        options = getattr(self._producers.get(value.index), "builtinOptions", None)
+        fused = getattr(options, "fusedActivationFunction", None)
+        if fused != _NONE or self._reads.get(value.index):
+            return False
+        options.fusedActivationFunction = activation  # type: ignore[union-attr]
+        return True
+
+    def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> bytes:
+        """The file."""
+        flatbuffers = import_module("flatbuffers")
+        graph = self._schema.SubGraphT()
+        graph.tensors, graph.operators = self._tensors, self._operators
+        graph.inputs = np.array([value.index for value in inputs], np.int32)
+        graph.outputs = np.array([value.index for value in outputs], np.int32)
+        model = self._schema.ModelT()
+        model.version = 3
+        model.subgraphs, model.buffers = [graph], self._buffers
+        model.operatorCodes = [self._operator_code(name) for name in self._codes]
+        size = sum(b.data.size for b in self._buffers if b.data is not None)
+        builder = flatbuffers.Builder(size + (1 << 16))
+        builder.Finish(model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+    def _operator_code(self, name: str) -> Any:  # noqa: ANN401 - generated code without types
+        made = self._schema.OperatorCodeT()
+        made.builtinCode = getattr(self._schema.BuiltinOperator, name)
+        made.deprecatedBuiltinCode = min(made.builtinCode, 127)
+        made.version = 1
+        return made
+
+    def _quantization(self, meta: TensorType) -> Any:  # noqa: ANN401
+        made = self._schema.QuantizationParametersT()
+        params = meta.extra_params
+        if isinstance(params, SymmPerChannelQuantParams):
+            made.scale = np.array(params.scales, np.float32)
+            made.zeroPoint = np.zeros(len(params.scales), np.int64)
+            made.quantizedDimension = params.channel_dim
+        elif meta.scale or meta.type in QUANTIZED_RANGES:
+            made.scale = np.array([meta.scale], np.float32)
+            made.zeroPoint = np.array([meta.zero_point], np.int64)
+        return made

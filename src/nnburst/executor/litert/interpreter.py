@@ -1,0 +1,100 @@
+"""The fallback route: the wheel's `Interpreter`, with each argument copied in and out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from nnburst.executor.litert.network import Network
+from nnburst.executor.protocol import Bytes, NativeCall
+from nnburst.executor.reference.tensor import Array
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.operand_types import DTYPES
+
+
+class InterpreterEngine:
+    """An interpreter behind a lock: two threads in one give silently wrong results.
+
+    `invoke` lets go of Python's lock.
+    """
+
+    def __init__(self, network: Network, threads: int) -> None:
+        """Build and allocate.
+
+        Raises:
+            GeneralFailure: the engine refuses the network.
+        """
+        self._network = network
+        self._lock = threading.Lock()
+        try:
+            self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
+                model_content=network.content, num_threads=threads
+            )
+            self._interpreter.allocate_tensors()
+        except (RuntimeError, ValueError) as error:
+            raise GeneralFailure(f"LiteRT refuses the network: {error}") from error
+        self._inputs = [d["index"] for d in self._interpreter.get_input_details()]
+        self._outputs = [d["index"] for d in self._interpreter.get_output_details()]
+
+    def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> InterpreterCall:
+        """Bind memory: exactly the bytes of each argument; None for an output that nobody takes."""
+        network = self._network
+        return InterpreterCall(
+            self,
+            [_typed(b, t.type, t.dimensions) for b, t in zip(inputs, network.inputs, strict=True)],
+            [
+                None if b is None else _typed(b, t.type, t.dimensions)
+                for b, t in zip(outputs, network.outputs, strict=True)
+            ],
+        )
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array | None]) -> str:
+        """Run once; why it failed, or ""."""
+        with self._lock:
+            try:
+                for index, array in zip(self._inputs, inputs, strict=True):
+                    self._interpreter.set_tensor(index, array)
+                self._interpreter.invoke()
+            except (RuntimeError, ValueError) as error:
+                return str(error)
+            for index, room in zip(self._outputs, outputs, strict=True):
+                if room is not None:
+                    np.copyto(room, self._interpreter.get_tensor(index).view(room.dtype))
+        return ""
+
+    def close(self) -> None:
+        """Free the interpreter."""
+        self._interpreter = None
+
+
+class InterpreterCall:
+    """A request bound to an interpreter."""
+
+    native: NativeCall | None = None
+
+    def __init__(
+        self, engine: InterpreterEngine, inputs: list[Array], outputs: list[Array | None]
+    ) -> None:
+        """Keep views of the arguments."""
+        self._engine = engine
+        self._inputs = inputs
+        self._outputs = outputs
+
+    def run(self) -> str:
+        """Run once; why it failed, or ""."""
+        return self._engine.run(self._inputs, self._outputs)
+
+    def close(self) -> None:
+        """Drop the views."""
+        self._inputs, self._outputs = [], []
+
+
+def _typed(memory: Bytes, kind: Any, dimensions: tuple[int, ...]) -> Array:  # noqa: ANN401
+    dtype = DTYPES[kind]
+    if memory.ctypes.data % dtype.itemsize:
+        raise GeneralFailure(f"an argument is not aligned to {dtype.itemsize} bytes")
+    return memory.view(dtype).reshape(dimensions)

@@ -1,0 +1,232 @@
+"""The native route: libLiteRt.so through csrc/litert.c, arguments used where they lie."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst._native import ffi, lib
+from nnburst.executor.litert.graph import GraphWriter
+from nnburst.executor.litert.network import Network
+from nnburst.executor.protocol import Bytes, NativeCall
+from nnburst.executor.reference.arena import byte_size
+from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.enums import ErrorStatus, OperandType
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.operand_types import DTYPES
+
+log = logging.getLogger("nnburst.executor")
+
+_PACKAGE: Final = "ai-edge-litert"
+#: The declarations in csrc/litert.c are those of this minor version; they have changed between two.
+_MINOR: Final = "2.1."
+_FUNCTION: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_litert_run")))
+
+_T = OperandType
+#: The library's number of each element type. BOOL8 inputs are fed as bytes, see network.py.
+_ELEMENT_TYPES: Final = {
+    _T.TENSOR_FLOAT32: 1,
+    _T.FLOAT32: 1,
+    _T.TENSOR_INT32: 2,
+    _T.INT32: 2,
+    _T.TENSOR_QUANT8_ASYMM: 3,
+    _T.TENSOR_BOOL8: 6,
+    _T.TENSOR_QUANT8_ASYMM_SIGNED: 9,
+    _T.TENSOR_QUANT8_SYMM: 9,
+    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL: 9,
+}
+_BYTE: Final = 3
+_opening: Final = threading.Lock()
+
+
+@functools.cache
+def available() -> bool:
+    """Whether this process can use the library: the right version, and a trial run that is right.
+
+    The trial runs in a child process, so that a library with other functions cannot harm this one.
+    Set NNBURST_LITERT_ROUTE=interpreter to do without the library.
+    """
+    if os.environ.get("NNBURST_LITERT_ROUTE") == "interpreter":
+        return False
+    with _opening:
+        why = _missing() or _failed_trial() or _failed_open()
+    if why:
+        log.warning("libLiteRt.so is not used, the slower Interpreter is: %s", why)
+    return not why
+
+
+def _library() -> Path | None:
+    spec = importlib.util.find_spec("ai_edge_litert")
+    folders = spec.submodule_search_locations if spec is not None else None
+    path = Path(folders[0]) / "libLiteRt.so" if folders else None
+    return path if path is not None and path.is_file() else None
+
+
+def _missing() -> str:
+    if _library() is None:
+        return "the library is not there"
+    try:
+        found = version(_PACKAGE)
+    except PackageNotFoundError:
+        return f"the version of {_PACKAGE} is not known"
+    return "" if found.startswith(_MINOR) else f"{_PACKAGE} is {found}, not {_MINOR}x"
+
+
+def _failed_open() -> str:
+    content, _ = _trial_network()
+    status = int(lib.nnb_litert_open(str(_library()).encode(), content, len(content)))
+    return "" if status == lib.NNB_LITERT_OK else f"opening it ended with status {status}"
+
+
+def _failed_trial() -> str:
+    content, shape = _trial_network()
+    given = _aligned(np.array([1, -2, 3, -4], np.float32))
+    found = _aligned(np.zeros(4, np.float32))
+    expected = np.array([0, 7, 0, 23], np.float32)
+    status = lib.nnb_litert_trial_unlocked(
+        str(_library()).encode(),
+        ffi.from_buffer("uint8_t[]", content),
+        len(content),
+        _arguments([given], [shape], frozenset(), is_input=True),
+        _arguments([found], [shape], frozenset(), is_input=False),
+        ffi.from_buffer("uint8_t[]", expected.view(np.uint8)),
+    )
+    return "" if status == lib.NNB_LITERT_OK else f"its trial run ended with status {status}"
+
+
+def _trial_network() -> tuple[bytes, TensorType]:
+    """max(0, x · w + b) in small integers, which every order of summation gets exactly."""
+    graph = GraphWriter()
+    vector, matrix = TensorType(_T.TENSOR_FLOAT32, (1, 4)), TensorType(_T.TENSOR_FLOAT32, (4, 4))
+    x = graph.tensor(vector)
+    w = graph.constant(
+        np.array([[-1, 0, 0, 0], [1, 0, 2, 0], [0, 1, 0, 1], [0, -4, 5, 0]], np.float32), matrix
+    )
+    b = graph.constant(np.array([0, 0, 1, 0], np.float32), TensorType(_T.TENSOR_FLOAT32, (4,)))
+    options = {"fusedActivationFunction": 1}
+    y = graph.operator("FULLY_CONNECTED", [x, w, b], [vector], "FullyConnected", **options)
+    return graph.finish([x], y), vector
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> Bytes:
+    """A copy as bytes that the library takes where it lies."""
+    alignment = int(lib.NNB_LITERT_ALIGNMENT)
+    room = np.zeros(array.nbytes + 2 * alignment, np.uint8)
+    start = -room.ctypes.data % alignment
+    copy = room[start : start + array.nbytes]
+    copy[...] = array.view(np.uint8).reshape(-1)
+    return copy
+
+
+def _arguments(
+    memory: Sequence[Bytes | None],
+    types: Sequence[TensorType],
+    apart: frozenset[int],
+    *,
+    is_input: bool,
+) -> Any:  # noqa: ANN401 - a cffi struct nnb_litert_argument[]
+    made = ffi.new("struct nnb_litert_argument[]", len(types))
+    for at, (buffer, meta) in enumerate(zip(memory, types, strict=True)):
+        fed_as_bytes = is_input and meta.type is _T.TENSOR_BOOL8
+        argument = made[at]
+        argument.memory = ffi.NULL if buffer is None else ffi.cast("uint8_t *", buffer.ctypes.data)
+        argument.bytes = _size(meta)
+        argument.element_type = _BYTE if fed_as_bytes else _ELEMENT_TYPES[meta.type]
+        argument.apart = at in apart
+        argument.rank = len(meta.dimensions)
+        argument.dimensions[0 : len(meta.dimensions)] = list(meta.dimensions)
+    return made
+
+
+def _size(meta: TensorType) -> int:
+    return byte_size(meta.dimensions, DTYPES[meta.type])
+
+
+class NativeEngine:
+    """A compiled network. Its requests may run on several threads: they take turns."""
+
+    def __init__(self, network: Network, threads: int) -> None:
+        """Compile.
+
+        Raises:
+            GeneralFailure: the library refuses the network.
+        """
+        self._network = network
+        self._content = ffi.from_buffer("uint8_t[]", network.content)
+        message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
+        engine = lib.nnb_litert_engine_new_unlocked(
+            self._content, len(network.content), threads, message
+        )
+        if engine == ffi.NULL:
+            raise GeneralFailure(f"LiteRT refuses the network: {_text(message)}")
+        self.handle = ffi.gc(engine, lib.nnb_litert_engine_free)
+
+    def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> NativeBinding:
+        """Bind memory: exactly the bytes of each argument; None for an output that nobody takes.
+
+        Raises:
+            GeneralFailure: the library refuses an argument.
+        """
+        network = self._network
+        call = lib.nnb_litert_bind(
+            self.handle,
+            _arguments(inputs, network.inputs, network.private_inputs, is_input=True),
+            len(inputs),
+            _arguments(outputs, network.outputs, network.private_outputs, is_input=False),
+            len(outputs),
+        )
+        if call == ffi.NULL:
+            raise GeneralFailure("LiteRT refuses an argument, or memory is short")
+        return NativeBinding(self, ffi.gc(call, lib.nnb_litert_call_free), (*inputs, *outputs))
+
+    def close(self) -> None:
+        """Free the compiled network. No request is bound to it any more."""
+        ffi.release(self.handle)
+
+
+class NativeBinding:
+    """A request bound to an engine.
+
+    Attributes:
+        native: how the burst loop runs it.
+        copied_bytes: what each run copies: arguments that are not aligned to 64 bytes, and those that
+            must not change while they are used.
+    """
+
+    def __init__(
+        self,
+        engine: NativeEngine,
+        call: Any,  # noqa: ANN401 - a cffi struct nnb_litert_call *
+        memory: Sequence[Bytes | None],
+    ) -> None:
+        """Own `call`; keep the engine and the memory alive."""
+        self._call = call
+        self._kept: tuple[object, ...] = (engine, memory)
+        self.native = NativeCall(_FUNCTION, int(ffi.cast("uintptr_t", call)))
+        self.copied_bytes = int(lib.nnb_litert_copied_bytes(call))
+
+    def run(self) -> str:
+        """Run once, without Python's lock; why it failed, or ""."""
+        if lib.nnb_litert_run_unlocked(self._call) == ErrorStatus.NONE:
+            return ""
+        message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
+        lib.nnb_litert_message(self._call, message)
+        return _text(message) or "the engine failed"
+
+    def close(self) -> None:
+        """Free the binding and let go of the memory."""
+        ffi.release(self._call)
+        self._kept = ()
+
+
+def _text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
+    return bytes(ffi.string(message)).decode(errors="replace").strip()

@@ -1,0 +1,204 @@
+"""A whole model lowered: shapes inferred by the reference executor's rules, then every operation."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+import nnburst.executor.litert.operations
+import nnburst.executor.reference.operations  # noqa: F401 - both fill their registries
+from nnburst.executor.litert.graph import TYPES, GraphWriter, UnsupportedByEngine, Value
+from nnburst.executor.litert.lowering import LOWERINGS, Lowering, require
+from nnburst.executor.protocol import Bytes
+from nnburst.executor.reference.layout import Layout, lay_out
+from nnburst.executor.reference.operation import Binding, Node, OperationFailed
+from nnburst.executor.reference.plan import Graph, Plan, Step
+from nnburst.executor.reference.tensor import Tensor, TensorType
+from nnburst.hal.enums import OperandLifeTime, OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Model
+from nnburst.hal.operand_types import DTYPES, is_scalar
+from nnburst.hal.signature import Role
+
+log = logging.getLogger("nnburst.executor")
+
+#: What a lowering may raise for operands that it does not expect.
+_REFUSALS: Final = (
+    UnsupportedByEngine,
+    OperationFailed,
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A lowered model.
+
+    Attributes:
+        content: the .tflite file.
+        inputs: types of the inputs.
+        outputs: types of the outputs.
+        private_inputs: positions of inputs whose elements the engine uses as indices: their bytes
+            must not change while it runs.
+        private_outputs: positions of outputs that the engine reads again.
+    """
+
+    content: bytes
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    private_inputs: frozenset[int]
+    private_outputs: frozenset[int]
+
+
+def supported(model: Model) -> list[bool]:
+    """Which operations of the main subgraph can be lowered; constants in pools are not looked at."""
+    pools = [np.zeros(pool.size, np.uint8) for pool in model.pools]
+    try:
+        translation = _Translation(model, pools)
+    except (InvalidArgument, *_REFUSALS) as error:
+        log.debug("nothing of the model can be lowered: %s", error)
+        return [False] * len(model.main.operations)
+    hidden = {
+        index
+        for index, operand in enumerate(model.main.operands)
+        if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE
+    }
+    return [
+        not (_controls(step) & hidden) and translation.step(number)
+        for number, step in enumerate(translation.graph.steps)
+    ]
+
+
+def lower(model: Model, pools: Sequence[Bytes]) -> Network:
+    """Lower a validated model.
+
+    Raises:
+        UnsupportedByEngine: an operation cannot be lowered.
+        NnburstError: the model's operands do not fit each other.
+    """
+    translation = _Translation(model, pools)
+    for number, step in enumerate(translation.graph.steps):
+        require(translation.step(number), f"operation {number} ({step.type.name})")
+    return translation.finish()
+
+
+def _controls(step: Step) -> set[int]:
+    return {step.inputs[at] for at in step.controls}
+
+
+class _Translation:
+    """The main graph while it is lowered."""
+
+    def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
+        self.graph: Graph = Plan(model, pools).main
+        given = {i: self.graph.declared[i] for i in self.graph.inputs}
+        for meta in given.values():
+            known = is_scalar(meta.type) or (meta.dimensions and all(meta.dimensions))
+            require(bool(known), "an input whose extents are not known")
+        self._layout: Layout = lay_out(
+            self.graph, dict(given), {i: self.graph.declared[i] for i in self.graph.outputs}
+        )
+        self._types = {**given, **self._layout.types}
+        reads = Counter(i for step in self.graph.steps for i in step.inputs)
+        self._temporaries = frozenset(
+            i for i, count in reads.items() if count == 1 and i not in self.graph.outputs
+        )
+        self._writer = GraphWriter()
+        self._fed: list[Value] = []
+        self._values: dict[int, Value] = {}
+        for index, meta in given.items():
+            self._values[index] = self._feed(meta)
+
+    def _feed(self, meta: TensorType) -> Value:
+        """An input; BOOL8 comes as bytes of any value and is made 0 or 1 first."""
+        if meta.type is not OperandType.TENSOR_BOOL8:
+            self._fed.append(self._writer.tensor(meta))
+            return self._fed[-1]
+        self._fed.append(self._writer.tensor(meta, "UINT8"))
+        return self._writer.operator("CAST", [self._fed[-1]], [meta], "Cast")[0]
+
+    def step(self, number: int) -> bool:
+        """Lower an operation; whether that was possible."""
+        step = self.graph.steps[number]
+        try:
+            require(
+                all(0 not in self._types[i].dimensions for i in step.inputs if i in self._types),
+                "an extent of 0",
+            )
+            require(step.type in LOWERINGS, "no lowering")
+            require(number in self._layout.steps, "extents that depend on data")
+            results = [self._types[i] for i in step.outputs]
+            node = self._node(step)
+            op = Lowering(step, node, self._writer, self._values, results, self._temporaries)
+            made = LOWERINGS[step.type](op)
+            made = made if isinstance(made, list) else [made]
+            for index, value in zip(step.outputs, made, strict=True):
+                self._values[index] = self._fitting(value, self._types[index])
+        except _REFUSALS as error:
+            log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
+            self._stand_in(step)
+            return False
+        return True
+
+    def _stand_in(self, step: Step) -> None:
+        """Values that let the operations behind an unsupported one be judged by themselves."""
+        for index in step.outputs:
+            meta = self._types.get(index)
+            if meta is not None and meta.type in TYPES and 0 not in meta.dimensions:
+                self._values[index] = self._writer.tensor(meta)
+
+    def _fitting(self, value: Value, declared: TensorType) -> Value:
+        require(value.meta.type is declared.type, f"a result of type {value.meta.type.name}")
+        require(value.shape == declared.dimensions, f"a result of extents {list(value.shape)}")
+        return value
+
+    def _node(self, step: Step) -> Node:
+        inputs = [self._tensor(index) for index in step.inputs]
+        declared = [self.graph.declared[i] for i in step.outputs]
+        return Node(step.type, step.match, inputs, (), declared, Binding(constants=step.constants))
+
+    def _tensor(self, index: int) -> Tensor | None:
+        constant = self.graph.constants.get(index)
+        if constant is not None:
+            return constant
+        meta = self._types.get(index)
+        if meta is None:
+            return None
+        return Tensor(meta, np.broadcast_to(np.zeros((), DTYPES[meta.type]), meta.dimensions))
+
+    def finish(self) -> Network:
+        graph = self.graph
+        outputs: list[Value] = []
+        for index in graph.outputs:
+            outputs.append(self._own(self._values[index], outputs))
+        indexing = {
+            step.inputs[at]
+            for step in graph.steps
+            for at, slot in enumerate(step.match.inputs)
+            if slot.role is not Role.DATA
+        }
+        return Network(
+            self._writer.finish(self._fed, outputs),
+            tuple(self._types[i] for i in graph.inputs),
+            tuple(self._types[i] for i in graph.outputs),
+            frozenset(at for at, i in enumerate(graph.inputs) if i in indexing),
+            frozenset(at for at, i in enumerate(graph.outputs) if i in graph.last_read),
+        )
+
+    def _own(self, value: Value, taken: Sequence[Value]) -> Value:
+        """A tensor of its own for an output: not an input and not another output."""
+        if value not in self._fed and value not in taken:
+            return value
+        shape = np.array(value.shape, np.int32)
+        target = self._writer.constant(shape, TensorType(OperandType.TENSOR_INT32, shape.shape))
+        return self._writer.operator(
+            "RESHAPE", [value, target], [value.meta], "Reshape", newShape=shape
+        )[0]

@@ -1,0 +1,12 @@
+"""Lowering functions by family; importing this package registers all of them."""
+
+from nnburst.executor.litert.operations import (
+    convolution,
+    elementwise,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+)
+
+__all__ = ["convolution", "elementwise", "movement", "normalization", "pooling", "reduction"]

@@ -1,0 +1,195 @@
+"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D, TRANSPOSE_CONV_2D, FULLY_CONNECTED, BATCH_MATMUL."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from nnburst.executor.litert.graph import Value
+from nnburst.executor.litert.lowering import (
+    Q8,
+    Q8S,
+    QUANTISED,
+    Lowering,
+    lowers,
+    require,
+    twin,
+)
+from nnburst.executor.litert.operations.windows import nhwc_result, padded, strides
+from nnburst.executor.reference.operations.transpose_conv import _window as transposed_window
+from nnburst.executor.reference.sliding_window import Window, read_window
+from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import SymmPerChannelQuantParams
+
+_PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
+
+
+def _kind(op: Lowering, filter_name: str) -> OperandType:
+    """Type to compute in: the engine's uint8 kernels know a zero point of the filter, int8 ones do not."""
+    weights = op.node.tensor(filter_name).meta
+    if weights.type is _PER_CHANNEL:
+        return Q8S
+    if weights.type is Q8S:
+        return Q8S if weights.zero_point == 0 else Q8
+    return weights.type
+
+
+def _filter(op: Lowering, name: str, kind: OperandType) -> Value:
+    meta = op.node.tensor(name).meta
+    if meta.type is kind or meta.type not in QUANTISED:
+        return op.value(name)
+    if not op.is_constant(name):
+        return op.as_type(op.value(name), kind)
+    flipped = (op.node.tensor(name).array.view(np.uint8) ^ 0x80).view(
+        np.uint8 if kind is Q8 else np.int8
+    )
+    return op.constant(flipped, twin(meta, kind))
+
+
+def _bias(op: Lowering, filter_name: str) -> Value:
+    """The bias, with the scales that the engine wants to see."""
+    meta = op.node.tensor("bias").meta
+    if meta.type is not OperandType.TENSOR_INT32:
+        return op.value("bias")
+    scale = op.node.tensor("input").scale
+    params = op.node.tensor(filter_name).meta.extra_params
+    if isinstance(params, SymmPerChannelQuantParams):
+        scales = tuple(float(np.float32(scale) * np.float32(s)) for s in params.scales)
+        extra = SymmPerChannelQuantParams(scales, 0)
+        wanted = replace(meta, scale=0.0, extra_params=extra)
+    else:
+        product = np.float32(scale) * np.float32(op.node.tensor(filter_name).scale)
+        wanted = replace(meta, scale=float(product))
+    if op.is_constant("bias"):
+        return op.constant(op.node.tensor("bias").array, wanted)
+    return op.value("bias")
+
+
+def _operands(op: Lowering, nchw: bool) -> tuple[Value, Value, Value, TensorType]:
+    """Image (NHWC), filter, bias and the type of the result, in the type to compute in."""
+    image, result = op.to_front(op.value("input"), nchw), op.result()
+    if result.type in QUANTISED:
+        kind = _kind(op, "filter")
+        image, result = op.as_type(image, kind), twin(result, kind)
+        return image, _filter(op, "filter", kind), _bias(op, "filter"), result
+    return image, op.value("filter"), op.value("bias"), result
+
+
+def _finished(op: Lowering, result: Value, nchw: bool) -> Value:
+    declared = op.result()
+    if declared.type in QUANTISED:
+        result = op.as_type(result, declared.type)
+    return op.to_back(result, nchw)
+
+
+@lowers(OperationType.CONV_2D, OperationType.GROUPED_CONV_2D)
+def conv_2d(op: Lowering) -> Value:
+    """CONV_2D, whose filter may have fewer channels than the image: then there are groups."""
+    _, height, width, _ = op.node.tensor("filter").shape
+    window = read_window(op.node, height, width)
+    image, weights, bias, result = _operands(op, window.nchw)
+    image, scheme = padded(op, image, window)
+    out = _convolution(op, [image, weights, bias], window, scheme, result)
+    return _finished(op, out, window.nchw)
+
+
+def _convolution(
+    op: Lowering, inputs: list[Value], window: Window, scheme: int, result: TensorType
+) -> Value:
+    return op.emit(
+        "CONV_2D",
+        inputs,
+        replace(result, dimensions=nhwc_result(op, window)),
+        "Conv2D",
+        padding=scheme,
+        dilationWFactor=window.width.dilation,
+        dilationHFactor=window.height.dilation,
+        fusedActivationFunction=op.activation(),
+        **strides(window),
+    )
+
+
+@lowers(OperationType.DEPTHWISE_CONV_2D)
+def depthwise_conv_2d(op: Lowering) -> Value:
+    """DEPTHWISE_CONV_2D."""
+    _, height, width, _ = op.node.tensor("filter").shape
+    window = read_window(op.node, height, width)
+    image, weights, bias, result = _operands(op, window.nchw)
+    image, scheme = padded(op, image, window)
+    out = op.emit(
+        "DEPTHWISE_CONV_2D",
+        [image, weights, bias],
+        replace(result, dimensions=nhwc_result(op, window)),
+        "DepthwiseConv2D",
+        padding=scheme,
+        depthMultiplier=int(op.number("depth_multiplier")),
+        dilationWFactor=window.width.dilation,
+        dilationHFactor=window.height.dilation,
+        fusedActivationFunction=op.activation(),
+        **strides(window),
+    )
+    return _finished(op, out, window.nchw)
+
+
+@lowers(OperationType.FULLY_CONNECTED)
+def fully_connected(op: Lowering) -> Value:
+    """FULLY_CONNECTED on a matrix."""
+    _, width = op.node.tensor("weights").shape
+    x, result = op.value("input"), op.result()
+    x = op.reshape(x, (math.prod(x.shape) // width, width))
+    weights, bias = op.value("weights"), _bias(op, "weights")
+    if result.type in QUANTISED:
+        kind = _kind(op, "weights")
+        x, result, weights = op.as_type(x, kind), twin(result, kind), _filter(op, "weights", kind)
+    out = op.emit(
+        "FULLY_CONNECTED",
+        [x, weights, bias],
+        result,
+        "FullyConnected",
+        fusedActivationFunction=op.activation(),
+    )
+    return op.requantize(out, op.result())
+
+
+@lowers(OperationType.BATCH_MATMUL)
+def batch_matmul(op: Lowering) -> Value:
+    """BATCH_MATMUL."""
+    x, y = op.value("input0"), op.value("input1")
+    require(x.meta.type is not OperandType.TENSOR_INT32, "BATCH_MATMUL of INT32")
+    require(x.shape[:-2] == y.shape[:-2], "BATCH_MATMUL that broadcasts")
+    adjoint = {"adjX": bool(op.number("adj_x")), "adjY": bool(op.number("adj_y"))}
+    return op.emit("BATCH_MATMUL", [x, y], op.result(), "BatchMatMul", **adjoint)
+
+
+@lowers(OperationType.TRANSPOSE_CONV_2D)
+def transpose_conv_2d(op: Lowering) -> Value:
+    """TRANSPOSE_CONV with VALID padding, and SLICE for whatever padding there is."""
+    window = transposed_window(op.node)
+    image, weights, bias, result = _operands(op, window.nchw)
+    wanted = nhwc_result(op, window)
+    axes = (window.height, window.width)
+    full = [(n - 1) * a.stride + a.filter for n, a in zip(image.shape[1:3], axes, strict=True)]
+    starts = (window.height.head, window.width.head)
+    ends = [start + size for start, size in zip(starts, wanted[1:3], strict=True)]
+    # Negative padding at the end asks for cells that nothing reaches: the operator makes some.
+    spare = zip(ends, full, (window.height.stride, window.width.stride), strict=True)
+    require(all(end < size + step for end, size, step in spare), "TRANSPOSE_CONV_2D padded so much")
+    rows, columns = (max(end, size) for end, size in zip(ends, full, strict=True))
+    shape = (wanted[0], rows, columns, wanted[3])
+    out = op.emit(
+        "TRANSPOSE_CONV",
+        [op.integers(shape), weights, image, bias],
+        replace(result, dimensions=shape),
+        "TransposeConv",
+        padding=1,
+        fusedActivationFunction=op.activation(),
+        **strides(window),
+    )
+    if shape != wanted:
+        begin, size = op.integers((0, *starts, 0)), op.integers(wanted)
+        cut = replace(out.meta, dimensions=wanted)
+        out = op.emit("SLICE", [out, begin, size], cut, "Slice")
+    return _finished(op, out, window.nchw)
