@@ -18,10 +18,10 @@ def cpu_quota() -> float:
     for directory in _cgroups():
         try:
             limit, period = (directory / "cpu.max").read_text().split()
-        except (OSError, ValueError):
+            if limit != "max":
+                quota = min(quota, int(limit) / int(period))
+        except (OSError, ValueError, ZeroDivisionError):
             continue
-        if limit != "max":
-            quota = min(quota, int(limit) / int(period))
     return quota
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import IntFlag
 from typing import Any
 
@@ -24,9 +25,9 @@ def timeout_ns(timeout: float) -> int:
     Raises:
         InvalidArgument: not a positive number.
     """
-    if not timeout > 0:
-        raise InvalidArgument(f"timeout is {timeout}, expected a positive number of seconds")
-    return min(int(timeout * 1e9), 2**62)
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout!r}, expected a positive number of seconds")
+    return int(min(timeout * 1e9, 2**62))
 
 
 class EventFlag:
@@ -57,5 +58,9 @@ class EventFlag:
         if bits == 0:
             raise InvalidArgument("bits is 0, expected at least one bit")
         seen = ffi.new("uint32_t *")
-        lib.nnb_event_flag_wait_unlocked(self.word, bits, timeout_ns(timeout), seen)
+        deadline = time.monotonic_ns() + timeout_ns(timeout)
+        outcome = lib.NNB_EVENT_FLAG_INTERRUPTED
+        while outcome == lib.NNB_EVENT_FLAG_INTERRUPTED:  # a signal, handled by now
+            left = max(deadline - time.monotonic_ns(), 0)
+            outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, left, seen)
         return int(seen[0])

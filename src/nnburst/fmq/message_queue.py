@@ -11,6 +11,8 @@ cannot be is `QueueCorrupted` for good instead of being repaired.
 
 from __future__ import annotations
 
+import operator
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,6 +81,7 @@ class MessageQueue:
         read, write, data, *flag = descriptor.grantors
         self.event_flag = EventFlag(views[flag[0].fd_index], flag[0].offset) if flag else None
         self._open = True
+        self._owner = os.getpid()
         status = lib.nnb_ring_init(
             self.ring,
             ffi.cast("uint8_t *", self._address(data.fd_index, data.offset)),
@@ -195,7 +198,10 @@ class MessageQueue:
         return array if self._done(status) else None
 
     def write_blocking(self, elements: npt.ArrayLike, timeout: float) -> bool:
-        """Write, waiting for room up to `timeout` seconds, and wake the reader."""
+        """Write, waiting for room up to `timeout` seconds, and wake the reader.
+
+        Synchronized queues only, and so is `read_blocking` (NNAPI: the same).
+        """
         array = self._elements(elements)
         if len(array) > self.capacity:
             return False
@@ -207,6 +213,8 @@ class MessageQueue:
     def read_blocking(self, count: int, timeout: float) -> Elements | None:
         """Read, waiting for `count` elements up to `timeout` seconds, and wake the writer."""
         self._check_count(count)
+        if count > self.capacity:
+            return None
         found: list[Elements] = []
 
         def attempt() -> bool:
@@ -230,6 +238,7 @@ class MessageQueue:
 
     def commit_write(self, count: int) -> bool:
         """Publish the first `count` claimed elements."""
+        self._check_count(count)
         return self._done(lib.nnb_ring_commit_write(self._ring(), count))
 
     def begin_read(self, count: int) -> Claim | None:
@@ -241,6 +250,7 @@ class MessageQueue:
 
     def commit_read(self, count: int) -> bool:
         """Let go of the first `count` claimed elements; False where they were overwritten meanwhile."""
+        self._check_count(count)
         return self._done(lib.nnb_ring_commit_read(self._ring(), count))
 
     def statistics(self) -> QueueStatistics:
@@ -274,20 +284,33 @@ class MessageQueue:
     def _ring(self) -> Any:  # noqa: ANN401 - a cffi pointer
         if not self._open:
             raise Closed("the queue is closed")
+        if os.getpid() != self._owner:
+            raise Closed(f"the queue is not mapped here: process {self._owner} forked")
         return self.ring
 
     def _flag(self) -> EventFlag:
         if self.event_flag is None:
             raise InvalidArgument("the queue has no event flag to wait on")
+        if self.descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE:
+            # One reader would consume the bit that another one is about to sleep on.
+            raise InvalidArgument("an unsynchronized queue cannot be waited for")
         return self.event_flag
 
     def _elements(self, elements: npt.ArrayLike) -> Elements:
         if isinstance(elements, np.ndarray):
             array = np.ascontiguousarray(elements).reshape(-1)
-            if array.dtype.itemsize != self.dtype.itemsize:
+            raw = "V" in (array.dtype.kind, self.dtype.kind)
+            same = array.dtype.itemsize == self.dtype.itemsize if raw else array.dtype == self.dtype
+            if not same:
                 raise InvalidArgument(f"elements have dtype {array.dtype}, expected {self.dtype}")
             return array
-        data = np.frombuffer(memoryview(elements), np.uint8)  # type: ignore[arg-type]
+        try:
+            data: Elements = np.frombuffer(elements, np.uint8)  # type: ignore[call-overload]
+        except (TypeError, ValueError, BufferError) as error:
+            raise InvalidArgument(
+                f"elements are of type {type(elements).__name__}, expected an array of"
+                f" {self.dtype} or a buffer of whole elements"
+            ) from error
         if len(data) % self.dtype.itemsize:
             raise InvalidArgument(
                 f"elements have {len(data)} bytes, not a multiple of {self.dtype.itemsize}"
@@ -295,8 +318,12 @@ class MessageQueue:
         return data.view(self.dtype)
 
     def _check_count(self, count: int) -> None:
-        if count < 0:
-            raise InvalidArgument(f"count is {count}, expected at least 0")
+        try:
+            fits = 0 <= operator.index(count) < 2**64
+        except TypeError:
+            fits = False
+        if not fits:
+            raise InvalidArgument(f"count is {count!r}, expected at least 0 and below 2**64")
 
     def _check_corruption(self) -> None:
         if self.ring.corrupted:
