@@ -15,6 +15,7 @@ from nnburst.executor.reference.operation import REGISTRY, Node, OperationDefini
 from nnburst.executor.reference.tensor import Array
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.validation import validate_model
+from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.naive import NAIVE
 from nnburst.testing.random_graphs import PRIMARY, SIZES, check, generate, shrink
 from nnburst.testing.random_graphs.as_vector import as_vector
@@ -59,6 +60,19 @@ def test_reference_and_naive_evaluator_agree(
         assert len(graph.operations) == SIZES[size].operations
         validate_model(build(as_vector(graph)).model, SIGNATURES)
         assert check(graph, runner) is None, graph.name
+
+
+@pytest.mark.parametrize("way", [ExecuteRunner, BurstRunner])
+def test_random_graphs_pass_through_a_driver(way: type[ExecuteRunner]) -> None:
+    """Their requests have scalars and omitted operands, which few vectors have."""
+    driver = way("reference")
+    try:
+        for size, kind in CLASSES:
+            for seed in range(200, 204):
+                graph = generate(size, kind, seed)
+                assert check(graph, driver) is None, graph.name
+    finally:
+        driver.close()
 
 
 @pytest.mark.parametrize(

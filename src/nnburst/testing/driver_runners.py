@@ -45,7 +45,9 @@ class _Staged:
         self, device: Device, inputs: Sequence[Array | None], output_sizes: Sequence[int]
     ) -> None:
         layout = Layout()
-        arrays = [None if a is None else np.ascontiguousarray(a) for a in inputs]
+        arrays = [
+            None if a is None else np.asarray(a, order="C") for a in inputs
+        ]  # keeps scalars 0-d
         places = [None if a is None else layout.place(a.nbytes) for a in arrays]
         self._outputs = [(layout.place(size), size) for size in output_sizes]
         self.memory = device.allocate(max(layout.size, 1))
