@@ -17,3 +17,9 @@ class BufferRole(msgspec.Struct, frozen=True):
     model_index: int
     io_index: int
     probability: float = 1.0
+
+
+class BufferDesc(msgspec.Struct, frozen=True):
+    """What a buffer is to hold; `dimensions` are empty, or 0 in places, where the roles decide."""
+
+    dimensions: tuple[int, ...] = ()
