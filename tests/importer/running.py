@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from nnburst.executor.protocol import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.executor.reference.operation import REGISTRY
-from nnburst.hal.enums import ErrorStatus, OperandType
+from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType
+from nnburst.hal.model import Operation, Subgraph
 from nnburst.hal.operand_types import DTYPES
 from nnburst.hal.validation import validate_model
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.testing.litert import interpreter
 
 Array = npt.NDArray[Any]
+_L = OperandLifeTime
+_COMPUTED = (_L.TEMPORARY_VARIABLE, _L.SUBGRAPH_INPUT, _L.SUBGRAPH_OUTPUT)
 SIGNATURES = {kind: definition.signature for kind, definition in REGISTRY.items()}
 
 
@@ -62,10 +66,18 @@ def _argument(array: Array) -> Argument:
 
 
 class Peer:
-    """LiteRT's own interpreter of a file."""
+    """LiteRT's own interpreter of a file, with its reference kernels or with its fast ones."""
 
-    def __init__(self, content: bytes) -> None:
-        self._interpreter = interpreter(content)
+    def __init__(self, content: bytes, *, fast: bool = False, keep: bool = False) -> None:
+        litert = import_module("ai_edge_litert.interpreter")
+        kernels = litert.OpResolverType
+        self._interpreter = litert.Interpreter(
+            model_content=content,
+            num_threads=1,
+            experimental_op_resolver_type=kernels.AUTO if fast else kernels.BUILTIN_REF,
+            experimental_preserve_all_tensors=keep,
+        )
+        self._interpreter.allocate_tensors()
         self._inputs = [i["index"] for i in self._interpreter.get_input_details()]
         self._outputs = [o["index"] for o in self._interpreter.get_output_details()]
 
@@ -75,6 +87,38 @@ class Peer:
             self._interpreter.set_tensor(index, value.reshape(shape))
         self._interpreter.invoke()
         return [np.asarray(self._interpreter.get_tensor(index)) for index in self._outputs]
+
+    def steps(self, values: Sequence[Array]) -> Iterator[tuple[list[Array], list[Array]]]:
+        """Inputs and outputs of every operator in one run (needs `keep`)."""
+        self.run(values)
+        for step in self._interpreter._get_ops_details():
+            yield tuple(
+                [np.asarray(self._interpreter.get_tensor(i)) for i in step[side] if i >= 0]
+                for side in ("inputs", "outputs")
+            )
+
+
+def single_operation(imported: ImportedModel, number: int) -> ImportedModel:
+    """Operation `number` of an imported model as a model of its own."""
+    main, pools = imported.model.main, imported.pools
+    operation = main.operations[number]
+    used = list(dict.fromkeys([*operation.inputs, *operation.outputs]))
+    place = {old: new for new, old in enumerate(used)}
+    operands = []
+    for old in used:
+        operand, reads = main.operands[old], operation.inputs.count(old)
+        if operand.lifetime in _COMPUTED:
+            lifetime = _L.SUBGRAPH_OUTPUT if old in operation.outputs else _L.SUBGRAPH_INPUT
+            operand = replace(operand, lifetime=lifetime)
+        operands.append(replace(operand, number_of_consumers=reads))
+    alone = Operation(
+        operation.type,
+        tuple(place[i] for i in operation.inputs),
+        tuple(place[i] for i in operation.outputs),
+    )
+    given = [i for i, o in enumerate(operands) if o.lifetime == _L.SUBGRAPH_INPUT]
+    graph = Subgraph(tuple(operands), (alone,), tuple(given), alone.outputs)
+    return ImportedModel(replace(imported.model, main=graph), pools)
 
 
 def random_values(array: Array, random: np.random.Generator, spread: float = 2.0) -> Array:
