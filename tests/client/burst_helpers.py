@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from nnburst import Device, Model, ModelBuilder, OperandType, OperationType
 
@@ -27,9 +28,17 @@ def standing_still(device: Device) -> Iterator[None]:
     """The driver computes nothing inside; afterwards it goes on."""
     os.kill(device.pid, signal.SIGSTOP)
     try:
+        wait_until(lambda: _is_stopped(device.pid))
         yield
     finally:
         os.kill(device.pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether every thread of a process has come to a halt; the signal only asks for it."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
+    return set(states) == {"T"}
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -18,6 +18,7 @@ import pytest
 import nnburst
 from client.burst_helpers import copy_model, standing_still, wait_until
 from nnburst import BurstBusy, Closed, Device, MissedDeadline
+from nnburst._native import lib
 from nnburst.client import bound_request
 from nnburst.client.bound_request import BoundRequest
 from nnburst.client.burst import Burst
@@ -82,16 +83,26 @@ def test_next_run_waits_for_an_overdue_result_only_within_its_own_time(
     assert bound.run().outputs[0].tolist() == [3, 0]
 
 
-@pytest.mark.parametrize("timeout", [0.03, 0.12])
 def test_timeout_is_counted_once_however_often_the_wait_is_cut(
-    still: Device, bound: BoundRequest, timeout: float
+    still: Device, bound: BoundRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with standing_still(still):
-        began = time.monotonic()
-        with pytest.raises(MissedDeadline):
-            bound.run(timeout=timeout)
-        passed = time.monotonic() - began
-    assert timeout <= passed < timeout + 0.04
+    left: list[int] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def nnb_client_resume(self, request: Any, timeout_ns: int) -> int:
+            left.append(timeout_ns)
+            return int(lib.nnb_client_resume(request, timeout_ns))
+
+    monkeypatch.setattr(bound_request, "lib", Watched())
+    began = time.monotonic()
+    with standing_still(still), pytest.raises(MissedDeadline):
+        bound.run(timeout=0.12)
+    assert time.monotonic() - began >= 0.12
+    # Waits are cut every 50 ms, so that much has passed whenever one is resumed.
+    assert all(rest <= 120_000_000 - 50_000_000 * cut for cut, rest in enumerate(left, start=1))
 
 
 @pytest.mark.parametrize("timeout", [1e18, 1e-12])
@@ -318,3 +329,78 @@ def test_burst_that_was_ended_says_why_in_every_later_call(
     for call in (bound.run, bound.submit, burst.bind):
         with pytest.raises(GeneralFailure, match="told so"):
             call()
+
+
+def test_close_inside_a_signal_handler_ends_the_run_that_it_interrupts(still: Device) -> None:
+    with still.prepare(copy_model()) as prepared:
+        burst = prepared.open_burst()
+        bound = burst.bind()
+        last_wait = burst.client.waits_from_ns
+        main = threading.main_thread().ident or 0
+
+        def stop_and_close(*_: object) -> None:
+            os.kill(still.pid, signal.SIGCONT)  # the driver answers the release
+            burst.close()
+
+        def send() -> None:
+            wait_until(lambda: burst.client.waits_from_ns != last_wait)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, stop_and_close)
+        sender = threading.Thread(target=send)
+        try:
+            with standing_still(still):
+                sender.start()
+                began = time.monotonic()
+                with contextlib.suppress(Closed):  # its result may have come just before
+                    bound.run(timeout=25)
+            sender.join()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert time.monotonic() - began < 20, "close waited for the run that it was called from"
+        with pytest.raises(Closed):
+            bound.run()
+
+
+def test_burst_used_inside_a_signal_handler_does_not_disturb_the_run(
+    still: Device, burst: Burst, bound: BoundRequest
+) -> None:
+    other, refused = burst.bind(), []
+    last_wait = burst.client.waits_from_ns
+
+    def use(*_: object) -> None:
+        for call in (other.run, other.submit):
+            with pytest.raises(BurstBusy) as error:
+                call()
+            refused.append(error.value)
+        os.kill(still.pid, signal.SIGCONT)
+
+    def send() -> None:
+        wait_until(lambda: burst.client.waits_from_ns != last_wait)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, use)
+    sender = threading.Thread(target=send)
+    try:
+        with standing_still(still):
+            sender.start()
+            assert bound.run(timeout=20).outputs[0].tolist() == [3, 0]
+        sender.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(refused) == 2
+    assert other.run()
+
+
+def test_result_that_cannot_be_is_not_remembered(
+    bound: BoundRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise GeneralFailure("the driver reports a shape that cannot be")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundRequest, "_shaped", refuse)
+        for _ in range(3):
+            with pytest.raises(GeneralFailure, match="cannot be"):
+                bound.run()
+    assert bound.run().outputs[0].tolist() == [3, 0]
