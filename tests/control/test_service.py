@@ -363,6 +363,21 @@ def test_posted_call_gets_no_answer_and_disturbs_none(ends: Ends) -> None:
     assert call(ends) == Nothing()
 
 
+def test_call_posted_later_travels_before_the_next_one(ends: Ends) -> None:
+    seen: list[Message] = []
+
+    def handler(message: Message, _fds: Fds) -> Answer:
+        seen.append(message)
+        return nothing()
+
+    ends.handler = handler
+    ends.connection.post_later(Release(1))
+    ends.connection.post_later(Release(2))
+    assert not seen
+    assert call(ends) == Nothing()
+    assert [m.handle for m in seen[:2] if isinstance(m, Release)] == [1, 2]
+
+
 def test_more_calls_than_a_connection_may_make_are_refused_at_once(ends: Ends) -> None:
     free = threading.Event()
     is_in = threading.Semaphore(0)

@@ -161,7 +161,7 @@ class PreparedModel:
 
 
 def _abandon(connection: Connection, handle: int, staging: StagingPools) -> None:
-    """What happens to a prepared model that nobody closed."""
+    """What happens to a prepared model that nobody closed: the driver hears of it with the next call."""
     staging.close()
     if connection.is_alive:
-        connection.post(Release(handle))
+        connection.post_later(Release(handle))

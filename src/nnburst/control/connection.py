@@ -5,6 +5,7 @@ No lock is held while a call waits. When the peer goes, every pending call ends 
 
 from __future__ import annotations
 
+import collections
 import itertools
 import logging
 import queue
@@ -67,6 +68,7 @@ class Connection:
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._abandoned: set[int] = set()
+        self._later: collections.deque[Message] = collections.deque()
         self._ended = False
         self._on_end: list[Callable[[], None]] = []
         self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
@@ -141,6 +143,13 @@ class Connection:
         except (Disconnected, TimeoutError):
             pass  # whatever it was about is gone with the peer
 
+    def post_later(self, message: Message) -> None:
+        """Send a call whose answer nobody waits for just before the next one.
+
+        Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
+        """
+        self._later.append(message)
+
     def peer_died(self) -> None:
         """End every call now: something faster than the socket says that the peer has died."""
         self._end()
@@ -158,10 +167,19 @@ class Connection:
         return call
 
     def _send(self, call: int, message: Message, fds: Sequence[int], timeout: float) -> None:
+        self._post_the_later_ones()
         try:
             self._channel.send(call, encode(message), fds, timeout)
         except Disconnected:
             raise self._dead() from None
+
+    def _post_the_later_ones(self) -> None:
+        while True:
+            try:
+                message = self._later.popleft()
+            except IndexError:  # none, or another thread was quicker
+                return
+            self.post(message)
 
     def _abandon(self, call: int, pending: _Pending) -> None:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
