@@ -99,11 +99,12 @@ class Variables:
         return self._all[tensor]
 
     def read_ones(self) -> list[Variable]:
-        """Those whose value crosses from one execution to the next.
+        """Those whose value crosses from one execution to the next, in the order of their inputs.
 
         What is assigned and never read again in the main subgraph is nothing that anybody can see.
         """
-        return [variable for variable in self._all.values() if variable.given is not None]
+        read = [variable for variable in self._all.values() if variable.given is not None]
+        return sorted(read, key=_input_operand)
 
     def initialize(self, index: int) -> None:
         """CALL_ONCE: note what subgraph `index` of the file assigns.
@@ -137,6 +138,13 @@ class Variables:
         if key not in self._all:
             self._all[key] = Variable("/".join(part for part in key if part))
         return self._all[key]
+
+
+def _input_operand(variable: Variable) -> int:
+    """The operand that holds its value when an execution begins."""
+    assert variable.given is not None
+    assert variable.given.index is not None
+    return variable.given.index
 
 
 _VAR_HANDLE: Final = "VarHandleOptions"
