@@ -21,6 +21,13 @@ settings.register_profile("ci", parent=settings.get_profile("nnburst"), derandom
 settings.load_profile("ci" if os.environ.get("CI") else "nnburst")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make known what `nnburst.testing.rule_coverage` looks for."""
+    config.addinivalue_line(
+        "markers", "rule(id, *sides): shows that a rule accepts, rejects, or both"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests marked `shared` where the reference data is absent."""
     if SHARED.is_dir():

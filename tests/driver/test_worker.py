@@ -175,6 +175,7 @@ _POOLS = {
 }
 
 
+@pytest.mark.rule("R2")
 @pytest.mark.parametrize("kind", _POOLS)
 def test_pool_that_is_no_sealed_memfd_of_its_size_is_refused_1000_times(
     known: Any, model: Model, kind: str
@@ -182,6 +183,9 @@ def test_pool_that_is_no_sealed_memfd_of_its_size_is_refused_1000_times(
     fd = _POOLS[kind]()
     handle = prepare(known, model)
     message = encode(ExecuteSynchronously(handle, request(MemoryPool(4096))))
+    memory = SharedMemory.create(4096)
+    assert known.send(message, [memory.fd]).status == NONE
+    memory.close()
     assert known.send(message, [fd]).status == INVALID
     before = known.count_fds()
     for _ in range(1000):

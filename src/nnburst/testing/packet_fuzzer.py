@@ -14,10 +14,12 @@ import numpy as np
 from nnburst.client.device import Device
 from nnburst.hal.enums import ErrorStatus, MeasureTiming, OperandType, OperationType
 from nnburst.hal.errors import MalformedPacket, NnburstError
+from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.serialize import RESULT_DATUM, deserialize_result, serialize_request
+from nnburst.serialize.wire import RESULT
 from nnburst.testing.packet_mutators import (
     Mutation,
     Packet,
@@ -37,6 +39,8 @@ _BATCH: Final = 500
 _OK: Final = ErrorStatus.NONE
 _ANY: Final = frozenset(ErrorStatus)
 _ERRORS: Final = _ANY - {_OK}
+_INFORMATION, *_, _TIMING = RESULT.variants
+_UNKNOWN: Final = (NO_TIMING, NO_TIMING)
 #: Failures after which a campaign stops: more of them say no more.
 _ENOUGH: Final = 20
 
@@ -142,15 +146,22 @@ def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, 
     Raises:
         MalformedPacket: it cannot be decoded.
     """
-    status, shapes, timing = deserialize_result(answer)
+    status, _, timing = deserialize_result(answer)
     problems = []
     if status not in allowed:
         problems.append(f"answered {status.name}")
-    if status != _OK and (shapes or timing.measured):
-        problems.append(f"{status.name} with shapes or timing")
+    # Reading a packet drops what its status does not allow; here it must not be there at all.
+    sent = np.frombuffer(answer, RESULT_DATUM)
+    information, timing_sent = _INFORMATION.view(sent)[0], _TIMING.view(sent)[-1]
+    if information["error_status"] != status:
+        problems.append(f"sent as status {information['error_status']}")
+    if status != _OK and information["number_of_operands"]:
+        problems.append(f"{status.name} with shapes")
+    if status != _OK and (timing_sent["time_on_device"], timing_sent["time_in_driver"]) != _UNKNOWN:
+        problems.append(f"{status.name} with a timing")
     if status == _OK and timing.measured and timing.time_on_device > timing.time_in_driver:
         problems.append(f"{timing}")
-    if nonzero_padding(np.frombuffer(answer, RESULT_DATUM)):
+    if nonzero_padding(sent):
         problems.append("padding is not 0")
     return status, problems
 

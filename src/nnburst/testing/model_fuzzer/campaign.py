@@ -42,7 +42,7 @@ def fuzz(
             for step in steps:
                 _attempt(report, target, partial(step, target, report, selection))
         progress(1)
-    if device.is_alive and selection is EVERYTHING:
+    if seen and device.is_alive and selection is EVERYTHING:
         _fuzz_special(device, report)
     return report
 

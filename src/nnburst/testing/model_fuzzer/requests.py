@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,10 +13,10 @@ from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import DeadObject, NnburstError
 from nnburst.hal.request import Request
-from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
 from nnburst.testing.model_fuzzer.target import Target
+from nnburst.testing.packet_fuzzer import judge
 from nnburst.testing.raw_burst import RawBurst
 
 _TIMEOUT: Final = 60.0
@@ -25,7 +25,15 @@ _INVALID: Final = ErrorStatus.INVALID_ARGUMENT
 #: Slots that no request has named.
 _UNKNOWN_SLOTS: Final = (12345, -1)
 
-Answer = tuple[ErrorStatus, tuple[OutputShape, ...], Timing]
+
+class Answer(NamedTuple):
+    """How a request was answered: its status, whether it was timed, what else is wrong with it."""
+
+    status: ErrorStatus
+    measured: bool
+    problems: Sequence[str]
+
+
 Ask = Callable[[Request, bool], Answer]
 
 
@@ -85,16 +93,16 @@ def _expect(
     """Ask once with timing and once without; errors come without shapes and without timing."""
     for measure in (True, False):
         try:
-            status, shapes, timing = ask(request, measure)
+            answer = ask(request, measure)
         except NnburstError as error:
             report.fail(target.name, description, f"no answer: {error}")
             raise
-        if status not in allowed:
-            report.fail(target.name, description, f"answered {status.name}")
-        elif status != _NONE and (shapes or timing != Timing()):
-            report.fail(target.name, description, f"{status.name} with {shapes} and {timing}")
-        elif status == _NONE and timing.measured != measure:
-            report.fail(target.name, description, f"measured: {timing.measured}, not {measure}")
+        if answer.status not in allowed:
+            report.fail(target.name, description, f"answered {answer.status.name}")
+        elif answer.measured != (measure and answer.status == _NONE):
+            report.fail(target.name, description, f"measured: {answer.measured}, asked: {measure}")
+        for problem in answer.problems:
+            report.fail(target.name, description, problem)
 
 
 def _execute(target: Target, prepared: PreparedModel, request: Request, measure: bool) -> Answer:
@@ -106,14 +114,17 @@ def _execute(target: Target, prepared: PreparedModel, request: Request, measure:
     except DeadObject:
         raise
     except NnburstError as error:
-        return error.status, error.output_shapes, Timing()
-    return _NONE, executed.output_shapes, executed.timing
+        problems = [f"{error.status.name} with shapes"] if error.output_shapes else []
+        return Answer(error.status, measured=False, problems=problems)
+    return Answer(_NONE, executed.timing.measured, ())
 
 
 def _exchange(target: Target, burst: RawBurst, request: Request, measure: bool) -> Answer:
     timing = MeasureTiming.YES if measure else MeasureTiming.NO
     packet = serialize_request(request, [burst.slot_of(target.memory)], timing)
-    return deserialize_result(burst.exchange(packet, _TIMEOUT))
+    answer = burst.exchange(packet, _TIMEOUT)
+    status, problems = judge(answer, frozenset(ErrorStatus))
+    return Answer(status, deserialize_result(answer)[2].measured, problems)
 
 
 def _free_memory(target: Target, report: FuzzReport, burst: RawBurst) -> None:
