@@ -1,13 +1,16 @@
 """Invalid models made from valid ones: the suite's own mutations (validation:VM1 to VM21).
 
 Every generator takes a valid model and yields changed copies of its main subgraph, each of which
-a driver must refuse with INVALID_ARGUMENT. NNAPI: ValidateModel.cpp, with its exceptions.
+a driver must refuse with INVALID_ARGUMENT; `suite_mutations` also changes the other subgraphs.
+NNAPI: ValidateModel.cpp, with its exceptions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from nnburst.hal.model import Model
 from nnburst.testing.model_mutators.counts import operand_counts
@@ -49,6 +52,14 @@ ALL: Final[Sequence[Callable[[Model], Mutations]]] = (
 
 
 def suite_mutations(model: Model) -> Mutations:
-    """VM1 to VM21 on one model."""
+    """VM1 to VM21 on the main subgraph, and on every other one (the original leaves those alone)."""
     for mutate in ALL:
         yield from mutate(model)
+    for number, graph in enumerate(model.referenced):
+        before, after = model.referenced[:number], model.referenced[number + 1 :]
+        for mutate in ALL:
+            for description, mutated in mutate(replace(model, main=graph)):
+                referenced = (*before, mutated.main, *after)
+                yield ModelMutation(
+                    f"{description}, in referenced[{number}]", replace(model, referenced=referenced)
+                )
