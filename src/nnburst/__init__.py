@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nnburst.client.launch import launch
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
+    from nnburst.client.stateful_burst import StatefulBurst
     from nnburst.hal.enums import (
         DeviceType,
         ErrorStatus,
@@ -73,6 +74,7 @@ __all__ = [
     "DeviceInfo",
     "PreparedModel",
     "Burst",
+    "StatefulBurst",
     "Memory",
     "ExecutionResult",
     "OutputShape",
@@ -111,6 +113,7 @@ _HOMES: Final = {
     "nnburst.client.device": ("Device",),
     "nnburst.client.prepared_model": ("PreparedModel",),
     "nnburst.client.burst": ("Burst",),
+    "nnburst.client.stateful_burst": ("StatefulBurst",),
     "nnburst.client.memory": ("Memory",),
     "nnburst.client.arguments": ("ExecutionResult",),
     "nnburst.hal.timing": ("OutputShape", "Timing"),

@@ -6,6 +6,8 @@ handshake.py       Hello and Welcome
 device.py          Device: prepares models, owns pools
 prepared_model.py  PreparedModel: executes over the socket, opens bursts
 burst.py, slots.py bursts
+stateful_burst.py  networks whose state stays in the pools
+carried_pools.py   models that bring their pools along
 memory.py          Memory: pools with numpy views
 arguments.py       numpy arrays against the model's operands
 staging.py         private pools for arrays that lie elsewhere

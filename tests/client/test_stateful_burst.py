@@ -1,0 +1,84 @@
+"""State that goes from one execution to the next inside the pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import nnburst
+from nnburst import ModelBuilder, OperandType, OperationType
+
+F32 = OperandType.TENSOR_FLOAT32
+
+
+@dataclass(frozen=True)
+class State:
+    name: str
+    input_index: int
+    output_index: int
+    initial: npt.NDArray[Any]
+
+
+#: A sum that begins at (10, 20); output 0 of the model is its double.
+SUM = State("sum", 1, 1, np.float32([10, 20]))
+
+
+@pytest.fixture
+def burst() -> Iterator[nnburst.Burst]:
+    builder = ModelBuilder()
+    x, before = builder.input(F32, (2,)), builder.input(F32, (2,))
+    doubled, after = builder.output(F32, (2,)), builder.output(F32, (2,))
+    none = builder.scalar(0)
+    builder.operation(OperationType.ADD, [x, before, none], [after])
+    builder.operation(OperationType.ADD, [after, after, none], [doubled])
+    with nnburst.launch("reference") as device:
+        yield device.prepare(builder.build()).open_burst()
+
+
+def test_execution_finds_what_the_last_one_left(burst: nnburst.Burst) -> None:
+    stateful = nnburst.StatefulBurst(burst, [SUM])
+    found = []
+    for number in range(1, 5):
+        stateful.inputs[0][...] = number
+        stateful.run()
+        found.append(stateful.outputs[0].tolist())
+    assert found == [[22, 42], [26, 46], [32, 52], [40, 60]]
+    assert stateful.states["sum"].tolist() == [20, 30]
+
+
+def test_state_can_be_reset_and_set(burst: nnburst.Burst) -> None:
+    stateful = nnburst.StatefulBurst(burst, [SUM])
+    stateful.inputs[0][...] = 1
+    stateful.run()
+    stateful.reset()
+    assert stateful.run().outputs[0].tolist() == [22, 42]
+    stateful.states["sum"][...] = 0
+    assert stateful.run().outputs[0].tolist() == [2, 2]
+
+
+def test_execution_that_fails_leaves_the_state(burst: nnburst.Burst) -> None:
+    stateful = nnburst.StatefulBurst(burst, [SUM])
+    stateful.inputs[0][...] = 1
+    stateful.run()
+    with pytest.raises(nnburst.InvalidArgument, match="timeout"):
+        stateful.run(timeout=-1)
+    assert stateful.states["sum"].tolist() == [11, 21]
+    assert stateful.run().outputs[0].tolist() == [24, 44]
+
+
+def test_measured_executions_say_how_long_they_took(burst: nnburst.Burst) -> None:
+    stateful = nnburst.StatefulBurst(burst, [SUM], measure=True)
+    assert all(stateful.run().timing.measured for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    "states", [[State("x", 2, 1, SUM.initial)], [State("x", 1, -1, SUM.initial)], [SUM, SUM]]
+)
+def test_impossible_indexes_are_refused(burst: nnburst.Burst, states: list[State]) -> None:
+    with pytest.raises(nnburst.InvalidArgument, match=r"states: (in|out)put indexes are"):
+        nnburst.StatefulBurst(burst, states)
