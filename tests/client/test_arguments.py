@@ -107,3 +107,8 @@ def test_model_that_names_operands_it_does_not_have_is_refused() -> None:
 @pytest.mark.parametrize("value", [1, 0.25, 1e9])
 def test_timeout_is_a_number_of_seconds(value: Any) -> None:
     assert check_timeout(value) == value
+
+
+def test_a_numpy_scalar_cannot_take_an_output() -> None:
+    with pytest.raises(InvalidArgument, match="numpy scalar"):
+        parameter(OperandType.FLOAT32, ()).check_output(np.float32(1))

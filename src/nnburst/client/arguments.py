@@ -86,6 +86,8 @@ class Parameter:
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
         """
+        if isinstance(value, np.generic):
+            raise InvalidArgument(f"{self.name} is a numpy scalar, expected an array to write to")
         array = self._check_array(value)
         if not array.flags.writeable:
             raise InvalidArgument(f"{self.name} is read-only, expected a writable array")

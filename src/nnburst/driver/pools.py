@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nnburst.control.channel import Fds
 from nnburst.executor.protocol import Bytes
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import MemoryPool
 
 
@@ -51,7 +51,7 @@ class Pool:
     def _map(self, *, writable: bool) -> Bytes:
         try:
             return self._memory.map(writable=writable)[: self.size]
-        except (OSError, ValueError) as error:
+        except (ResourceExhausted, OSError, ValueError) as error:
             raise GeneralFailure(f"E5: a pool cannot be mapped: {error}") from error
 
     def close(self) -> None:
