@@ -148,6 +148,36 @@ def two_outputs() -> Model:
     return with_operation(model, 0, outputs=(3, 4))
 
 
+def two_decisions() -> Model:
+    """A WHILE whose condition model has two outputs."""
+    model = looper()
+    condition = model.referenced[0]
+    operations = (
+        *condition.operations,
+        operation(OP.LESS, condition.operations[0].inputs, (len(condition.operands),)),
+    )
+    operands = (*condition.operands, condition.operands[condition.output_indexes[0]])
+    outputs = (*condition.output_indexes, len(condition.operands))
+    changed = with_graph(model, 0, operands=operands, operations=operations, output_indexes=outputs)
+    return recounted(changed, 0)
+
+
+def more_results_than_values() -> Model:
+    """A WHILE whose body gives more values than it takes."""
+    model = looper()
+    body = model.referenced[1]
+    first = body.operations[0]
+    added = len(body.operands)
+    changed = with_graph(
+        model,
+        1,
+        operands=(*body.operands, body.operands[first.outputs[0]]),
+        operations=(first, replace(first, outputs=(added,))),
+        output_indexes=(*body.output_indexes, added),
+    )
+    return recounted(changed, 1)
+
+
 def extra_if_input() -> Model:
     model = plus(brancher(), Operand(T.TENSOR_FLOAT32, (2,), lifetime=L.SUBGRAPH_INPUT))
     return with_operation(model, 0, inputs=(0, 1, 2, 3, 5))
@@ -327,6 +357,8 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (body_changed(dimensions=(0,)), body_changed(dimensions=(3,))),
         (looper(), body_changed(2, dimensions=(3,))),
         (looper(), two_outputs()),
+        (looper(), two_decisions()),
+        (looper(), more_results_than_values()),
     ],
 }  # fmt: skip
 
