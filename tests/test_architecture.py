@@ -43,6 +43,7 @@ NATIVE_USERS: Final = (
     "fmq",
     "client",
     "driver",
+    "executor/litert/native",
     "executor/null",
     "testing/bench",
     "testing/raw_burst",

@@ -74,6 +74,7 @@ class GraphWriter:
         self._codes: dict[str, int] = {}
         self._producers: dict[int, Any] = {}
         self._reads: dict[int, int] = {}
+        self._folded: set[int] = set()
 
     def tensor(self, meta: TensorType, name: str | None = None) -> Value:
         """A tensor that an operator writes or the caller feeds; `name` is a type of the format.
@@ -106,6 +107,7 @@ class GraphWriter:
         )
         self._tensors[value.index].buffer = len(self._buffers)
         self._buffers.append(buffer)
+        self._folded.add(value.index)
         return value
 
     def operator(
@@ -137,6 +139,8 @@ class GraphWriter:
                 setattr(made.builtinOptions, field, value)
         for value in inputs:
             self._reads[value.index] = self._reads.get(value.index, 0) + 1
+        if all(value.index in self._folded for value in inputs):
+            self._folded.update(value.index for value in results)
         self._producers.update(dict.fromkeys((value.index for value in results), made))
         self._operators.append(made)
         return results
@@ -152,6 +156,10 @@ class GraphWriter:
             return False
         options.fusedActivationFunction = activation  # type: ignore[union-attr]
         return True
+
+    def is_folded(self, value: Value) -> bool:
+        """Whether an operator writes it from constants: the engine then keeps it in memory of its own."""
+        return value.index in self._folded and value.index in self._producers
 
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> bytes:
         """The file."""

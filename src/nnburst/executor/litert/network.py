@@ -142,6 +142,8 @@ class _Translation:
             made = made if isinstance(made, list) else [made]
             for index, value in zip(step.outputs, made, strict=True):
                 self._values[index] = self._fitting(value, self._types[index])
+                is_output = index in self.graph.outputs
+                require(not (is_output and self._writer.is_folded(value)), "an output of constants")
         except _REFUSALS as error:
             log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
             self._stand_in(step)

@@ -134,10 +134,18 @@ def comparison(op: Lowering) -> Value:
     name, options = _COMPARISONS[op.node.type]
     values = [op.value("input0"), op.value("input1")]
     if values[0].meta.type in QUANTISED:
-        values = [op.floats(x) for x in values]
+        values = [_real(op, x) for x in values]
     is_bool = values[0].meta.type is _T.TENSOR_BOOL8
     require(not is_bool or name in ("EQUAL", "NOT_EQUAL"), "an order of BOOL8")
     return op.emit(name, values, op.result(), options)
+
+
+def _real(op: Lowering, x: Value) -> Value:
+    """Scale · (q − zero point), rounded once: DEQUANTIZE may be a step off, which decides equality."""
+    meta = TensorType(_FLOAT, x.shape)
+    plain = op.emit("CAST", [x], meta, "Cast")
+    centred = op.binary("SUB", plain, op.real(x.meta.zero_point))
+    return op.binary("MUL", centred, op.real(x.meta.scale))
 
 
 @lowers(OperationType.LOGICAL_AND, OperationType.LOGICAL_OR)

@@ -19,11 +19,14 @@ VALID: Final = 1
 
 
 def scheme_of(window: Window) -> int | None:
-    """The scheme that pads as the window does; None where only PAD can."""
+    """The scheme that pads as the window does; None where only PAD can.
+
+    With SAME the engine's fast kernels compute nonsense where windows skip cells at the end of an axis.
+    """
     axes = (window.height, window.width)
     if not window.pads:
         return VALID
-    if all((a.head, a.tail) == _same(a) for a in axes):
+    if all((a.head, a.tail) == _same(a) and a.padded >= a.size for a in axes):
         return SAME
     return None
 
