@@ -21,7 +21,7 @@ from nnburst.hal.enums import (
     OperandLifeTime,
     Priority,
 )
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.limits import NO_TIMING, UINT64_MAX
 from nnburst.hal.model import DataLocation, MemoryPool, Operand, Operation
@@ -36,6 +36,9 @@ from nnburst.hal.versions.deadlines import (
     duration_from_hidl,
     duration_to_hidl,
 )
+from nnburst.hal.versions.execution_result import ExecutionOutcome
+from nnburst.hal.versions.execution_result import to_aidl as result_to_aidl
+from nnburst.hal.versions.execution_result import to_canonical as result_to_canonical
 from nnburst.hal.versions.location import PaddedLocation
 from nnburst.hal.versions.memory import (
     Ashmem,
@@ -321,3 +324,23 @@ def test_padding_is_kept_in_aidl_and_left_out_in_hidl() -> None:
 )
 def test_versions_that_values_need(found: FL, level: FL) -> None:
     assert found == level
+
+
+@pytest.mark.parametrize(
+    ("status", "sufficient"),
+    [(ErrorStatus.NONE, True), (ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, False)],
+)
+def test_output_that_is_too_small_is_a_result_in_aidl(
+    status: ErrorStatus, sufficient: bool
+) -> None:
+    outcome = ExecutionOutcome(status, (OutputShape((3,), sufficient),), ExecutionTiming(1, 2))
+    result = result_to_aidl(outcome)
+    assert result.output_sufficient_size is sufficient
+    assert result.timing == aidl.Timing(1, 2)
+    assert result_to_canonical(result, FL.AIDL_V1) == outcome
+
+
+def test_other_statuses_are_exceptions_in_aidl() -> None:
+    with pytest.raises(MissedDeadline) as raised:
+        result_to_aidl(ExecutionOutcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT))
+    assert raised.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT

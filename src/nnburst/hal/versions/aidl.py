@@ -87,6 +87,13 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     timing: Timing = Timing()
 
 
+class NumberOfCacheFiles(msgspec.Struct, frozen=True):
+    """How many files of each kind a driver wants for caching, 32 at most; no struct in HIDL."""
+
+    num_model_cache: int
+    num_data_cache: int
+
+
 class ExecutionConfig(msgspec.Struct, frozen=True):
     """The canonical configuration (version 4) with AIDL's numbers."""
 

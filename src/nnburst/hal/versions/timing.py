@@ -12,7 +12,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import NO_TIMING, UINT64_MAX
 from nnburst.hal.timing import Timing
 from nnburst.hal.versions import aidl
-from nnburst.hal.versions.levels import check_range, check_type, is_aidl
+from nnburst.hal.versions.levels import HalStruct, check_range, check_type, is_aidl
 
 _INT64_MAX = 2**63 - 1
 _NS_PER_US = 1000
@@ -38,7 +38,7 @@ def to_canonical(timing: Timing | aidl.Timing, level: FeatureLevel) -> Execution
     return ExecutionTiming(_from_us(timing.time_on_device), _from_us(timing.time_in_driver))
 
 
-def to_hal(timing: ExecutionTiming, level: FeatureLevel) -> Timing | aidl.Timing:
+def to_hal(timing: ExecutionTiming, level: FeatureLevel) -> HalStruct:
     """Into a version's timing; microseconds are rounded up, what is too long becomes the longest."""
     device, driver = timing.time_on_device_ns, timing.time_in_driver_ns
     if is_aidl(level):
