@@ -60,21 +60,27 @@ class Pool:
         self._readable = self._writable = None
 
 
-def adopt_pools(described: Sequence[MemoryPool], fds: Fds) -> list[Pool]:
+def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Pool]:
     """The pools of a model or request: `fds[i]` is `described[i]`, whose `fd_index` is `i`.
+
+    Args:
+        described: hostile until checked here.
+        fds: one for each.
+        rule: that a bad pool breaks: validation:M4 of models, validation:R2 of requests.
 
     Raises:
         InvalidArgument: a pool names another descriptor, or is no sealed memfd of its size.
     """
-    for index, pool in enumerate(described):
-        if pool.fd_index != index:
-            raise InvalidArgument(f"pools[{index}].fd_index is {pool.fd_index}, not {index}")
     pools: list[Pool] = []
     try:
         for index, pool in enumerate(described):
+            if pool.fd_index != index:
+                raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")  # noqa: TRY301
             pools.append(Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size))
-    except BaseException:
+    except BaseException as error:
         close_pools(pools)
+        if isinstance(error, InvalidArgument):
+            raise InvalidArgument(f"{rule}: pools[{len(pools)}]: {error}") from error
         raise
     return pools
 

@@ -142,7 +142,7 @@ class Worker:
 
     @handle.register
     def _supported(self, call: GetSupportedOperations, fds: Fds) -> Answer:
-        pools = adopt_pools(call.model.pools, fds)
+        pools = adopt_pools(call.model.pools, fds, "M4")
         try:
             supported = self.device.supported_operations(call.model, pools)
         finally:
@@ -153,7 +153,7 @@ class Worker:
     def _prepare(self, call: PrepareModel, fds: Fds) -> Answer:
         preference = validate_execution_preference(call.preference)
         priority = validate_priority(call.priority)
-        pools = adopt_pools(call.model.pools, fds)
+        pools = adopt_pools(call.model.pools, fds, "M4")
         try:
             prepared = self.device.prepare(call.model, pools, preference, priority)
         finally:
@@ -167,7 +167,7 @@ class Worker:
 
     @handle.register
     def _execute(self, call: ExecuteSynchronously, fds: Fds) -> Answer:
-        pools = adopt_pools(call.request.pools, fds)
+        pools = adopt_pools(call.request.pools, fds, "R2")
         try:
             with self._objects.acquire(call.handle, PreparedModel) as model:
                 executed = model.target.execute_synchronously(
