@@ -84,6 +84,12 @@ def test_four_bit_weights_are_spread_over_bytes() -> None:
     np.testing.assert_array_equal(added(add, (5,)), [0.5, 1, 3.5, -0.5, -4])
 
 
+def test_double_precision_constant_is_narrowed_whatever_it_holds() -> None:
+    found = added(lambda b: b.constant("FLOAT64", np.array([1e300, -2.5], "<f8")), (2,))
+    assert found[0] >= np.finfo("f4").max
+    assert found[1] == -2.5
+
+
 def reshaped(kind: str, values: np.ndarray) -> bytes:
     """A SLICE that begins at a constant of the given type."""
     b = TfliteBuilder()

@@ -126,7 +126,9 @@ def with_repeated(content: bytes, table: Any, field: str) -> bytes:
     Offsets only point forward: the vector comes behind the file, and behind that a copy of the file,
     which holds the table that all entries point to.
     """
-    slot = {"Tensors": 4, "Operators": 10, "Buffers": 12, "Metadata": 16}[field]
+    slot = {"Tensors": 4, "Operators": 10, "Buffers": 12, "Metadata": 16, "SignatureDefs": 18}[
+        field
+    ]
     table = table._tab
     at = table.Pos + table.Offset(slot)
     first = table.Indirect(table.Vector(table.Offset(slot)))
@@ -151,14 +153,26 @@ def test_one_operator_in_many_places_is_paid_for() -> None:
     b.operator("RELU", [x], [y])
     content = b.finish()
     nnburst.load(content)
-    subgraph = TfliteFile(content).subgraph(0)
-    assert "times its size" in refuse(with_repeated(content, subgraph, "Operators"))
+    many = with_repeated(content, TfliteFile(content).subgraph(0), "Operators")
+    with pytest.raises(nnburst.InvalidArgument, match="times its size"):
+        nnburst.load(many)
 
 
 def test_many_inputs_are_paid_for() -> None:
     content = relu_file(lambda b: b.raw.inputs.extend(range(2, MANY)))
     subgraph = TfliteFile(content).subgraph(0)
     assert "times its size" in refuse(with_repeated(content, subgraph, "Tensors"))
+
+
+def test_many_signatures_of_many_inputs_do_not_multiply() -> None:
+    def change(b: TfliteBuilder) -> None:
+        for index in range(2, 500):
+            b.raw.inputs.append(b.tensor("FLOAT32", (1,), name=f"i{index}"))
+        b.signature("", {}, {})
+
+    content = relu_file(change)
+    many = with_repeated(content, TfliteFile(content).model, "SignatureDefs")
+    assert len(nnburst.load(many).signatures) == MANY
 
 
 def test_one_metadata_buffer_in_many_entries_is_paid_for() -> None:

@@ -83,7 +83,7 @@ class Graph:
         self._known: dict[object, int] = {}
         self._count = self.subgraph.TensorsLength()
         self._inputs: dict[int, None] = {}  # operand indexes in order
-        for tensor in indexes(file, self.subgraph.InputsLength(), self.subgraph.Inputs):
+        for tensor in indexes(file, self.subgraph, "Inputs"):
             if tensor in self._values:
                 raise Malformed(f"tensor {tensor} is an input twice")
             self._values[tensor] = self.add_input(self.computed_type(tensor))
@@ -249,7 +249,8 @@ _RESHAPED: Final = frozenset(
 )
 
 
-def indexes(file: TfliteFile, count: int, get: Callable[[int], int]) -> list[int]:
-    """A vector of tensor indexes, charged."""
+def indexes(file: TfliteFile, table: Any, field: str) -> list[int]:  # noqa: ANN401
+    """A vector of tensor indexes of a subgraph or operator, charged; empty where it is absent."""
+    count = getattr(table, f"{field}Length")()
     file.bytes.spend(64 * count)
-    return [int(get(i)) for i in range(count)]
+    return [int(i) for i in getattr(table, f"{field}AsNumpy")().tolist()] if count else []

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnburst.hal.model import Model
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
     """A variable of the network, which became an input and an output of the model.
 
@@ -42,7 +42,7 @@ class SignatureDef:
     outputs: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ImportedModel:
     """A network read from a file. Immutable; `Device.prepare` takes it as it is.
 

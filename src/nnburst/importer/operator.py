@@ -9,7 +9,7 @@ import numpy as np
 
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
 from nnburst.importer.constants import dequantized
-from nnburst.importer.graph import Argument, Graph, Missing, Scalar, Value
+from nnburst.importer.graph import Argument, Graph, Missing, Scalar, Value, indexes
 from nnburst.importer.reader import File, Malformed
 from nnburst.importer.refused import Refused
 from nnburst.importer.schema import names, schema
@@ -55,9 +55,8 @@ class Operator:
         self._variables = variables
         self._raw = raw
         self._origin = f"{index} {name}"
-        graph.file.bytes.spend(64 * (raw.InputsLength() + raw.OutputsLength()))
-        self.input_tensors = [int(raw.Inputs(i)) for i in range(raw.InputsLength())]
-        self.output_tensors = [int(raw.Outputs(i)) for i in range(raw.OutputsLength())]
+        self.input_tensors = indexes(graph.file, raw, "Inputs")
+        self.output_tensors = indexes(graph.file, raw, "Outputs")
 
     # What it reads
 
@@ -115,6 +114,7 @@ class Operator:
             raise Refused(f"input {position} ({what}) is computed, expected a constant")
         if found.type.type != _T.TENSOR_INT32 or found.type.elements > _MOST_INTEGERS:
             raise Refused(f"input {position} ({what}) is {found.type.type.name}, expected integers")
+        self.graph.constants.charge(32 * found.type.elements)
         values = self.graph.constants.read(found.constant)
         return [int(value) for value in values.reshape(-1)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from nnburst.hal.enums import OperandType
@@ -55,7 +55,7 @@ class TensorType:
     dimensions: tuple[int, ...]
     scale: float = 0.0
     zero_point: int = 0
-    extra_params: ExtraParams = None
+    extra_params: ExtraParams = field(default=None, hash=False)  # thousands of scales, often
 
     @property
     def elements(self) -> int:

@@ -106,9 +106,8 @@ class Translation:
 
 def _interface(graph: Graph) -> tuple[list[int], list[int]]:
     """Tensors that are inputs and outputs of a subgraph."""
-    file, raw = graph.file, graph.subgraph
-    inputs = indexes(file, raw.InputsLength(), raw.Inputs)
-    outputs = indexes(file, raw.OutputsLength(), raw.Outputs)
+    inputs = indexes(graph.file, graph.subgraph, "Inputs")
+    outputs = indexes(graph.file, graph.subgraph, "Outputs")
     if not outputs:
         raise Malformed("a subgraph has no outputs")
     return inputs, outputs
@@ -118,14 +117,14 @@ def _positions(
     signatures: Sequence[SignatureDef], inputs: Sequence[int], outputs: Sequence[int]
 ) -> tuple[SignatureDef, ...]:
     """Signatures whose names stand for positions instead of tensors of the file."""
+    into = {tensor: place for place, tensor in enumerate(inputs)}
+    out_of = {tensor: place for place, tensor in enumerate(outputs)}
     return tuple(
-        SignatureDef(s.key, _places(s.inputs, inputs), _places(s.outputs, outputs))
-        for s in signatures
+        SignatureDef(s.key, _placed(s.inputs, into), _placed(s.outputs, out_of)) for s in signatures
     )
 
 
-def _places(tensors: Mapping[str, int], order: Sequence[int]) -> dict[str, int]:
-    places = {tensor: place for place, tensor in enumerate(order)}
+def _placed(tensors: Mapping[str, int], places: Mapping[int, int]) -> dict[str, int]:
     for name, tensor in tensors.items():
         if tensor not in places:
             raise Malformed(f"a signature's {name!r} is tensor {tensor}, no input or output")
