@@ -14,6 +14,7 @@ enum {
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
 #define LATENCY_MAX_NS 500000u      /* longer is no wake-up latency */
+#define FIRST_LEAD_NS 300000u       /* a few wake-up latencies: too much lasts longer than too little */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */
 
 static uint64_t difference(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
@@ -30,8 +31,8 @@ static uint64_t adapt(uint64_t value, bool missed, uint64_t period_ns, uint64_t 
 
 static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
     rhythm->period_ns = period_ns;
-    rhythm->lead_ns = period_ns / LEAD_LIMIT_SHARE;
-    rhythm->tail_ns = period_ns / TAIL_LIMIT_SHARE;
+    rhythm->lead_ns = at_most(period_ns / LEAD_LIMIT_SHARE, FIRST_LEAD_NS);
+    rhythm->tail_ns = at_most(period_ns / TAIL_LIMIT_SHARE, FIRST_LEAD_NS);
     rhythm->steady = 0;
     rhythm->strays = 0;
     rhythm->skips = 0;

@@ -167,3 +167,17 @@ def test_any_history_gives_a_plan_within_a_quarter_of_the_period(
             assert wake_at[0] <= until[0]
             assert until[0] > now
             assert (until[0] - wake_at[0]) * 4 <= rhythm.period_ns + 8
+
+
+def test_a_new_rhythm_begins_with_a_lead_of_a_few_wake_up_latencies() -> None:
+    waiter = Waiter()
+    run(waiter, beats(10 * MS, 8, 0.0, seed=1))
+    assert 0 < waiter.rhythm.lead_ns < MS
+
+
+def test_one_sleep_that_ended_seconds_late_does_not_spoil_the_rhythm() -> None:
+    waiter = Waiter()
+    times = beats(MS, 200, 0.01, seed=2)
+    run(waiter, times[:50])
+    lib.nnb_rhythm_overslept(waiter.rhythm, 2_000 * MS)
+    assert run(waiter, times[50:]).catch_rate > 0.85
