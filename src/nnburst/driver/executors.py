@@ -15,6 +15,7 @@ ExecutorFactory = Callable[[], Executor]
 GROUP: Final = "nnburst.executors"
 #: Those that ship with this package; they are found without the package's metadata, too.
 BUILT_IN: Final = {
+    "litert": "nnburst.executor.litert.executor:LiteRtExecutor",
     "null": "nnburst.executor.null:NullExecutor",
     "reference": "nnburst.executor.reference.executor:ReferenceExecutor",
 }

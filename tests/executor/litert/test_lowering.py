@@ -1,0 +1,135 @@
+"""What is claimed runs and is right; what is not is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from executor.litert.networks import F32, convolution, needs_engine
+from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.litert.network import lower
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import DataLocation, MemoryPool, Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.testing.conformance import Selection, find_files, run_files
+from nnburst.testing.random_graphs import check, generate
+from nnburst.testing.run_result import Unsupported
+from nnburst.testing.runners import LocalRunner
+
+pytestmark = needs_engine
+
+_KINDS = [
+    OperandType.TENSOR_FLOAT32,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_BOOL8,
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+]
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.name)
+def test_random_operations_that_are_claimed_are_right(kind: OperandType) -> None:
+    runner = LocalRunner("litert")
+    claimed = 0
+    for seed in range(120):
+        try:
+            assert check(generate("single", kind, seed), runner) is None, seed
+        except Unsupported:
+            continue
+        claimed += 1
+    assert claimed > 60
+
+
+def operators(content: bytes) -> list[str]:
+    """Names of the operators of a .tflite file."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromPackedBuf(content)
+    names = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
+    return [
+        names[model.operatorCodes[o.opcodeIndex].builtinCode] for o in model.subgraphs[0].operators
+    ]
+
+
+def test_activation_becomes_part_of_the_operator_before_it() -> None:
+    assert operators(lower(convolution(), []).content) == ["CONV_2D", "AVERAGE_POOL_2D"]
+
+
+def test_activation_of_a_model_output_stays_by_itself() -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (4,))
+    total, clamped = builder.output(F32, (4,)), builder.output(F32, (4,))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [total])
+    builder.operation(OperationType.RELU, [total], [clamped])
+    assert operators(lower(builder.build(), []).content) == ["ADD", "RELU"]
+
+
+def pooled_window(skipping: bool) -> Model:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (1, 2, 2, 1)), builder.output(F32, (1, 1, 2, 1))
+    scalars = [0, int(skipping), 0, 0, 1, 2, 2 if skipping else 1, 1, 0]
+    builder.operation(OperationType.MAX_POOL_2D, [x, *(builder.scalar(n) for n in scalars)], [y])
+    return builder.build()
+
+
+def test_same_padding_that_skips_cells_is_written_as_pad() -> None:
+    assert operators(lower(pooled_window(skipping=True), []).content) == ["PADV2", "MAX_POOL_2D"]
+    assert operators(lower(pooled_window(skipping=False), []).content) == ["MAX_POOL_2D"]
+
+
+def test_unsupported_operation_does_not_hide_the_others() -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (2, 4))
+    values, indices = (
+        builder.temporary(F32, (2, 2)),
+        builder.output(OperandType.TENSOR_INT32, (2, 2)),
+    )
+    y = builder.output(F32, (2, 2))
+    builder.operation(OperationType.TOPK_V2, [x, builder.scalar(2)], [values, indices])
+    builder.operation(OperationType.RELU, [values], [y])
+    assert LiteRtExecutor().supported(builder.build()) == [False, True]
+    with pytest.raises(InvalidArgument, match="TOPK_V2"):
+        LiteRtExecutor().prepare(builder.build(), [])
+
+
+def reshaped(*, in_pool: bool) -> tuple[Model, bytes]:
+    shape = np.array([2, 2], np.int32)
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (4,)), builder.output(F32, (2, 2))
+    target = builder.constant(OperandType.TENSOR_INT32, shape)
+    builder.operation(OperationType.RESHAPE, [x, target], [y])
+    model = builder.build()
+    if not in_pool:
+        return model, b""
+    import msgspec
+
+    from nnburst.hal.enums import OperandLifeTime
+
+    operands = list(model.main.operands)
+    operands[target] = msgspec.structs.replace(
+        operands[target],
+        lifetime=OperandLifeTime.CONSTANT_REFERENCE,
+        location=DataLocation(0, 0, shape.nbytes),
+    )
+    main = msgspec.structs.replace(model.main, operands=tuple(operands))
+    pools = (MemoryPool(shape.nbytes),)
+    return msgspec.structs.replace(model, main=main, pools=pools), shape.tobytes()
+
+
+@pytest.mark.parametrize("in_pool", [False, True])
+def test_parameters_that_are_not_seen_yet_are_not_claimed(in_pool: bool) -> None:
+    assert LiteRtExecutor().supported(reshaped(in_pool=in_pool)[0]) == [not in_pool]
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_claimed_vectors_pass(shared_dir: Path) -> None:
+    files = find_files([shared_dir / "vectors"])
+    name = "litert"
+    results = [r for found in run_files(files, Selection(name, suites=("run",)), 1) for r in found]
+    failed = [(r.name, r.reason) for r in results if r.outcome == "failed"]
+    assert failed == []
+    assert sum(r.outcome == "passed" for r in results) >= 5100
