@@ -18,7 +18,7 @@ from nnburst.hal.errors import InvalidArgument
 
 #: Bytes that reading a file may take: this many for each of its bytes, and a fixed part.
 _SPENT_PER_BYTE: Final = 12
-_SPENT_AT_LEAST: Final = 32 * 2**20
+SPENT_AT_LEAST: Final = 32 * 2**20
 
 _Numbers = npt.NDArray[Any]
 
@@ -45,7 +45,7 @@ class File:
         """Start with the whole allowance."""
         self.content = content
         self.size = len(content)
-        self._left = _SPENT_PER_BYTE * self.size + _SPENT_AT_LEAST
+        self._left = _SPENT_PER_BYTE * self.size + SPENT_AT_LEAST
 
     def spend(self, size: int) -> None:
         """Charge `size` bytes of memory, or as much work.

@@ -76,3 +76,7 @@ def _logical(b: TfliteBuilder, kind: str) -> None:
     b.operator("LOGICAL_OR", [above, below], [both])
     b.operator("LOGICAL_AND", [both, above], [b.output("BOOL", (2, 3))])
     b.operator("SELECT_V2", [above, x, y], [b.output(kind, (2, 3))])
+    b.operator("SELECT", [below, x, y], [b.output(kind, (2, 3))])
+    axes = b.constant("INT32", np.array([1], "<i4"))
+    for operator in ("REDUCE_ANY", "REDUCE_ALL"):
+        b.operator(operator, [above, axes], [b.output("BOOL", (2,))], "ReducerOptions")

@@ -78,3 +78,15 @@ def _shape(b: TfliteBuilder, kind: str) -> None:
     rank = b.output("INT32", ())
     b.operator("SHAPE", [x], [shape], "ShapeOptions", outType=2)
     b.operator("RANK", [x], [rank])
+
+
+@network("HASHTABLE_LOOKUP")
+def _hashtable_lookup(b: TfliteBuilder, kind: str) -> None:
+    values = b.input(kind, (3, 2))
+    lookups = b.constant("INT32", np.array([7, 5, 1], "<i4"))
+    keys = b.constant("INT32", np.array([1, 2, 7], "<i4"))
+    b.operator(
+        "HASHTABLE_LOOKUP",
+        [lookups, keys, values],
+        [b.output(kind, (3, 2)), b.output("UINT8", (3,))],
+    )

@@ -46,7 +46,13 @@ simple(
     "MIRROR_PAD", [(3, 4)], (5, 7), ("FLOAT32",), "MirrorPadOptions", constants=[[(1, 1), (2, 1)]]
 )
 simple("TILE", [(2, 3)], (4, 9), ("FLOAT32",), constants=[(2, 3)])
-for name, reduced in (("MEAN", EVERY), ("REDUCE_MAX", EVERY), ("SUM", ()), ("REDUCE_PROD", ())):
+for name, reduced in (
+    ("MEAN", EVERY),
+    ("REDUCE_MAX", EVERY),
+    ("REDUCE_MIN", EVERY),
+    ("SUM", ()),
+    ("REDUCE_PROD", ()),
+):
     simple(name, [IMAGE], (1, 3), reduced, "ReducerOptions", constants=[(1, -2)], same=True)
     simple(name, [(4, 3)], (1, 3), (), "ReducerOptions", constants=[0], tag="-keep", keepDims=True)
 simple(
