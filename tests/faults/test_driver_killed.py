@@ -53,8 +53,11 @@ def kill_amid(device: Device, activity: str, delay: float) -> Latency:
 
 
 def check_promise(latencies: Sequence[float]) -> None:
-    """The promise, where it is asked for."""
-    if STRICT:  # a busy machine cannot keep times; that nobody hangs is held by every wait's deadline
+    """The promise, where it is asked for.
+
+    A busy machine cannot keep times; that nobody hangs is held by every wait's deadline.
+    """
+    if STRICT:
         assert np.percentile(latencies, 99) <= PROMISED
 
 
