@@ -209,3 +209,10 @@ def test_questions_without_answer_are_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match=message):
         compliant_with(value, source, target)
+
+
+def test_operands_of_unknown_type_fit_no_version() -> None:
+    source = Operand(99, (2,), 1, lifetime=L.SUBGRAPH_INPUT)
+    out = Operand(T.TENSOR_FLOAT32, (2,), lifetime=L.SUBGRAPH_OUTPUT)
+    model = v1_2.Model((source, out), (Operation(OperationType.RELU, (0,), (1,)),), (0,), (1,))
+    assert not compliant_with(model, FL.V1_2, FL.V1_3, signatures=SIGNATURES)

@@ -26,7 +26,17 @@ from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.limits import NO_TIMING, UINT64_MAX
 from nnburst.hal.model import DataLocation, MemoryPool, Operand, Operation
 from nnburst.hal.timing import OutputShape, Timing
-from nnburst.hal.versions import aidl, requirement, to_canonical, to_hal, v1_0, v1_1, v1_2, v1_3
+from nnburst.hal.versions import (
+    aidl,
+    enums,
+    requirement,
+    to_canonical,
+    to_hal,
+    v1_0,
+    v1_1,
+    v1_2,
+    v1_3,
+)
 from nnburst.hal.versions.deadlines import (
     Clocks,
     deadline_from_aidl,
@@ -344,3 +354,27 @@ def test_other_statuses_are_exceptions_in_aidl() -> None:
     with pytest.raises(MissedDeadline) as raised:
         result_to_aidl(ExecutionOutcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT))
     assert raised.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
+
+
+def test_durations_of_1_3_survive() -> None:
+    for nanoseconds in (0, UINT64_MAX):
+        hidl = v1_3.OptionalTimeoutDuration(nanoseconds)
+        assert duration_to_hidl(duration_from_hidl(hidl)) == hidl
+    assert duration_to_hidl(UINT64_MAX + 1).nanoseconds == UINT64_MAX
+    with pytest.raises(InvalidArgument, match="duration"):
+        duration_from_hidl(v1_3.OptionalTimeoutDuration(UINT64_MAX + 1))
+
+
+def test_codes_that_no_version_knows_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="99 is unknown"):
+        enums.to_canonical(OperandLifeTime, 99, FL.V1_3)
+    for code in (16, 9999, 10002):
+        with pytest.raises(InvalidArgument, match="O1"):
+            requirement.operand_type(code)
+
+
+def test_tokens_have_no_form_before_1_3() -> None:
+    token = BufferToken(token=5)
+    assert to_hal.unvalidated_convert(token, FL.V1_3) == token
+    with pytest.raises(InvalidArgument, match="R2"):
+        to_hal.unvalidated_convert(token, FL.V1_2)
