@@ -1,0 +1,28 @@
+"""`nnburst fuzz importer` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+from nnburst.cli import main
+
+
+def test_mutated_files_are_counted_by_what_became_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "fuzz.json"
+    assert main(["fuzz", "importer", "--files", "200", "--seed", "5", "--json", str(target)]) == 0
+    figures = json.loads(target.read_text())
+    assert figures["passed"]
+    assert sum(figures["outcomes"].values()) == figures["files"] == 200
+    assert "refused" in capsys.readouterr().out
+
+
+def test_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fuzz", "importer", "--files", "1", "absent.tflite"]) == 1
+    assert "absent.tflite" in capsys.readouterr().err
