@@ -142,6 +142,19 @@ static int send(struct nnb_client *client, const struct nnb_bound *bound) {
     return NNB_CLIENT_RESULT;
 }
 
+/* Enters the burst; false while another thread is inside. */
+static bool enter(struct nnb_client *client) {
+    /* SYNC POINT I: what whoever was inside before has written is visible. */
+    return nnb_try_lock(&client->busy);
+}
+
+/* Lets go of the burst; what is out stays as it is. */
+static int let_go(struct nnb_client *client, int status) {
+    /* SYNC POINT I: what was written inside is visible to who enters next. */
+    nnb_unlock(&client->busy);
+    return status;
+}
+
 /* Lets go of the burst after a request was sent, unless the run goes on. */
 static int leave(struct nnb_client *client, const struct nnb_bound *bound, int status) {
     if (status == NNB_CLIENT_INTERRUPTED) {
@@ -153,14 +166,7 @@ static int leave(struct nnb_client *client, const struct nnb_bound *bound, int s
     if (status == NNB_CLIENT_TIMED_OUT) {
         client->overdue = client->in_flight;
     }
-    nnb_unlock(&client->busy);
-    return status;
-}
-
-/* Lets go of the burst with nothing sent: what is out stays as it is. */
-static int leave_unsent(struct nnb_client *client, int status) {
-    nnb_unlock(&client->busy);
-    return status;
+    return let_go(client, status);
 }
 
 /* The rare beginning of a run: waits for overdue results. RESULT where the request can be sent then, with
@@ -182,7 +188,7 @@ int nnb_client_run(struct nnb_bound *bound) {
     if (bound->closed) {
         return NNB_CLIENT_UNBOUND;
     }
-    if (!nnb_try_lock(&client->busy)) {
+    if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
     if (client->in_flight != 0) {
@@ -191,12 +197,12 @@ int nnb_client_run(struct nnb_bound *bound) {
                                             : NNB_CLIENT_RESULT;
         if (status != NNB_CLIENT_RESULT || client->in_flight != 0) {
             /* The next results belong to submitted requests. */
-            return leave_unsent(client, status == NNB_CLIENT_RESULT ? NNB_CLIENT_IN_FLIGHT : status);
+            return let_go(client, status == NNB_CLIENT_RESULT ? NNB_CLIENT_IN_FLIGHT : status);
         }
     }
     int status = send(client, bound);
     if (status != NNB_CLIENT_RESULT) {
-        return leave_unsent(client, status);
+        return let_go(client, status);
     }
     return leave(client, bound, finish(client, bound, timeout_ns));
 }
@@ -224,21 +230,21 @@ int nnb_client_submit(struct nnb_bound *bound) {
     if (bound->closed) {
         return NNB_CLIENT_UNBOUND;
     }
-    if (!nnb_try_lock(&client->busy)) {
+    if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
     if (client->overdue != 0) {
         (void)drop_overdue(client, 0); /* those that are there: they count against the limit */
     }
-    return leave_unsent(client, send(client, bound));
+    return let_go(client, send(client, bound));
 }
 
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     struct nnb_client *client = bound->client;
-    if (!nnb_try_lock(&client->busy)) {
+    if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
-    return leave_unsent(client, finish(client, bound, timeout_ns));
+    return let_go(client, finish(client, bound, timeout_ns));
 }
 
 void nnb_client_stop(struct nnb_client *client) {
@@ -247,7 +253,7 @@ void nnb_client_stop(struct nnb_client *client) {
 
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
-    while (!nnb_try_lock(&client->busy)) {
+    while (!enter(client)) {
         if (is_mine(client) || nnb_now_ns() > deadline) {
             return 1;
         }

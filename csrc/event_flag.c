@@ -19,6 +19,8 @@ int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits) {
     if (bits == 0) {
         return NNB_EVENT_FLAG_OK;
     }
+    /* SYNC POINT C: what was published before is visible to whoever finds these bits set.
+     * TRUST: a peer that has set them for no reason only makes itself sleep on. */
     uint32_t before = nnb_fetch_or_u32(word, bits);
     if ((before & bits) != bits) {
         (void)futex(word, FUTEX_WAKE_BITSET, INT_MAX, NULL, bits);
@@ -53,7 +55,7 @@ int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_n
         }
         int status = nnb_event_flag_sleep(word, bits, deadline_ns);
         if (status != NNB_EVENT_FLAG_OK) {
-            *seen = nnb_fetch_and_u32(word, ~bits) & bits;
+            *seen = nnb_event_flag_prepare(word, bits);
             return *seen != 0 ? NNB_EVENT_FLAG_OK : status;
         }
     }

@@ -29,7 +29,8 @@ int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits);
  * since, so nobody sleeps on them, and the shared line is only read. */
 static inline void nnb_event_flag_notify(nnb_atomic_u32 *word, uint32_t bits) {
     /* SYNC POINT C: what was published before is visible to a sleeper that clears the bits after we
-     * looked; a sleeper that cleared them before is seen here and woken. */
+     * looked; a sleeper that cleared them before is seen here and woken.
+     * TRUST: a peer that sets the bits for no reason only makes itself sleep on. */
     nnb_fence();
     if ((nnb_load_relaxed_u32(word) & bits) != bits) {
         (void)nnb_event_flag_wake(word, bits);
@@ -39,9 +40,10 @@ static inline void nnb_event_flag_notify(nnb_atomic_u32 *word, uint32_t bits) {
 /* Clears `bits` so that a wake after this is not lost; returns those that were set. Look at what you
  * wait for after this and before nnb_event_flag_sleep. */
 static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bits) {
-    uint32_t seen = nnb_fetch_and_u32(word, ~bits) & bits;
     /* SYNC POINT C: who publishes after this finds the bits clear and wakes us; what was published
-     * before is visible to the look that follows. */
+     * before is visible to the look that follows.
+     * TRUST: bits say "look", never what will be found. */
+    uint32_t seen = nnb_fetch_and_u32(word, ~bits) & bits;
     nnb_fence();
     return seen;
 }

@@ -41,9 +41,9 @@ int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_cou
 
 /* Accepts the reader's present counter. */
 static int refresh_reader(struct nnb_ring *ring) {
-    /* SYNC POINT B: the reader has finished with every element before this counter. */
+    /* SYNC POINT B: the reader has finished with every element before this counter.
+     * TRUST: checked below: it can only be behind us by at most the whole ring, in whole elements. */
     uint64_t peer = nnb_load_acquire_u64(ring->read_counter);
-    /* TRUST: a reader can only be behind us by at most the whole ring, at an element boundary. */
     if (!plausible(ring, ring->write_index - peer)) {
         return corrupt(ring);
     }
@@ -53,10 +53,10 @@ static int refresh_reader(struct nnb_ring *ring) {
 
 /* Accepts the writer's present counter. */
 static int refresh_writer(struct nnb_ring *ring) {
-    /* SYNC POINT A: every element before this counter is completely written. */
+    /* SYNC POINT A: every element before this counter is completely written.
+     * TRUST: checked below: it can only be ahead of us by at most the whole ring, in whole elements. */
     uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
     uint64_t unread = peer - ring->read_index;
-    /* TRUST: a writer can only be ahead of us by at most the whole ring, at an element boundary. */
     if (plausible(ring, unread)) {
         ring->peer_write = peer;
         return NNB_RING_OK;

@@ -84,6 +84,7 @@ int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count);
 
 /* Whether the writer's counter has moved past what was read: the cheapest poll, no check, no copy. */
 static inline int nnb_ring_poll(struct nnb_ring *ring) {
+    /* TRUST: says only "look again"; whoever looks takes the counter once more and checks it. */
     return nnb_load_relaxed_u64(ring->write_counter) != ring->read_index;
 }
 
