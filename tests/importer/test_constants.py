@@ -106,7 +106,7 @@ def test_constant_64_bit_integers_are_narrowed() -> None:
 
 
 def test_constant_beyond_32_bits_is_refused() -> None:
-    with pytest.raises(nnburst.InvalidArgument, match=r"operator 0 \(SLICE\).*does not fit 32"):
+    with pytest.raises(nnburst.InvalidArgument, match=r"tensor 3 \('tensor3'\): .*does not fit 32"):
         nnburst.load(reshaped("INT64", np.array([2**31, 0], "<i8")))
 
 

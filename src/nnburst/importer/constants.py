@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandLifeTime, OperandType
+from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.model import DataLocation, SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES
@@ -47,12 +48,14 @@ class Constant:
         read: makes the array, of the operand's element type and shape; it may be a view of the file.
         cost: bytes that `read` allocates at most.
         key: equal for constants with equal bytes; None for ones that are not shared.
+        name: of the tensor, for messages.
     """
 
     type: TensorType
     read: Callable[[], Array]
     cost: int
     key: Hashable = None
+    name: str = ""
 
     @property
     def size(self) -> int:
@@ -164,7 +167,7 @@ def dequantized(constant: Constant) -> Constant:
         return values
 
     key = None if constant.key is None else ("float32", constant.key, kind)
-    return Constant(real, read, constant.cost + 4 * kind.elements, key)
+    return Constant(real, read, constant.cost + 4 * kind.elements, key, constant.name)
 
 
 class ConstantPool:
@@ -210,8 +213,11 @@ class ConstantPool:
     def read(self, constant: Constant) -> Array:
         """The value of a constant that is kept nowhere."""
         self._file.spend(constant.cost)
-        with np.errstate(all="ignore"):  # numbers may be anything
-            array = constant.read()
+        try:
+            with np.errstate(all="ignore"):  # numbers may be anything
+                array = constant.read()
+        except (Malformed, Refused) as error:
+            raise InvalidArgument(f"{constant.name}: {error}") from None
         self._file.give_back(constant.cost)
         return array
 

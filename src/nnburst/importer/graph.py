@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -122,6 +122,7 @@ class Graph:
             if constant is None:
                 self.computed_type(index)  # says it better where NNAPI has no such operand
                 raise Malformed(f"tensor {index} ({self.name(index)!r}) is read but never written")
+            constant = replace(constant, name=f"tensor {index} ({self.name(index)!r})")
             found = self._values[index] = Value(constant.type, None, constant)
         return found
 

@@ -96,12 +96,9 @@ class Translation:
             name = self._file.operator_name(raw)
             try:
                 translation(name)(Operator(name, at, raw, graph, self._reference, variables))
-            except Malformed as malformed:
-                raise InvalidArgument(f"operator {at}{where} ({name}): {malformed}") from None
-            except Refused as refused:
-                raise InvalidArgument(
-                    f"operator {at}{where} ({name}) cannot be imported: {refused}"
-                ) from None
+            except InvalidArgument as error:
+                how = " cannot be imported" if isinstance(error, Refused) else ""
+                raise InvalidArgument(f"operator {at}{where} ({name}){how}: {error}") from None
 
 
 def _interface(graph: Graph) -> tuple[list[int], list[int]]:
