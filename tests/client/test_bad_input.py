@@ -117,8 +117,8 @@ def test_closed_device_says_so(make_model: Callable[..., Model]) -> None:
     assert not device.is_alive
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_pool_without_bytes_is_refused(device: Device, size: int) -> None:
+@pytest.mark.parametrize("size", [0, -1, 1.0, "4", None])
+def test_pool_without_bytes_is_refused(device: Device, size: Any) -> None:
     with pytest.raises(InvalidArgument, match="size: "):
         device.allocate(size)
 
@@ -146,6 +146,25 @@ def test_closed_pool_makes_no_views(device: Device) -> None:
     for use in (lambda: memory.array("u1", (1,)), memory.view, memory.duplicate):
         with pytest.raises(Closed, match="pool is closed"):
             use()
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_what_is_no_sequence_of_arrays_is_refused(silent: PreparedModel, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"inputs: of type .*, expected a sequence of 2"):
+        silent.execute(given)
+
+
+@pytest.mark.parametrize("model", ["text", None])
+def test_what_is_no_model_is_refused(device: Device, model: Any) -> None:
+    for use in (device.prepare, device.supported_operations):
+        with pytest.raises(InvalidArgument, match=r"model: of type .*, expected a Model"):
+            use(model)
+
+
+@pytest.mark.parametrize("address", [3, None, b"cam"])
+def test_address_that_is_no_text_is_refused(address: Any) -> None:
+    with pytest.raises(InvalidArgument, match="name_or_path: of type "):
+        nnburst.connect(address)
 
 
 @pytest.mark.parametrize("preference", [3, -1])

@@ -119,6 +119,13 @@ def test_array_that_changed_since_it_was_remembered_is_refused(prepared: Prepare
         assert burst.execute([A, A])
 
 
+@pytest.mark.parametrize("given", [5, True])
+@pytest.mark.parametrize("argument", ["inputs", "outputs", "output_bytes"])
+def test_what_is_no_sequence_is_refused(silent: Burst, argument: str, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=f"{argument}: of type .*, expected a sequence"):
+        silent.bind(**{argument: given})
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_wrong_number_of_inputs_is_refused(silent: Burst, count: int) -> None:
     for call in (silent.execute, silent.bind):

@@ -184,8 +184,12 @@ def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter])
     """Compare the number of arrays with the model's.
 
     Raises:
-        InvalidArgument: they differ.
+        InvalidArgument: they differ, or `given` is no sequence.
     """
+    if not hasattr(given, "__len__"):
+        raise InvalidArgument(
+            f"{kind}: of type {type(given).__name__}, expected a sequence of {len(wanted)} arrays"
+        )
     if len(given) != len(wanted):
         raise InvalidArgument(f"{kind}: {len(given)} arrays given, expected {len(wanted)}")
 

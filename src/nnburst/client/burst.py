@@ -178,11 +178,11 @@ class Burst:
             Closed: the burst or a pool is closed.
         """
         self.check_open()
-        given = list(inputs) if inputs is not None else [None] * len(self.inputs)
+        given = inputs if inputs is not None else [None] * len(self.inputs)
         check_count("inputs", given, self.inputs)
-        taken = list(outputs) if outputs is not None else [None] * len(self.outputs)
+        taken = outputs if outputs is not None else [None] * len(self.outputs)
         check_count("outputs", taken, self.outputs)
-        rooms = list(output_bytes) if output_bytes is not None else [None] * len(self.outputs)
+        rooms = output_bytes if output_bytes is not None else [None] * len(self.outputs)
         check_count("output_bytes", rooms, self.outputs)
         for index, room in enumerate(rooms):
             if room is not None:

@@ -36,11 +36,15 @@ def unpacked(
     """The bare model and its pools; what it carries is copied into pools that live in the block.
 
     Raises:
-        InvalidArgument: `pools` are given though the model brings its own.
+        InvalidArgument: it is no model, or `pools` are given though the model brings its own.
     """
     if isinstance(model, Model):
         yield model, pools
         return
+    if not isinstance(getattr(model, "model", None), Model):
+        raise InvalidArgument(
+            f"model: of type {type(model).__name__}, expected a Model or what nnburst.load returns"
+        )
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     with ExitStack() as stack:

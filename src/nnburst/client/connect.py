@@ -14,7 +14,7 @@ from nnburst.client.handshake import Session
 from nnburst.control.address import SUFFIX, check_length, directory, socket_path
 from nnburst.control.channel import Channel
 from nnburst.hal.enums import DeviceType, FeatureLevel
-from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
         MissedDeadline: it does not answer.
     """
     seconds = check_timeout(timeout)
+    kind: type[object] = type(name_or_path)
+    if not issubclass(kind, str | os.PathLike):
+        raise InvalidArgument(f"name_or_path: of type {kind.__name__}, expected a name or a path")
     text = str(name_or_path)
     path = check_length(Path(text)) if "/" in text else socket_path(text)
     connected = _connect(path, seconds)

@@ -117,7 +117,8 @@ class Device:
         """A new pool of `size` bytes, zeroed.
 
         Raises:
-            InvalidArgument: `size` is not positive.
+            InvalidArgument: `size` is not a positive integer.
+            ResourceExhausted: there is not so much memory.
             Closed: the device is closed.
         """
         self.connection  # noqa: B018 - checks that it is open

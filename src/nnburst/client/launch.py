@@ -29,7 +29,7 @@ def launch(
     """Start a driver process and connect to it.
 
     Args:
-        executor: "null", "reference", a name of the entry-point group `nnburst.executors`, or
+        executor: "litert", "null", "reference", a name of the entry-point group `nnburst.executors`, or
             `module:attribute`.
         cpus: cores that the driver may run on; this process's own unless given.
         env: variables to set or change in the driver's environment.

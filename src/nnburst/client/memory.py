@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import os
 import threading
 import weakref
@@ -60,9 +61,13 @@ class Memory:
         """Allocate `size` > 0 bytes, zeroed.
 
         Raises:
-            InvalidArgument: `size` is not positive.
-            OSError: there is not so much memory.
+            InvalidArgument: `size` is not a positive integer.
+            ResourceExhausted: there is not so much memory.
         """
+        try:
+            size = operator.index(size)
+        except TypeError:
+            raise InvalidArgument(f"size: {size!r}, expected a number of bytes") from None
         if size <= 0:
             raise InvalidArgument(f"size: {size} bytes, expected more than 0")
         self.device = device
