@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 
 from nnburst.executor.litert import native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
-from nnburst.executor.litert.graph import UnsupportedByEngine
 from nnburst.executor.litert.interpreter import InterpreterEngine
-from nnburst.executor.litert.network import Network, lower, supported
-from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome
+from nnburst.executor.litert.network import Network, survey
+from nnburst.executor.litert.split import Part, SplitPrepared, cut
+from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome, Prepared
 from nnburst.executor.reference.arena import byte_size
+from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
@@ -105,18 +106,19 @@ class LiteRtPrepared:
 
 
 class LiteRtExecutor:
-    """Float32, integer and quantised models by LiteRT on the CPU. Thread-safe.
+    """Every operation of the reference executor, by LiteRT on the CPU wherever that can. Thread-safe.
 
-    An operation is supported where it can be lowered with these operands: extents known when the model
-    is prepared, parameters that steer it constant and not in pools. IF, WHILE, recurrent operations and
-    those around regions of interest are not.
+    The engine runs what can be lowered: operands of float32, int32, bool and 8 bit, extents known when
+    the model is prepared, parameters that steer an operation constant. The reference executor runs the
+    rest: IF and WHILE, recurrent operations, those around regions of interest, float16.
 
-    DEVIATES: a model that is running cannot be stopped at its deadline.
+    DEVIATES: a part that the engine is running cannot be stopped at its deadline.
     """
 
     def __init__(self) -> None:
         """Threads of each engine: NNBURST_LITERT_THREADS, 1 by default."""
         self._threads = max(1, int(os.environ.get("NNBURST_LITERT_THREADS", "1")))
+        self._reference = ReferenceExecutor()
 
     @property
     def name(self) -> str:
@@ -125,28 +127,45 @@ class LiteRtExecutor:
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        return supported(model)
+        return self._reference.supported(model)
 
     def prepare(
         self,
         model: Model,
         pools: Sequence[Bytes],
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
-        priority: Priority = Priority.MEDIUM,  # noqa: ARG002
-    ) -> LiteRtPrepared:
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+    ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.protocol.Executor`.
 
-        Preference and priority make no difference: the engine has one way to compute.
-
-        Raises:
-            InvalidArgument: an operation is not supported.
-            GeneralFailure: the engine refuses the model.
+        Preference and priority make no difference: there is one way to compute.
         """
+
+        def compute(whole: Model) -> Prepared:
+            return self._reference.prepare(whole, pools, preference, priority)
+
+        found = survey(model, pools)
+        if found.network is not None:
+            return self._by_engine(found.network, model, compute)
+        if not any(found.lowered[n] for n in found.static):
+            return compute(model)
+
+        def prepare(part: Part) -> Prepared:
+            network = survey(part.model, pools).network if part.lowered else None
+            if network is None:
+                return compute(part.model)
+            return self._by_engine(network, part.model, compute)
+
+        return SplitPrepared(model, found, cut(model, found), prepare)
+
+    def _by_engine(
+        self, network: Network, model: Model, otherwise: Callable[[Model], Prepared]
+    ) -> Prepared:
         try:
-            network = lower(model, pools)
-        except UnsupportedByEngine as error:
-            raise InvalidArgument(f"P8: LiteRT does not support {error}") from error
-        return LiteRtPrepared(network, self._threads)
+            return LiteRtPrepared(network, self._threads)
+        except GeneralFailure as error:
+            log.warning("the reference executor runs what LiteRT refuses: %s", error)
+            return otherwise(model)
 
 
 def _input(argument: Argument, meta: TensorType) -> Bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,12 +15,12 @@ import nnburst.executor.reference.operations  # noqa: F401 - both fill their reg
 from nnburst.executor.litert.graph import TYPES, GraphWriter, UnsupportedByEngine, Value
 from nnburst.executor.litert.lowering import LOWERINGS, Lowering, require
 from nnburst.executor.protocol import Bytes
-from nnburst.executor.reference.layout import Layout, lay_out
+from nnburst.executor.reference.layout import lay_out
 from nnburst.executor.reference.operation import Binding, Node, OperationFailed
 from nnburst.executor.reference.plan import Graph, Plan, Step
 from nnburst.executor.reference.tensor import Tensor, TensorType
-from nnburst.hal.enums import OperandLifeTime, OperandType
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.signature import Role
@@ -58,40 +58,33 @@ class Network:
     private_outputs: frozenset[int]
 
 
-def supported(model: Model) -> list[bool]:
-    """Which operations of the main subgraph can be lowered; constants in pools are not looked at."""
-    pools = [np.zeros(pool.size, np.uint8) for pool in model.pools]
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is known of a model without running it.
+
+    Attributes:
+        lowered: for each operation, whether it can be lowered.
+        static: numbers of the operations whose results have known types.
+        types: type of every operand whose extents are known.
+        network: the whole model, where all of it can be lowered.
+    """
+
+    lowered: tuple[bool, ...]
+    static: frozenset[int]
+    types: Mapping[int, TensorType]
+    network: Network | None
+
+
+def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
+    """Look at every operation of the main subgraph of a validated model."""
     try:
         translation = _Translation(model, pools)
-    except (InvalidArgument, *_REFUSALS) as error:
+    except (NnburstError, *_REFUSALS) as error:
         log.debug("nothing of the model can be lowered: %s", error)
-        return [False] * len(model.main.operations)
-    hidden = {
-        index
-        for index, operand in enumerate(model.main.operands)
-        if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE
-    }
-    return [
-        not (_controls(step) & hidden) and translation.step(number)
-        for number, step in enumerate(translation.graph.steps)
-    ]
-
-
-def lower(model: Model, pools: Sequence[Bytes]) -> Network:
-    """Lower a validated model.
-
-    Raises:
-        UnsupportedByEngine: an operation cannot be lowered.
-        NnburstError: the model's operands do not fit each other.
-    """
-    translation = _Translation(model, pools)
-    for number, step in enumerate(translation.graph.steps):
-        require(translation.step(number), f"operation {number} ({step.type.name})")
-    return translation.finish()
-
-
-def _controls(step: Step) -> set[int]:
-    return {step.inputs[at] for at in step.controls}
+        return Survey((False,) * len(model.main.operations), frozenset(), {}, None)
+    lowered = tuple(translation.step(n) for n in range(len(translation.graph.steps)))
+    network = translation.finish() if all(lowered) else None
+    return Survey(lowered, translation.static, translation.types, network)
 
 
 class _Translation:
@@ -103,10 +96,11 @@ class _Translation:
         for meta in given.values():
             known = is_scalar(meta.type) or (meta.dimensions and all(meta.dimensions))
             require(bool(known), "an input whose extents are not known")
-        self._layout: Layout = lay_out(
+        layout = lay_out(
             self.graph, dict(given), {i: self.graph.declared[i] for i in self.graph.outputs}
         )
-        self._types = {**given, **self._layout.types}
+        self.static = layout.steps
+        self.types = {**given, **layout.types}
         reads = Counter(i for step in self.graph.steps for i in step.inputs)
         self._temporaries = frozenset(
             i for i, count in reads.items() if count == 1 and i not in self.graph.outputs
@@ -130,18 +124,18 @@ class _Translation:
         step = self.graph.steps[number]
         try:
             require(
-                all(0 not in self._types[i].dimensions for i in step.inputs if i in self._types),
+                all(0 not in self.types[i].dimensions for i in step.inputs if i in self.types),
                 "an extent of 0",
             )
             require(step.type in LOWERINGS, "no lowering")
-            require(number in self._layout.steps, "extents that depend on data")
-            results = [self._types[i] for i in step.outputs]
+            require(number in self.static, "extents that depend on data")
+            results = [self.types[i] for i in step.outputs]
             node = self._node(step)
             op = Lowering(step, node, self._writer, self._values, results, self._temporaries)
             made = LOWERINGS[step.type](op)
             made = made if isinstance(made, list) else [made]
             for index, value in zip(step.outputs, made, strict=True):
-                self._values[index] = self._fitting(value, self._types[index])
+                self._values[index] = self._fitting(value, self.types[index])
                 is_output = index in self.graph.outputs
                 require(not (is_output and self._writer.is_folded(value)), "an output of constants")
         except _REFUSALS as error:
@@ -153,7 +147,7 @@ class _Translation:
     def _stand_in(self, step: Step) -> None:
         """Values that let the operations behind an unsupported one be judged by themselves."""
         for index in step.outputs:
-            meta = self._types.get(index)
+            meta = self.types.get(index)
             if meta is not None and meta.type in TYPES and 0 not in meta.dimensions:
                 self._values[index] = self._writer.tensor(meta)
 
@@ -171,7 +165,7 @@ class _Translation:
         constant = self.graph.constants.get(index)
         if constant is not None:
             return constant
-        meta = self._types.get(index)
+        meta = self.types.get(index)
         if meta is None:
             return None
         return Tensor(meta, np.broadcast_to(np.zeros((), DTYPES[meta.type]), meta.dimensions))
@@ -189,8 +183,8 @@ class _Translation:
         }
         return Network(
             self._writer.finish(self._fed, outputs),
-            tuple(self._types[i] for i in graph.inputs),
-            tuple(self._types[i] for i in graph.outputs),
+            tuple(self.types[i] for i in graph.inputs),
+            tuple(self.types[i] for i in graph.outputs),
             frozenset(at for at, i in enumerate(graph.inputs) if i in indexing),
             frozenset(at for at, i in enumerate(graph.outputs) if i in graph.last_read),
         )

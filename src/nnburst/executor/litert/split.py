@@ -1,0 +1,237 @@
+"""Models that the engine runs only in part: the rest goes to the reference executor.
+
+Operations are grouped in the order of execution into parts that one executor runs; what goes from one
+part to another lies in private memory. From the first operation on whose extents depend on data, the
+reference executor runs everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+import numpy as np
+
+from nnburst.executor.litert.network import Survey
+from nnburst.executor.protocol import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
+from nnburst.executor.reference.arena import aligned_bytes, byte_size
+from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.enums import ErrorStatus, OperandLifeTime
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.model import DataLocation, Model, Operand, Subgraph
+from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.timing import OutputShape
+
+_MOVING = (
+    OperandLifeTime.TEMPORARY_VARIABLE,
+    OperandLifeTime.SUBGRAPH_INPUT,
+    OperandLifeTime.SUBGRAPH_OUTPUT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive operations as a model of their own.
+
+    Attributes:
+        model: the model; its operands have the numbers of the whole one.
+        lowered: whether the engine runs it.
+        static: whether the extents of its outputs are known.
+    """
+
+    model: Model
+    lowered: bool
+    static: bool
+
+
+def cut(model: Model, found: Survey) -> list[Part]:
+    """Cut a model into parts that are run one after the other."""
+    count = len(model.main.operations)
+    open_from = next((n for n in range(count) if n not in found.static), count)
+    groups = [
+        (lowered, list(numbers))
+        for lowered, numbers in groupby(range(open_from), key=lambda n: found.lowered[n])
+    ]
+    parts = [_part(model, found, numbers, lowered, True) for lowered, numbers in groups]
+    if open_from < count:
+        parts.append(_part(model, found, list(range(open_from, count)), False, False))
+    return parts
+
+
+def _part(
+    model: Model,
+    found: Survey,
+    numbers: Sequence[int],
+    lowered: bool,
+    static: bool,
+) -> Part:
+    main = model.main
+    operations = tuple(main.operations[n] for n in numbers)
+    written = {i for o in operations for i in o.outputs}
+    read = {i for o in operations for i in o.inputs}
+    later = {i for o in main.operations[numbers[-1] + 1 :] for i in o.inputs}
+    inputs = tuple(i for i in sorted(read - written) if main.operands[i].lifetime in _MOVING)
+    outputs = tuple(i for i in sorted(written) if i in later or i in main.output_indexes)
+    operands = tuple(
+        _operand(operand, index, found.types, inputs, outputs, used=index in read | written)
+        for index, operand in enumerate(main.operands)
+    )
+    graph = Subgraph(operands, operations, inputs, outputs)
+    return Part(msgspec.structs.replace(model, main=graph), lowered, static)
+
+
+def _operand(
+    operand: Operand,
+    index: int,
+    types: Mapping[int, TensorType],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    *,
+    used: bool,
+) -> Operand:
+    """An operand as a part sees it."""
+    if not used:
+        return Operand(operand.type, location=DataLocation())
+    if index not in (*inputs, *outputs):
+        return operand
+    lifetime = OperandLifeTime.SUBGRAPH_INPUT
+    if index in outputs:
+        lifetime = OperandLifeTime.SUBGRAPH_OUTPUT
+    known = types.get(index)
+    if known is None:
+        return msgspec.structs.replace(operand, lifetime=lifetime)
+    return msgspec.structs.replace(
+        operand,
+        lifetime=lifetime,
+        dimensions=known.dimensions,
+        scale=known.scale,
+        zero_point=known.zero_point,
+    )
+
+
+class SplitPrepared:
+    """A model in parts. `bind` may be called from several threads at once."""
+
+    def __init__(
+        self,
+        model: Model,
+        found: Survey,
+        parts: Sequence[Part],
+        prepare: Callable[[Part], Prepared],
+    ) -> None:
+        """Prepare every part."""
+        self._graph = model.main
+        self._types = found.types
+        self._parts = [(part, prepare(part)) for part in parts]
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> SplitExecution:
+        """Bind memory; see `nnburst.executor.protocol.Prepared`."""
+        graph = self._graph
+        arguments = dict(zip(graph.input_indexes, inputs, strict=True))
+        given = dict(zip(graph.output_indexes, outputs, strict=True))
+        read = {i for o in graph.operations for i in o.inputs}
+        copies: list[tuple[Bytes, Bytes]] = []
+        shapes: dict[int, OutputShape] = {}
+        runs: list[tuple[Execution, tuple[int, ...]]] = []
+        for part, prepared in self._parts:
+            main = part.model.main
+            for index in main.output_indexes:
+                target = given.get(index)
+                if part.static:
+                    arguments[index] = self._place(index, target, index in read, copies, shapes)
+                elif target is not None:
+                    arguments[index] = target
+            execution = prepared.bind(
+                [arguments[i] for i in main.input_indexes],
+                [arguments[i] for i in main.output_indexes],
+            )
+            runs.append((execution, () if part.static else main.output_indexes))
+        return SplitExecution(runs, copies, shapes, graph.output_indexes)
+
+    def _place(
+        self,
+        index: int,
+        target: Argument | None,
+        read: bool,
+        copies: list[tuple[Bytes, Bytes]],
+        shapes: dict[int, OutputShape],
+    ) -> Argument:
+        """Where a part writes an operand: the request's memory where only the request reads it."""
+        meta = self._types[index]
+        size = byte_size(meta.dimensions, DTYPES[meta.type])
+        room = None if target is None else target.buffer
+        fits = room is not None and room.size >= size
+        if target is not None:
+            shapes[index] = OutputShape(meta.dimensions, fits)
+        if room is not None and fits and not read:
+            return Argument(room[:size], meta.dimensions)
+        private = aligned_bytes(size).view(np.uint8)[:size]
+        if room is not None and fits:
+            copies.append((room[:size], private))
+        return Argument(private, meta.dimensions)
+
+    def close(self) -> None:
+        """Free every part."""
+        for _, prepared in self._parts:
+            prepared.close()
+
+
+class SplitExecution:
+    """A request bound to the parts of a model. One thread runs it at a time."""
+
+    def __init__(
+        self,
+        runs: list[tuple[Execution, tuple[int, ...]]],
+        copies: list[tuple[Bytes, Bytes]],
+        shapes: dict[int, OutputShape],
+        order: Sequence[int],
+    ) -> None:
+        """Own the executions.
+
+        Args:
+            runs: one per part, and which outputs' shapes it reports.
+            copies: outputs of the request and the private memory that they are copied from.
+            shapes: of the other outputs.
+            order: the model's outputs.
+        """
+        self._runs = runs
+        self._copies = copies
+        self._shapes = shapes
+        self._order = order
+
+    @property
+    def native(self) -> NativeCall | None:
+        """None: the reference executor needs Python."""
+        return None
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Outcome:
+        """Execute once; see `nnburst.executor.protocol.Execution`."""
+        if not self._runs:
+            return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
+        shapes = dict(self._shapes)
+        for execution, reported in self._runs:
+            outcome = execution.run(deadline_ns, loop_timeout_ns)
+            if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
+                return outcome
+            if reported:
+                shapes.update(zip(reported, outcome.output_shapes, strict=True))
+        for target, private in self._copies:
+            np.copyto(target, private)
+        ordered = tuple(shapes[i] for i in self._order)
+        if all(shape.is_sufficient for shape in ordered):
+            return Outcome(ErrorStatus.NONE, ordered)
+        message = "an output buffer is too small for what is computed"
+        return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, ordered, message)
+
+    def close(self) -> None:
+        """Close every part's execution."""
+        runs, self._runs = self._runs, []
+        for execution, _ in runs:
+            execution.close()
+        self._copies = []
