@@ -31,11 +31,9 @@ from nnburst.fmq.cores import may_spin
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference, OperandType
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MalformedPacket, NnburstError
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
-from nnburst.hal.model import Model
-from nnburst.hal.operand_types import is_extension, is_scalar
 from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
 
@@ -151,7 +149,6 @@ class BurstContext:
         self._tell_closed = client.closed
         self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
         self._waiting = ffi.new("uint8_t[]", results.capacity * DATUM_BYTES)
-        self._shapes_vary = _shapes_vary(prepared.model)
         low_power = call.preference == ExecutionPreference.LOW_POWER
         self._server = _new_server(requests, results, call.max_in_flight)
         self._server.packet = self._packet
@@ -275,19 +272,9 @@ class BurstContext:
         except Exception:
             logger.exception("a request could not be bound")
             return reply_with(ErrorStatus.GENERAL_FAILURE)
-        binding = Binding(execution, frozenset(slots), self._shapes_vary)
+        binding = Binding(execution, frozenset(slots), self._prepared.shapes_vary)
         self._bindings.add(packet, binding)
         return binding
-
-
-def _shapes_vary(model: Model) -> bool:
-    """Whether results must report shapes: an output is not fully specified (device:§5.1)."""
-    outputs = [model.main.operands[index] for index in model.main.output_indexes]
-    return any(0 in o.dimensions or not (o.dimensions or _is_scalar(o.type)) for o in outputs)
-
-
-def _is_scalar(kind: int) -> bool:
-    return not is_extension(kind) and is_scalar(OperandType(kind))
 
 
 def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: int) -> Any:  # noqa: ANN401

@@ -24,7 +24,8 @@ class PreparedModel:
     Attributes:
         model: as validated.
         preference: what the client prepared it for.
-        shapes_vary: some output's shape is not known before an execution, so results must say it.
+        shapes_vary: some output's shape is not known before an execution, so results must say it
+            (device:§5.1).
     """
 
     def __init__(self, model: Model, prepared: Prepared, preference: ExecutionPreference) -> None:

@@ -65,11 +65,6 @@ class Window:
         """Whether windows touch padding cells."""
         return any(a.head > 0 or a.padded > a.size for a in (self.height, self.width))
 
-    @property
-    def is_single_cell(self) -> bool:
-        """Whether every cell of the input is one window."""
-        return not self.pads and all(a.filter == a.stride == 1 for a in (self.height, self.width))
-
 
 def read_window(node: Node, filter_height: int, filter_width: int) -> Window:
     """The window of a node, whose operand 'input' is an image.

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import ffi, lib
-from nnburst.client.bound_request import BoundRequest
 from nnburst.testing.bench.peer import Peer
 
 Samples = npt.NDArray[np.uint64]
@@ -155,14 +154,3 @@ def empty_calls() -> list[Looped]:
         Looped("empty_cffi_call", partial(lib.nnb_empty_call_unlocked, 1)),
         Looped("empty_cffi_call_lock_kept", partial(lib.nnb_empty_call, 1)),
     ]
-
-
-class BoundRun:
-    """`bound.run()` in a plain loop."""
-
-    def __init__(self, name: str, bound: BoundRequest) -> None:
-        """Measure `bound`."""
-        self.name = name
-        self._looped = Looped(name, bound.run)
-        self.block = self._looped.block
-        self.samples = self._looped.samples

@@ -17,9 +17,6 @@ from nnburst.testing.bench.contestants import Contestant, Looped
 _REQUEST: Final = bytes(256)
 _RESPONSE: Final = bytes(64)
 
-#: Rivals that need a package, and its import name.
-OPTIONAL: Final = {"pyzmq_ipc": "zmq"}
-
 
 def _answer_pipe(core: int, connection: Any) -> None:  # noqa: ANN401 - a multiprocessing Connection
     os.sched_setaffinity(0, {core})

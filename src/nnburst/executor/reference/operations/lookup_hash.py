@@ -106,7 +106,6 @@ def hashtable_lookup(node: Node) -> Run:
     return run
 
 
-_SPARSE_DEPRECATED: Final = 1
 _DENSE: Final = 2
 _SPARSE: Final = 3
 _MAX_BITS: Final = 32

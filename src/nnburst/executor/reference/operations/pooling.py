@@ -8,7 +8,6 @@ NNAPI: Pooling.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -49,8 +48,6 @@ _FORMS: Final = (
     Form((*_INPUT, *IMPLICIT_PADDING, *_TAIL), _OUTPUT, (7, 8), name="implicit padding"),
 )
 _QUANTISED_TOO: Final = rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S])
-
-_Reduction = Callable[..., Any]
 
 
 def _window(node: Node) -> Window:
