@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from nnburst.cli import Subparsers
 
 _OUTCOMES = ("passed", "failed", "skipped")
+#: Tests of which each is timed in the report.
+_TIMED_AT_MOST = 20
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -67,6 +69,7 @@ def _report(results: Sequence[Result], seconds: float) -> None:
     _counts("by operation", "operation", results, lambda r: r.operations)
     _counts("by type of the first output", "type", results, lambda r: (r.type,))
     _counts("by suite", "suite", results, lambda r: (r.suite,))
+    _timing(results)
     for result in results:
         if result.outcome == "failed":
             print(f"FAILED {result.name} [{result.suite}] {result.reason}\n       {result.dump}")
@@ -93,6 +96,17 @@ def _counts(
 
 def _count(results: Iterable[Result], outcome: str) -> int:
     return sum(r.outcome == outcome for r in results)
+
+
+def _timing(results: Sequence[Result]) -> None:
+    """Driver time and total time of a few tests; thousands of rows would say nothing."""
+    timed = [r for r in results if r.driver_us is not None and r.total_us is not None]
+    if 0 < len(timed) <= _TIMED_AT_MOST:
+        table(
+            "time of an execution",
+            ("test", "in the driver µs", "in all µs"),
+            [(r.name, r.driver_us, f"{r.total_us:.0f}") for r in timed],
+        )
 
 
 def _summary(results: Sequence[Result]) -> dict[str, object]:

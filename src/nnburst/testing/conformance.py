@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.testing.runners import RUNNERS, Runner
+from nnburst.testing.runners import RUNNERS, Observed, Runner
 from nnburst.testing.suites import SUITES, Verdict, failed, run_suite
 from nnburst.testing.vectors import Vector, read, write
 
@@ -64,6 +64,8 @@ class Result:
         operations: types of the operations in it.
         type: operand type of its first output.
         dump: file that reproduces a failure alone.
+        driver_us: the driver's own duration of its last execution; None where none was measured.
+        total_us: the same execution as its caller saw it.
     """
 
     name: str
@@ -73,6 +75,8 @@ class Result:
     operations: tuple[str, ...]
     type: str
     dump: str = ""
+    driver_us: int | None = None
+    total_us: float | None = None
 
 
 def operations(vector: Vector) -> tuple[str, ...]:
@@ -148,13 +152,25 @@ def _run_in_worker(path: Path) -> list[Result]:
 
 
 def _run_one(vector: Vector, suite: str, selection: Selection, runner: Runner) -> Result:
+    observed = Observed(runner)
     try:
-        verdict = run_suite(vector, suite, runner, exact=selection.exact)
+        verdict = run_suite(vector, suite, observed, exact=selection.exact)
     except Exception as error:
         verdict = failed(f"crashed with {type(error).__name__}: {error}")
     kind = vector.outputs[0].type if vector.outputs else ""
     dump = _dump(vector, suite, verdict, selection.dump)
-    return Result(vector.name, suite, *verdict, operations(vector), kind, dump)
+    last = observed.last
+    timed = last is not None and last.timing.measured
+    return Result(
+        vector.name,
+        suite,
+        *verdict,
+        operations(vector),
+        kind,
+        dump,
+        driver_us=last.timing.time_in_driver if last is not None and timed else None,
+        total_us=last.total_ns / 1000 if last is not None and timed else None,
+    )
 
 
 def _dump(vector: Vector, suite: str, verdict: Verdict, folder: Path | None) -> str:

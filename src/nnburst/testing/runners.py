@@ -164,6 +164,46 @@ def _argument(pool: int, memory: Array | None) -> RequestArgument:
     return RequestArgument(location=DataLocation(pool, 0, memory.size))
 
 
+class Observed:
+    """A runner that remembers what its last execution gave.
+
+    Attributes:
+        last: None before the first execution.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        """Observe `runner`, which stays its owner's to close."""
+        self._runner = runner
+        self.last: RunResult | None = None
+
+    def prepare(self, model: Model, pools: Sequence[bytes]) -> PreparedRun:
+        """See `Runner`."""
+        return _ObservedRun(self, self._runner.prepare(model, pools))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _ObservedRun:
+    def __init__(self, observed: Observed, prepared: PreparedRun) -> None:
+        self._observed = observed
+        self._prepared = prepared
+
+    def run(
+        self,
+        inputs: Sequence[Array | None],
+        output_sizes: Sequence[int],
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> RunResult:
+        """See `PreparedRun`."""
+        self._observed.last = self._prepared.run(inputs, output_sizes, loop_timeout_ns)
+        return self._observed.last
+
+    def close(self) -> None:
+        """Release the prepared model."""
+        self._prepared.close()
+
+
 def load_executor(name: str) -> Executor:
     """The executor registered in the entry-point group `nnburst.executors` under `name`.
 
