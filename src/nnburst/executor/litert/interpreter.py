@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +16,25 @@ from nnburst.executor.protocol import Bytes, NativeCall
 from nnburst.executor.reference.tensor import Array
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.operand_types import DTYPES
+
+_said = threading.Event()
+
+
+@contextmanager
+def _quiet_once() -> Iterator[None]:
+    """The first interpreter of a process writes to stderr, whatever it is told; not so in here."""
+    if _said.is_set():
+        yield
+        return
+    _said.set()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class InterpreterEngine:
@@ -31,10 +52,11 @@ class InterpreterEngine:
         self._network = network
         self._lock = threading.Lock()
         try:
-            self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
-                model_content=network.content, num_threads=threads
-            )
-            self._interpreter.allocate_tensors()
+            with _quiet_once():
+                self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
+                    model_content=network.content, num_threads=threads
+                )
+                self._interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT refuses the network: {error}") from error
         self._inputs = [d["index"] for d in self._interpreter.get_input_details()]
