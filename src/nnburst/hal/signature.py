@@ -173,8 +173,7 @@ class Signature:
                     since = max(self.since, form.since, row.since, *(s.since for s in ins))
                     found = Match(form, ins, outs, FeatureLevel(since))
                     _check_ranks(self.type, slots)
-                    if self.check is not None:
-                        self.check(found, inputs, outputs)
+                    self._check(found, inputs, outputs)
                     return found
                 if position > fitting:  # the combination that fits furthest says it best
                     fitting, reason = position, wrong
@@ -187,6 +186,17 @@ class Signature:
                 f" (inputs: {', '.join(map(str, counts))})"
             )
         raise InvalidArgument(f"P4: {self.type.name}: {reason}")
+
+    def _check(self, found: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+        """Apply the extra rule; one that several operations share does not know whose it is."""
+        try:
+            if self.check is not None:
+                self.check(found, inputs, outputs)
+        except InvalidArgument as error:
+            rule, _, message = str(error).partition(": ")
+            if message.startswith(self.type.name):
+                raise
+            raise InvalidArgument(f"{rule}: {self.type.name}: {message}") from error
 
 
 def _first_mismatch(slots: Sequence[tuple[Slot, Operand]], row: TypeRow) -> tuple[int, str]:

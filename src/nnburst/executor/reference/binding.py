@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from nnburst.executor.reference.arena import byte_size
-from nnburst.executor.reference.operation import Binding, Node, OperationFailed, Run
+from nnburst.executor.reference.operation import Binding, Node, OperationFailed, Run, named
 from nnburst.executor.reference.plan import Step, read_only
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType
@@ -44,7 +44,8 @@ def infer(
     check_operands(step, inputs)
     seen = [_for_shape_rule(step, at, x) for at, x in enumerate(inputs)]
     node = Node(step.type, step.match, seen, (), _widened(step, declared))
-    computed = rule(node)
+    with named(step.type):
+        computed = rule(node)
     return [
         merge(step, want, found, strict)
         for want, found, strict in zip(declared, computed, exact, strict=True)
@@ -64,7 +65,8 @@ def bind(
     ins = [_widen_input(step, at, x, binding, before) for at, x in enumerate(inputs)]
     outs = [_widen_output(step, x, binding, after) for x in outputs]
     node = Node(step.type, step.match, ins, outs, _widened(step, declared), binding)
-    run: Run = step.definition.kernel(node)
+    with named(step.type):
+        run: Run = step.definition.kernel(node)
     if not before and not after:
         return run
     return _sequence((*before, run, *after))
@@ -88,7 +90,9 @@ def compute(
         convert()
     node = Node(step.type, step.match, ins, (), _widened(step, declared), binding)
     outputs = []
-    for want, strict, found in zip(declared, exact, step.definition.kernel(node), strict=True):
+    with named(step.type):
+        computed = step.definition.kernel(node)
+    for want, strict, found in zip(declared, exact, computed, strict=True):
         made = (
             found
             if isinstance(found, Tensor)

@@ -118,7 +118,8 @@ class ReferenceExecutor:
         thread.
         """
         try:
-            return ReferencePrepared(model, pools)
+            with np.errstate(all="ignore"):  # operands' values may overflow a shape rule
+                return ReferencePrepared(model, pools)
         except NnburstError:
             raise
         except Exception as error:

@@ -24,7 +24,8 @@ rounds once after the run. A kernel thus implements float32 only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -46,6 +47,18 @@ class OperationFailed(NnburstError):
     """
 
     default_status = ErrorStatus.GENERAL_FAILURE
+
+
+@contextmanager
+def named(type: OperationType) -> Iterator[None]:  # noqa: A002 - NNAPI's word
+    """Put the operation before messages of shared arithmetic, which does not know whose it is."""
+    try:
+        yield
+    except OperationFailed as failure:
+        name = f"{type.name}: "
+        if str(failure).startswith(name):
+            raise
+        raise OperationFailed(f"{name}{failure}", status=failure.status) from failure
 
 
 V = TypeVar("V")

@@ -20,7 +20,7 @@ from nnburst.executor.reference.fixed_point import (
     quantize_multiplier_smaller_than_one,
     round_half_away,
 )
-from nnburst.executor.reference.operation import Node, Run, operation
+from nnburst.executor.reference.operation import Node, Run, named, operation
 from nnburst.executor.reference.regions import (
     LAYOUT,
     ROWS,
@@ -159,7 +159,8 @@ def _arithmetic(node: Node) -> tuple[_Weigh, _Finish]:
         return np.asarray((steps * (cells.astype(np.int64) - zero_point)).sum(axis=0))
 
     def finish(sums: Array, samples: int) -> Array:
-        multiplier = quantize_multiplier_smaller_than_one(float(scales / np.float32(samples)))
+        with named(node.type):
+            multiplier = quantize_multiplier_smaller_than_one(float(scales / np.float32(samples)))
         stored = multiply_by_quantized_multiplier(sums, *multiplier) + output.zero_point
         return np.clip(stored, low, high)
 
