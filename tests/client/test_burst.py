@@ -79,6 +79,15 @@ def test_bound_request_computes_what_execute_does(burst: Burst, pair: Arrays) ->
         np.testing.assert_array_equal(result.outputs[0], expected)
 
 
+def test_shapes_that_the_model_fixes_are_told_by_every_route(
+    prepared: PreparedModel, burst: Burst, pair: Arrays
+) -> None:
+    expected = (nnburst.OutputShape((2, 3), True),)
+    assert prepared.execute(pair).output_shapes == expected
+    assert burst.execute(pair).output_shapes == expected
+    assert burst.bind(measure=True).run().output_shapes == expected
+
+
 def test_execute_copies_its_results_unless_told_otherwise(burst: Burst, pair: Arrays) -> None:
     copied = burst.execute(pair).outputs[0]
     viewed = burst.execute(pair, copy=False).outputs[0]

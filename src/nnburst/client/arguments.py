@@ -31,7 +31,8 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         outputs: one array for each output of the model.
-        output_shapes: as the driver reported them; may be empty where the model says them all.
+        output_shapes: one for each output; the model's where the driver left them out (which it may
+            where the model says them all).
         timing: microseconds; NO_TIMING unless the execution was measured.
     """
 
@@ -205,6 +206,13 @@ def check_timeout(timeout: float) -> float:
     if not 0 < timeout < math.inf:
         raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
     return float(timeout)
+
+
+def complete_shapes(
+    parameters: Sequence[Parameter], reported: Sequence[OutputShape]
+) -> tuple[OutputShape, ...]:
+    """Shapes of all outputs after a success: as reported, or the model's."""
+    return tuple(reported) or tuple(OutputShape(p.dimensions, True) for p in parameters)
 
 
 def head(buffer: Array, shape: tuple[int, ...]) -> Array:

@@ -17,6 +17,7 @@ from nnburst.client.arguments import (
     ExecutionResult,
     Parameter,
     check_timeout,
+    complete_shapes,
     head,
 )
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
@@ -284,7 +285,9 @@ class BoundRequest:
         if status != ErrorStatus.NONE:
             self._last = None
             raise error_for(status, f"the driver answered {status.name}", shapes)
-        self._last = ExecutionResult(self._shaped(shapes), shapes, Timing())
+        arrays = self._shaped(shapes)
+        complete = complete_shapes(self._burst.outputs, shapes)
+        self._last = ExecutionResult(arrays, complete, Timing())
         return self._timed(self._last)
 
     def _shaped(self, shapes: Sequence[OutputShape]) -> list[Array]:

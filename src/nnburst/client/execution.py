@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nnburst.client.arguments import OMITTED, Array, ExecutionResult, Parameter, head
+from nnburst.client.arguments import (
+    OMITTED,
+    Array,
+    ExecutionResult,
+    Parameter,
+    complete_shapes,
+    head,
+)
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.staging import Layout
 from nnburst.control.channel import Fds
@@ -142,7 +149,8 @@ class SocketExecution:
             _output(place, shape, private)
             for place, shape in zip(self._outputs, shapes, strict=True)
         ]
-        return ExecutionResult(outputs, executed.output_shapes, executed.timing)
+        complete = complete_shapes(self._model.outputs, executed.output_shapes)
+        return ExecutionResult(outputs, complete, executed.timing)
 
 
 def _output(place: _Place, reported: OutputShape | None, private: Memory | None) -> Array:
