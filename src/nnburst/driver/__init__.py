@@ -7,7 +7,10 @@ worker.py          serves one client
 device.py          the IDevice behind a worker
 prepared_model.py  a model and its executions
 pools.py           the client's memory, mapped
-burst.py           bursts
+burst.py           a burst: the thread that serves its requests
+bindings.py        requests that a burst has bound, known again by their bytes
+slots.py           a burst's slots and the memory behind them
 executors.py       finding an executor by name
 liveness.py        what lets the client notice a death
+quotas.py          what a worker may use up
 """

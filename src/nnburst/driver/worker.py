@@ -44,6 +44,7 @@ from nnburst.driver.executors import find_executor
 from nnburst.driver.liveness import Liveness
 from nnburst.driver.pools import adopt_pools, close_pools
 from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.quotas import limit_this_process
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
@@ -63,6 +64,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
         executor: name of the executor.
         name: the device's name.
     """
+    limit_this_process()
     channel = Channel(connected)
     worker = Worker(executor, name)
     status = 0
