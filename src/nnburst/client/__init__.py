@@ -5,7 +5,12 @@ connect.py         find one that is running
 handshake.py       Hello and Welcome
 device.py          Device: prepares models, owns pools
 prepared_model.py  PreparedModel: executes over the socket, opens bursts
-burst.py, slots.py bursts
+execution.py       one such execution
+burst.py           Burst: executes over shared memory
+bound_request.py   a request bound to its memory, and the run that is one C call
+array_execution.py `Burst.execute`: arrays to a bound request and back
+burst_channels.py  the two queues of a burst
+slots.py           the numbers by which a burst names pools
 stateful_burst.py  networks whose state stays in the pools
 carried_pools.py   models that bring their pools along
 memory.py          Memory: pools with numpy views
