@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import time
@@ -17,7 +18,7 @@ from nnburst.executor.reference.arena import byte_size
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES
@@ -116,7 +117,15 @@ class LiteRtExecutor:
     """
 
     def __init__(self) -> None:
-        """Threads of each engine: NNBURST_LITERT_THREADS, 1 by default."""
+        """Threads of each engine: NNBURST_LITERT_THREADS, 1 by default.
+
+        Raises:
+            DeviceUnavailable: `ai-edge-litert` is not installed.
+        """
+        if importlib.util.find_spec("ai_edge_litert") is None:
+            raise DeviceUnavailable(
+                "executor litert needs the package ai-edge-litert: pip install 'nnburst[litert]'"
+            )
         self._threads = max(1, int(os.environ.get("NNBURST_LITERT_THREADS", "1")))
         self._reference = ReferenceExecutor()
 
