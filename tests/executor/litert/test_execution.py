@@ -195,3 +195,15 @@ def test_missed_deadline_is_reported_before_the_engine_runs() -> None:
     model = addition()
     execution = bind(LiteRtExecutor().prepare(model, []), model, [aligned(16), aligned(16)])
     assert execution.run(deadline_ns=1).status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
+
+
+def test_bound_request_outlives_its_prepared_model(route: str) -> None:
+    model = addition()
+    prepared = LiteRtExecutor().prepare(model, [])
+    given, taken = aligned(16), aligned(16)
+    execution = bind(prepared, model, [given, taken])
+    prepared.close()
+    del prepared
+    given.view(np.float32)[...] = [1, 2, 3, 4]
+    assert execution.run().status is ErrorStatus.NONE
+    assert taken.view(np.float32).tolist() == [2, 4, 6, 8]

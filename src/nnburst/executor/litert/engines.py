@@ -32,9 +32,6 @@ class Engine(Protocol):
     def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> EngineBinding:
         """Bind memory: exactly the bytes of each argument."""
 
-    def close(self) -> None:
-        """Free it."""
-
 
 class _Place:
     """An engine and who uses it."""
@@ -70,11 +67,9 @@ class Engines:
             raise
 
     def close(self) -> None:
-        """Free all engines. No request is bound any more."""
+        """Let go of all engines; each is freed with the last request that is bound to it."""
         with self._lock:
-            places, self._places = self._places, []
-        for place in places:
-            place.engine.close()
+            self._places = []
 
     def _take(self) -> _Place:
         thread = threading.get_ident()

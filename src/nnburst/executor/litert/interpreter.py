@@ -88,10 +88,6 @@ class InterpreterEngine:
                     np.copyto(room, self._interpreter.get_tensor(index).view(room.dtype))
         return ""
 
-    def close(self) -> None:
-        """Free the interpreter."""
-        self._interpreter = None
-
 
 class InterpreterCall:
     """A request bound to an interpreter."""

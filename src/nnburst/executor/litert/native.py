@@ -188,10 +188,6 @@ class NativeEngine:
             raise GeneralFailure("LiteRT refuses an argument, or memory is short")
         return NativeBinding(self, ffi.gc(call, lib.nnb_litert_call_free), (*inputs, *outputs))
 
-    def close(self) -> None:
-        """Free the compiled network. No request is bound to it any more."""
-        ffi.release(self.handle)
-
 
 class NativeBinding:
     """A request bound to an engine.
@@ -209,7 +205,7 @@ class NativeBinding:
         memory: Sequence[Bytes | None],
     ) -> None:
         """Own `call`; keep the engine and the memory alive."""
-        self._call = call
+        self._call = call  # freed before the engine is
         self._kept: tuple[object, ...] = (engine, memory)
         self.native = NativeCall(_FUNCTION, int(ffi.cast("uintptr_t", call)))
         self.copied_bytes = int(lib.nnb_litert_copied_bytes(call))
