@@ -24,6 +24,7 @@ COMPILE = [
     "-Wshadow",
     "-Werror",
     "-fstack-protector-strong",
+    "-D_FORTIFY_SOURCE=2",
     "-fvisibility=hidden",
 ]
 # cffi's generated wrappers and Python's headers are not ours to warn about.

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Tests that the installed wheel has to pass, away from the sources.
-SUBSET = ("hal", "serialize", "fmq", "control", "demo")
+#: What the installed wheel does not have to pass: campaigns, and files that look at the sources.
+LEFT_OUT = {"faults"}
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def run(*command: object, cwd: Path) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -94,8 +94,12 @@ def test_installed_wheel_passes_the_tests_of_the_sdist(
     shutil.rmtree(unpacked / "src")  # what is tested is the wheel
     where = run(installed, "-c", "import nnburst; print(nnburst.__file__)", cwd=unpacked)
     assert Path(where.strip()).is_relative_to(installed.parent.parent)
-    folders = [f"tests/{folder}" for folder in SUBSET]
-    output = run(installed, "-m", "pytest", "-q", "-m", "not slow", *folders, cwd=unpacked)
+    folders = sorted(
+        path
+        for path in (unpacked / "tests").iterdir()
+        if path.is_dir() and path.name not in LEFT_OUT and any(path.rglob("test_*.py"))
+    )
+    output = run(installed, "-m", "pytest", "-q", "-n2", "-m", "not slow", *folders, cwd=unpacked)
     assert " passed" in output
 
 

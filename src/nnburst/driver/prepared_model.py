@@ -105,7 +105,7 @@ class PreparedModel:
             execution.close()
         _raise_for(outcome)
         timing = (
-            Timing((ended - started) // 1000, (time.perf_counter_ns() - called) // 1000)
+            Timing(_microseconds(ended - started), _microseconds(time.perf_counter_ns() - called))
             if measure
             else Timing()
         )
@@ -130,3 +130,8 @@ def _raise_for(outcome: Outcome) -> None:
         return
     shapes = outcome.output_shapes if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE else ()
     raise error_for(outcome.status, outcome.message or outcome.status.name, shapes)
+
+
+def _microseconds(nanoseconds: int) -> int:
+    """Rounded up, as a burst does (NNAPI: canonical to HIDL)."""
+    return -(-nanoseconds // 1000)

@@ -27,6 +27,7 @@ class SlotCache:
         """The pools behind `slots`, asking the client for all unknown ones at once.
 
         The question is sorted and names each slot once; nothing is asked where all are known.
+        DEVIATES: more than 64 unknown slots are asked for 64 at a time, as many fds as a message takes.
 
         Raises:
             NnburstError: the client does not know a slot, or what it sent is no usable memory.
