@@ -151,6 +151,13 @@ def test_quantised_hard_swish_is_close_to_the_real_one() -> None:
         assert np.abs(y - np.clip(real(HARD_SWISH, x) / scale + 128, 0, 255)).max() <= 1
 
 
+@pytest.mark.parametrize("scale", [2.0**24, 2.0**40, 1e30])
+def test_hard_swish_of_a_huge_scale_is_a_rectifier(scale: float) -> None:
+    x = tensor(Q8, [0, 127, 128, 129, 255], scale, 128)
+    [y] = run(HARD_SWISH, [x], [output(Q8, (), scale, 128)])
+    assert y.tolist() == [128, 128, 128, 129, 255]
+
+
 def test_hard_swish_of_an_output_scale_far_too_small_fails() -> None:
     x = tensor(Q8, [1], 128.0)
     refuses(HARD_SWISH, [x], [output(Q8, [1], 1.0)], "operand 'output' has scale")

@@ -89,7 +89,8 @@ def saturating_multiply_by_pot(x: Integers, e: int, bits: Bits = 32) -> Int64:
     if e <= 0:
         return rounding_divide_by_pot(x, -e)
     limit = 1 << (bits - 1)
-    return np.asarray(np.clip(_int64(x) << e, -limit, limit - 1))
+    # A shift by `bits` saturates everything but 0; a longer one would leave 64 bits.
+    return np.asarray(np.clip(_int64(x) << min(e, bits), -limit, limit - 1))
 
 
 # A real multiplier as an integer and a shift.
