@@ -112,6 +112,14 @@ def test_axes_may_be_a_model_input(kind: OperationType) -> None:
 
 
 @pytest.mark.parametrize("kind", REFERENCE)
+def test_axes_of_another_rank_fail_at_execution(kind: OperationType) -> None:
+    x, keep = tensor(type_of(kind), np.ones((2, 3))), scalar(0 if kind is MEAN else False)
+    for constant in (True, False):
+        axes = tensor(I32, [[1]], constant=constant)
+        refuses(kind, [x, axes, keep], [output(x.type)], "operand 'axes' has shape (1, 1)")
+
+
+@pytest.mark.parametrize("kind", REFERENCE)
 def test_reduction_takes_at_most_four_dimensions_and_no_empty_tensors(kind: OperationType) -> None:
     keep = scalar(0) if kind is MEAN else scalar(False)
     axes = tensor(I32, [0], constant=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from nnburst.executor.reference.data_movement import control_values
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.shape_rules import require_rank_up_to_4, same_type
 from nnburst.executor.reference.signatures import (
@@ -47,7 +48,7 @@ def _signature(
         summary,
         inputs=[
             data("input", rank=(1, 2, 3, 4)),
-            control("axes", I32, rank=(1,)),
+            control("axes", I32),
             control("keep_dims", keep_dims),
         ],
         outputs=[data("output")],
@@ -67,8 +68,7 @@ def _axes(node: Node) -> tuple[int, ...]:
 
     DEVIATES: MEAN with keep_dims ignores an axis that is out of range; here it always fails.
     """
-    given = node.tensor("axes").array.reshape(-1).tolist()
-    return tuple(sorted({_axis(node, axis, "axes") for axis in given}))
+    return tuple(sorted({_axis(node, axis, "axes") for axis in control_values(node, "axes")}))
 
 
 def _reduced_shape(node: Node) -> list[TensorType]:
