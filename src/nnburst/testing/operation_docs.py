@@ -188,7 +188,7 @@ def _deviations(root: Path) -> str:
     for path in sorted(root.rglob("*.py")):
         found = list(deviations(path.read_text("utf-8")))
         if found:
-            parts.append(f"`{path.relative_to(root.parents[3])}`:\n")
+            parts.append(f"`{path.relative_to(root.parents[2])}`:\n")
             parts.append("".join(f"- {text}\n" for text in found))
     return "\n".join(parts)
 
