@@ -48,6 +48,13 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
     return seen;
 }
 
+/* Sets `bits` without waking anybody: their only sleeper is awake. A bit that is set without an event makes
+ * the next wait look once more, as any stale bit does. */
+static inline void nnb_event_flag_awake(nnb_atomic_u32 *word, uint32_t bits) {
+    /* SYNC POINT C: nothing is published with the bits; who finds them set needs to wake nobody. */
+    (void)nnb_fetch_or_u32(word, bits);
+}
+
 /* Sleeps while none of `bits` is set, until `deadline_ns` (CLOCK_MONOTONIC). */
 int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns);
 

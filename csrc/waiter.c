@@ -50,9 +50,9 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
     return status;
 }
 
-/* Sleeps on the flag until something is there, attention, or the deadline. */
-static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
-                       uint64_t deadline_ns) {
+/* Sleeps on the flag until something is there, attention, or the deadline; leaves the bits clear. */
+static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
+                    uint64_t deadline_ns) {
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
     for (;;) {
         (void)nnb_event_flag_prepare(flag, bits);
@@ -72,6 +72,15 @@ static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
             break;
         }
     }
+}
+
+/* The same, and says at the end that nobody sleeps any more: a publisher that finds the bit set makes no
+ * system call, and a planned sleep would otherwise cost the caller one with every event. */
+static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
+                       uint64_t deadline_ns) {
+    int status = sleep_on(waiter, ring, flag, deadline_ns);
+    nnb_event_flag_awake(flag, NNB_FMQ_NOT_EMPTY);
+    return status;
 }
 
 /* Every event lets the window recover a little, also one met asleep: a window that was halved below the
