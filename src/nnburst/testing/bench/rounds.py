@@ -25,12 +25,17 @@ class Measured:
     Attributes:
         name: of the case.
         blocks: nanoseconds of an exchange in each round.
-        samples: nanoseconds of single exchanges.
+        samples_by_round: nanoseconds of single exchanges.
     """
 
     name: str
     blocks: list[float] = field(default_factory=list)
-    samples: Samples = field(default_factory=lambda: np.zeros(0, np.uint64))
+    samples_by_round: list[Samples] = field(default_factory=list)
+
+    @property
+    def samples(self) -> Samples:
+        """Nanoseconds of all single exchanges."""
+        return np.concatenate(self.samples_by_round)
 
     @property
     def median_ns(self) -> float:
@@ -40,6 +45,11 @@ class Measured:
     def percentile(self, share: float) -> float:
         """Of single exchanges."""
         return float(np.percentile(self.samples, share))
+
+    def tail_ratio(self) -> float:
+        """Median over the rounds of 99th percentile to median: the cores do not move within a round."""
+        pairs = [np.percentile(samples, [99, 50]) for samples in self.samples_by_round]
+        return float(np.median([high / middle for high, middle in pairs]))
 
     def ratio_to(self, other: Measured) -> float:
         """Median of the per-round ratios."""
@@ -64,7 +74,6 @@ def run_rounds(
     """Run all contestants in turn, `rounds` times, and time single exchanges in between."""
     measured = {c.name: Measured(c.name) for c in contestants}
     counts = {c.name: _block_size(c) for c in contestants}
-    found: dict[str, list[Samples]] = {c.name: [] for c in contestants}
     gc.collect()
     gc.disable()
     try:
@@ -73,12 +82,10 @@ def run_rounds(
                 count = counts[contestant.name]
                 measured[contestant.name].blocks.append(contestant.block(count))
                 share = max(1, min(count, _SAMPLES // rounds))
-                found[contestant.name].append(contestant.samples(share))
+                measured[contestant.name].samples_by_round.append(contestant.samples(share))
             progress()
     finally:
         gc.enable()
-    for name, samples in found.items():
-        measured[name].samples = np.concatenate(samples)
     return measured
 
 
