@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import all_stored_values, dequantize, quantize
+from nnburst.executor.reference.fixed_point import all_stored_values, dequantize
 from nnburst.executor.reference.lookup import look_up
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.shape_rules import same_shape, same_shape_up_to_rank_4
@@ -36,6 +36,7 @@ from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.model import Operand, SymmPerChannelQuantParams
+from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Match
 
 
@@ -54,9 +55,24 @@ from nnburst.hal.signature import Match
 def quantize_tensor(node: Node) -> Run:
     """Bind the nearest stored value, ties away from zero; NaN and +inf give the largest."""
     x, out = node.tensor("input").array, node.output()
+    stored, whole = node.scratch(x.shape, np.float32), node.scratch(x.shape, np.float32)
+    low, high = QUANTIZED_RANGES[out.type]
+    scale, zero_point = np.float32(out.scale), np.float32(out.zero_point)
+    least, most = np.float32(low - out.zero_point - 1), np.float32(high - out.zero_point + 1)
 
     def run() -> None:
-        np.copyto(out.array, quantize(x, out.scale, out.zero_point, out.type))
+        # `quantize` step by step, in memory that is there already; limited first, so that all is finite.
+        np.divide(x, scale, out=stored)
+        np.fmin(stored, most, out=stored)  # of a NaN too: NNAPI gives it the largest value
+        np.maximum(stored, least, out=stored)
+        np.trunc(stored, out=whole)
+        np.subtract(stored, whole, out=stored)
+        np.multiply(stored, np.float32(2), out=stored)
+        np.trunc(stored, out=stored)  # 1 away from zero where the fraction is a half or more
+        np.add(stored, whole, out=stored)
+        np.add(stored, zero_point, out=stored)
+        np.clip(stored, low, high, out=stored)
+        np.copyto(out.array, stored, casting="unsafe")
 
     return run
 
