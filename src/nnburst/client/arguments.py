@@ -23,6 +23,9 @@ from nnburst.hal.signature import type_name
 from nnburst.hal.timing import OutputShape, Timing
 
 Array = npt.NDArray[Any]
+#: Bytes offered for an output whose size nobody knows, and where offering more ends.
+_FIRST_GUESS: Final = 64 * 1024
+_LAST_GUESS: Final = 1 << 30
 _BOOLEANS: Final = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
@@ -68,6 +71,18 @@ class Parameter:
     def size(self) -> int:
         """Bytes of its data; 0 where the shape is not known."""
         return self.dtype.itemsize * math.prod(self.dimensions) if self.known else 0
+
+    @property
+    def first_room(self) -> int:
+        """Bytes to offer for an output of the caller's choosing: its size, or a guess."""
+        return self.size or _FIRST_GUESS
+
+    def more_room(self, offered: int, needed: OutputShape) -> int | None:
+        """Bytes to offer where `offered` were too few; None where no more can help."""
+        if self.known or offered >= _LAST_GUESS:
+            return None
+        wanted = self.dtype.itemsize * math.prod(needed.dimensions)
+        return min(max(2 * offered, wanted), _LAST_GUESS)
 
     def check_input(self, value: object) -> Array:
         """`value` as the array that it must be.

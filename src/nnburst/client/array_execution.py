@@ -6,9 +6,8 @@ pool, copied into before the run and out of after it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from nnburst.client.burst import Burst
 
 Casting = Literal["no", "unsafe"]
-
-#: Bytes offered for an output whose size nobody knows, and where offering more ends.
-_FIRST_GUESS: Final = 64 * 1024
-_LAST_GUESS: Final = 1 << 30
 
 
 def execute_arrays(
@@ -88,7 +83,7 @@ def _room(parameter: Parameter, array: Array | None) -> int:
     if array is not None:
         parameter.check_output(array)
         return array.nbytes
-    return parameter.size or _FIRST_GUESS
+    return parameter.first_room
 
 
 def _place(array: Array | None) -> object:
@@ -119,10 +114,10 @@ def _grown(
     for index, (parameter, array, shape) in enumerate(zip(parameters, given, shapes, strict=False)):
         if shape.is_sufficient:
             continue
-        if array is not None or parameter.known or sizes[index] >= _LAST_GUESS:
+        more = parameter.more_room(sizes[index], shape)
+        if array is not None or more is None:
             return None
-        needed = parameter.dtype.itemsize * math.prod(shape.dimensions)
-        sizes[index] = min(max(2 * sizes[index], needed), _LAST_GUESS)
+        sizes[index] = more
     return sizes if sizes != before else None
 
 

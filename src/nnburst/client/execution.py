@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nnburst.client.arguments import (
     OMITTED,
@@ -27,10 +27,6 @@ from nnburst.hal.timing import OutputShape
 
 if TYPE_CHECKING:
     from nnburst.client.prepared_model import PreparedModel
-
-#: Bytes offered for an output whose size nobody knows, and where offering more ends.
-_FIRST_GUESS: Final = 64 * 1024
-_LAST_GUESS: Final = 1 << 30
 
 
 @dataclass(slots=True)
@@ -81,10 +77,10 @@ class SocketExecution:
             if not shape.is_sufficient
         ]
         for place, shape in short:
-            if place.array is not None or place.parameter.known or place.length >= _LAST_GUESS:
+            more = place.parameter.more_room(place.length, shape)
+            if place.array is not None or more is None:
                 return False
-            needed = place.parameter.dtype.itemsize * math.prod(shape.dimensions)
-            place.length = min(max(2 * place.length, needed), _LAST_GUESS)
+            place.length = more
         return bool(short)
 
     def run(self, handle: int, *, measure: bool, deadline: float) -> ExecutionResult:
@@ -186,7 +182,7 @@ def _input_place(parameter: Parameter, value: Array | None) -> _Place:
 
 def _output_place(parameter: Parameter, value: Array | None) -> _Place:
     if value is None:
-        return _Place(parameter, None, parameter.size or _FIRST_GUESS)
+        return _Place(parameter, None, parameter.first_room)
     array = parameter.check_output(value)
     memory, offset = find_memory(array) or (None, 0)
     return _Place(parameter, array, array.nbytes, memory, offset)
