@@ -67,12 +67,14 @@ class Survey:
         static: numbers of the operations whose results have known types.
         types: type of every operand whose extents are known.
         network: the whole model, where all of it can be lowered.
+        refusals: why an operation cannot be lowered, by its number.
     """
 
     lowered: tuple[bool, ...]
     static: frozenset[int]
     types: Mapping[int, TensorType]
     network: Network | None
+    refusals: Mapping[int, str]
 
 
 def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
@@ -81,10 +83,12 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
         translation = _Translation(model, pools)
     except (NnburstError, *_REFUSALS) as error:
         log.debug("nothing of the model can be lowered: %s", error)
-        return Survey((False,) * len(model.main.operations), frozenset(), {}, None)
+        count = len(model.main.operations)
+        why = dict.fromkeys(range(count), str(error))
+        return Survey((False,) * count, frozenset(), {}, None, why)
     lowered = tuple(translation.step(n) for n in range(len(translation.graph.steps)))
     network = translation.finish() if all(lowered) else None
-    return Survey(lowered, translation.static, translation.types, network)
+    return Survey(lowered, translation.static, translation.types, network, translation.refusals)
 
 
 class _Translation:
@@ -105,6 +109,7 @@ class _Translation:
         self._temporaries = frozenset(
             i for i, count in reads.items() if count == 1 and i not in self.graph.outputs
         )
+        self.refusals: dict[int, str] = {}
         self._writer = GraphWriter()
         self._fed: list[Value] = []
         self._values: dict[int, Value] = {}
@@ -140,6 +145,7 @@ class _Translation:
                 require(not (is_output and self._writer.is_folded(value)), "an output of constants")
         except _REFUSALS as error:
             log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
+            self.refusals[number] = str(error)
             self._stand_in(step)
             return False
         return True
