@@ -38,10 +38,11 @@ class Contestant(Protocol):
 class Looped:
     """A case that is a Python call."""
 
-    def __init__(self, name: str, call: Callable[[], object]) -> None:
-        """Measure `call`."""
+    def __init__(self, name: str, call: Callable[[], object], warm_up: int = _WARM_UP) -> None:
+        """Measure `call`; before each block it is called `warm_up` times."""
         self.name = name
         self._call = call
+        self._warm_up = warm_up
 
     def block(self, count: int) -> float:
         """See `Contestant`."""
@@ -66,7 +67,7 @@ class Looped:
 
     def _wake(self) -> None:
         """Exchange until the other side is awake and the lines are here, as before every block in C."""
-        for _ in range(_WARM_UP):
+        for _ in range(self._warm_up):
             self._call()
 
 

@@ -91,6 +91,6 @@ def run_rounds(
 
 def _block_size(contestant: Contestant) -> int:
     """Exchanges that fill a block."""
-    contestant.block(20)
-    each = min(contestant.block(20) for _ in range(3))
-    return max(4, min(20_000, int(_BLOCK_NS / each)))
+    trial = max(1, min(20, int(_BLOCK_NS / contestant.block(1))))
+    each = min(contestant.block(trial) for _ in range(3))
+    return max(1, min(20_000, int(_BLOCK_NS / each)))
