@@ -76,11 +76,22 @@ class Subgraph(msgspec.Struct, frozen=True):
     output_indexes: tuple[int, ...]
 
 
-class MemoryPool(msgspec.Struct, frozen=True):
+class MemoryPool(msgspec.Struct, frozen=True, tag=True, tag_field="kind"):
     """A pool of shared memory: its size in bytes and which of the message's fds it is."""
 
     size: int
     fd_index: int = 0
+
+
+class BufferToken(MemoryPool, frozen=True, kw_only=True):
+    """A driver's buffer in a request, named by its token; `size` is 0 and no descriptor goes along.
+
+    Also the member of 1.3's and AIDL's unions.
+    """
+
+    size: int = 0
+    fd_index: int = -1
+    token: int
 
 
 class ExtensionNameAndPrefix(msgspec.Struct, frozen=True):

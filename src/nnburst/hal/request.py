@@ -1,10 +1,10 @@
-"""The HAL's request: arguments in pools (1.0 layout, the only one that a burst can carry)."""
+"""The HAL's request: arguments in pools. A burst carries the 1.0 layout: no driver buffers."""
 
 from __future__ import annotations
 
 import msgspec
 
-from nnburst.hal.model import DataLocation, MemoryPool
+from nnburst.hal.model import BufferToken, DataLocation, MemoryPool
 
 
 class RequestArgument(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,8 +22,19 @@ class RequestArgument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Inputs and outputs in the model's order, and the pools that they lie in."""
+    """Inputs and outputs in the model's order, and the memory that they lie in.
+
+    Attributes:
+        inputs: one for each of the model.
+        outputs: one for each of the model.
+        pools: what `pool_index` counts in; a `BufferToken` stands for a driver's buffer (1.3).
+    """
 
     inputs: tuple[RequestArgument, ...]
     outputs: tuple[RequestArgument, ...]
-    pools: tuple[MemoryPool, ...] = ()
+    pools: tuple[MemoryPool | BufferToken, ...] = ()
+
+    @property
+    def memory_count(self) -> int:
+        """How many pools are shared memory, each with a descriptor of its own."""
+        return sum(not isinstance(pool, BufferToken) for pool in self.pools)

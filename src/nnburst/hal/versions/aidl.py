@@ -12,10 +12,10 @@ import msgspec
 from nnburst.hal.configs import TokenValuePair
 from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
-from nnburst.hal.model import ExtensionNameAndPrefix, ExtraParams, Operation
+from nnburst.hal.model import BufferToken, ExtensionNameAndPrefix, ExtraParams, Operation
 from nnburst.hal.timing import OutputShape
 from nnburst.hal.versions.location import PaddedLocation
-from nnburst.hal.versions.memory import Ashmem, BufferToken, MappableFile
+from nnburst.hal.versions.memory import Ashmem, MappableFile
 
 
 class Operand(msgspec.Struct, frozen=True):

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandLifeTime
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import MemoryPool, Model, Operand, Operation
+from nnburst.hal.model import BufferToken, MemoryPool, Model, Operand, Operation
 from nnburst.hal.request import Request
 from nnburst.hal.validation.operation import Signatures
 from nnburst.hal.versions import capabilities, requirement, to_canonical, to_hal
 from nnburst.hal.versions.enums import is_known
 from nnburst.hal.versions.levels import HIDL
-from nnburst.hal.versions.memory import HARDWARE_BUFFERS, BufferToken, OpaqueMemory
+from nnburst.hal.versions.memory import HARDWARE_BUFFERS, OpaqueMemory
 
 _log: Final = logging.getLogger(__name__)
 #: What stands for a driver's buffer where there are none: memory of no kind.

@@ -15,7 +15,7 @@ import msgspec
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import INT32_MAX, UINT32_MAX, UINT64_MAX
-from nnburst.hal.model import MemoryPool
+from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.versions.levels import HalStruct, check_range, is_aidl
 
 ASHMEM: Final = "ashmem"
@@ -63,17 +63,6 @@ class MappedFile(MemoryPool, frozen=True, kw_only=True):
 
     protection: int
     offset: int = 0
-
-
-class BufferToken(MemoryPool, frozen=True, kw_only=True):
-    """A driver's buffer in a request, named by its token; `size` is 0 and no descriptor goes along.
-
-    Also the member of 1.3's and AIDL's unions.
-    """
-
-    size: int = 0
-    fd_index: int = -1
-    token: int
 
 
 class OpaqueMemory(MemoryPool, frozen=True, kw_only=True):

@@ -18,14 +18,14 @@ from nnburst.hal.enums import (
     Priority,
 )
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import MemoryPool, Model, Operand, Operation, Subgraph
+from nnburst.hal.model import BufferToken, MemoryPool, Model, Operand, Operation, Subgraph
 from nnburst.hal.operand_types import INTRODUCED, SCALARS, is_extension
 from nnburst.hal.request import Request
 from nnburst.hal.validation.broken import Broken
 from nnburst.hal.validation.operand import Surroundings
 from nnburst.hal.validation.operation import Signatures, validate_operation
 from nnburst.hal.validation.request import RequestValidator
-from nnburst.hal.versions.memory import BufferToken, OpaqueMemory
+from nnburst.hal.versions.memory import OpaqueMemory
 from nnburst.hal.versions.timing import ExecutionTiming
 
 V1_0: Final = FeatureLevel.V1_0

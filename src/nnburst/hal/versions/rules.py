@@ -24,7 +24,15 @@ from nnburst.hal.enums import (
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import INT32_MAX, UINT32_MAX
-from nnburst.hal.model import DataLocation, MemoryPool, Model, Operand, Operation, Subgraph
+from nnburst.hal.model import (
+    BufferToken,
+    DataLocation,
+    MemoryPool,
+    Model,
+    Operand,
+    Operation,
+    Subgraph,
+)
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.hal.validation.operation import Signatures
@@ -190,7 +198,7 @@ _CANONICAL: Final[dict[type[Any], type[Any]]] = {
     **dict.fromkeys(operand.STRUCTS.values(), Operand),
     **dict.fromkeys((Timing, aidl.Timing), timing.ExecutionTiming),
     **dict.fromkeys((memory.HidlMemory, memory.Ashmem, memory.MappableFile), MemoryPool),
-    **dict.fromkeys((memory.BufferToken, memory.MappedFile, memory.OpaqueMemory), MemoryPool),
+    **dict.fromkeys((BufferToken, memory.MappedFile, memory.OpaqueMemory), MemoryPool),
     aidl.Subgraph: Subgraph,
     aidl.RequestArgument: RequestArgument,
     location.PaddedLocation: DataLocation,

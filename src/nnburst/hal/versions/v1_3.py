@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from nnburst.hal.model import ExtensionNameAndPrefix, Subgraph
+from nnburst.hal.model import BufferToken, ExtensionNameAndPrefix, Subgraph
 from nnburst.hal.request import RequestArgument
-from nnburst.hal.versions.memory import BufferToken, HidlMemory
+from nnburst.hal.versions.memory import HidlMemory
 
 
 class Model(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Final
 from nnburst.hal.configs import ExecutionConfig, PrepareModelConfig
 from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import DataLocation, MemoryPool, Model
+from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.validation import validate_model, validate_request
 from nnburst.hal.validation.operation import Signatures
@@ -22,7 +22,7 @@ from nnburst.hal.validation.values import (
     validate_unique_tokens,
 )
 from nnburst.hal.versions.location import padding
-from nnburst.hal.versions.memory import BufferToken, MappedFile, OpaqueMemory
+from nnburst.hal.versions.memory import MappedFile, OpaqueMemory
 from nnburst.hal.versions.timing import ExecutionTiming
 
 _PROTECTIONS: Final = mmap.PROT_READ | mmap.PROT_WRITE
