@@ -17,7 +17,7 @@ import nnburst
 from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDeadline, Model
 from nnburst.client.handshake import Session
 from nnburst.control.channel import Channel, Fds
-from nnburst.control.messages import Hello, Reply, Welcome, decode_call, encode
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Reply, Welcome, decode_call, encode
 
 A = np.zeros((2, 3), np.float32)
 
@@ -211,9 +211,9 @@ def answer_hello(peer: socket.socket, welcome: Welcome) -> threading.Thread:
 @pytest.mark.parametrize(
     ("protocol", "level", "message"),
     [
-        (99, 8, "speaks protocol 99, expected 1"),
-        (1, 2, "is of feature level 2, expected 3 to 8"),
-        (1, 9, "is of feature level 9, expected 3 to 8"),
+        (99, 8, f"speaks protocol 99, expected {PROTOCOL_VERSION}"),
+        (PROTOCOL_VERSION, 2, "is of feature level 2, expected 3 to 8"),
+        (PROTOCOL_VERSION, 9, "is of feature level 9, expected 3 to 8"),
     ],
 )
 def test_driver_of_another_feature_level_is_refused(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nnburst.control.channel import Disconnected
 from nnburst.control.limits import MAX_OBJECTS
 from nnburst.control.messages import (
+    PROTOCOL_VERSION,
     ConfigureExecutionBurst,
     ExecuteSynchronously,
     FreeMemory,
@@ -59,7 +60,7 @@ def test_first_call_must_be_hello(raw: Any, model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "level", "text"),
-    [(0, 8, "speaks protocol 1, the client 0"), (1, 2, "the client speaks feature level 2")],
+    [(0, 8, "the client 0"), (PROTOCOL_VERSION, 2, "the client speaks feature level 2")],
 )
 def test_client_that_speaks_otherwise_is_told(
     raw: Any, protocol: int, level: int, text: str
@@ -78,10 +79,10 @@ def _stream() -> int:
 def test_hello_without_an_upcall_socket_is_refused(raw: Any, open_fd: Callable[[], int]) -> None:
     fd = open_fd()
     for _ in range(20):
-        assert raw.call(Hello(1, 8), [fd]).status == INVALID
+        assert raw.call(Hello(PROTOCOL_VERSION, 8), [fd]).status == INVALID
     before = raw.count_fds()
-    assert raw.call(Hello(1, 8), [fd]).status == INVALID
-    assert raw.call(Hello(1, 8), []).status == INVALID
+    assert raw.call(Hello(PROTOCOL_VERSION, 8), [fd]).status == INVALID
+    assert raw.call(Hello(PROTOCOL_VERSION, 8), []).status == INVALID
     assert raw.count_fds() == before
     os.close(fd)
     raw.introduce()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from nnburst.client.memory import Memory
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
@@ -50,7 +52,7 @@ def fuzz_model(target: Target, report: FuzzReport, selection: Selection = EVERYT
             description = f"{rule} {field} {value}"
             if selection.takes(description):
                 report.count(description)
-                wrong = PrepareModel(target.model, **{field: value})
+                wrong = msgspec.structs.replace(PrepareModel(target.model), **{field: value})
                 _refused(connection, wrong, Opened, target, description, report)
     _accept(target, report, "the valid model, after all mutations")
 

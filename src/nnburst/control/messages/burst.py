@@ -1,0 +1,105 @@
+"""Bursts: HIDL's over message queues, AIDL's over this channel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from nnburst.control.messages.execution import RequestMessage
+from nnburst.control.messages.message import Handle, MemoryIdentifier, Message, Slot
+from nnburst.hal.enums import ExecutionPreference
+
+
+class ConfigureExecutionBurst(Message, frozen=True):
+    """Open a burst on a prepared model; the fds are those of the two descriptors.
+
+    Attributes:
+        handle: the prepared model.
+        callback: what the client calls this burst in `GetMemories`.
+        request_channel: descriptor of the client's request queue, encoded.
+        result_channel: descriptor of the client's result queue, encoded.
+        max_in_flight: requests that may be under way at once.
+        cpus: cores that the client's thread may run on; both sides share them fairly.
+        preference: decides about spinning.
+    """
+
+    handle: Handle
+    callback: int
+    request_channel: msgspec.Raw
+    result_channel: msgspec.Raw
+    max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    cpus: tuple[int, ...] = ()
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
+
+    @property
+    def fd_count(self) -> None:
+        """The descriptors say; the burst checks."""
+        return
+
+
+class FreeMemory(Message, frozen=True):
+    """IBurstContext::freeMemory: forget a slot; answered when it is forgotten."""
+
+    handle: Handle
+    slot: Slot
+
+
+class GetMemories(Message, frozen=True):
+    """IBurstCallback::getMemories: the pools behind these slots of one burst (upcall)."""
+
+    callback: int
+    slots: tuple[Slot, ...]
+
+
+class Memories(Message, frozen=True):
+    """Answer to `GetMemories`: sizes of the pools, one fd for each, in the order of the slots."""
+
+    sizes: tuple[Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)], ...]
+
+    @property
+    def fd_count(self) -> int:
+        """The pools."""
+        return len(self.sizes)
+
+
+class BurstClosed(Message, frozen=True):
+    """A burst has ended by itself: its queues cannot be trusted, or nobody read results (upcall).
+
+    Attributes:
+        callback: which burst, as in `GetMemories`.
+        reason: for people.
+    """
+
+    callback: int
+    reason: str
+
+
+class OpenBurst(Message, frozen=True):
+    """AIDL IPreparedModel::configureExecutionBurst: an IBurst, whose requests come over this channel."""
+
+    handle: Handle
+
+
+class BurstExecute(RequestMessage, frozen=True):
+    """AIDL IBurst::executeSynchronously; `handle` is the burst.
+
+    Attributes:
+        memory_identifiers: one for each pool of the request: under which number the burst remembers its
+            mapping, or -1 not to. A pool whose number the burst knows comes without a descriptor, with
+            `fd_index` -1.
+    """
+
+    memory_identifiers: tuple[MemoryIdentifier, ...] = ()
+
+    @property
+    def fd_count(self) -> int:
+        """The pools that the burst does not know yet."""
+        return sum(pool.fd_index >= 0 for pool in self.request.pools)
+
+
+class ReleaseMemoryResource(Message, frozen=True):
+    """AIDL IBurst::releaseMemoryResource: forget a memory identifier; an unknown one is fine."""
+
+    handle: Handle
+    memory_identifier: MemoryIdentifier

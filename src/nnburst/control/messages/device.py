@@ -1,0 +1,129 @@
+"""IDevice: what a device is and can, and how it prepares models."""
+
+from __future__ import annotations
+
+from nnburst.control.messages.message import (
+    CacheFiles,
+    Callback,
+    Count,
+    Handle,
+    Message,
+    Nanoseconds,
+)
+from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.configs import NO_CACHE_TOKEN
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+
+
+class GetCapabilities(Message, frozen=True):
+    """IDevice::getCapabilities."""
+
+
+class DeviceCapabilities(Message, frozen=True):
+    """Answer to `GetCapabilities`."""
+
+    capabilities: Capabilities
+
+
+class GetSupportedExtensions(Message, frozen=True):
+    """IDevice::getSupportedExtensions."""
+
+
+class SupportedExtensions(Message, frozen=True):
+    """Answer to `GetSupportedExtensions`."""
+
+    extensions: tuple[Extension, ...]
+
+
+class GetNumberOfCacheFilesNeeded(Message, frozen=True):
+    """IDevice::getNumberOfCacheFilesNeeded."""
+
+
+class NumberOfCacheFiles(Message, frozen=True):
+    """Answer to `GetNumberOfCacheFilesNeeded`; both 0 where nothing is cached."""
+
+    model_cache: CacheFiles
+    data_cache: CacheFiles
+
+
+class GetSupportedOperations(Message, frozen=True):
+    """Which operations of the main subgraph the device can run; one fd for each pool of the model."""
+
+    model: Model
+
+    @property
+    def fd_count(self) -> int:
+        """The pools."""
+        return len(self.model.pools)
+
+
+class SupportedOperations(Message, frozen=True):
+    """Answer to `GetSupportedOperations`, one for each operation of the main subgraph."""
+
+    supported: tuple[bool, ...]
+
+
+class PrepareModel(Message, frozen=True):
+    """Prepare a model; `NotifyPrepared` says how it went.
+
+    One fd for each pool of the model, in order; then the model cache files, then the data cache files.
+
+    Attributes:
+        model: the model.
+        callback: what `NotifyPrepared` names; 0 to have the prepared model in the answer.
+        preference: an ExecutionPreference; a plain number here, so that S1 says what is wrong with it.
+        priority: a Priority; likewise with S2.
+        deadline_ns: CLOCK_BOOTTIME at which the prepared model is useless.
+        num_threads: threads that executions may use; 0 leaves it to the device.
+        model_cache: how many model cache files come along.
+        data_cache: how many data cache files come along.
+        token: 32 bytes that name the cache entry; it does not count without cache files.
+    """
+
+    model: Model
+    callback: Callback = 0
+    preference: int = ExecutionPreference.FAST_SINGLE_ANSWER
+    priority: int = Priority.MEDIUM
+    deadline_ns: Nanoseconds | None = None
+    num_threads: Count = 0
+    model_cache: CacheFiles = 0
+    data_cache: CacheFiles = 0
+    token: bytes = NO_CACHE_TOKEN
+
+    @property
+    def fd_count(self) -> int:
+        """Pools and cache files."""
+        return len(self.model.pools) + self.model_cache + self.data_cache
+
+
+class PrepareModelFromCache(Message, frozen=True):
+    """Prepare a model from its cache files alone; attributes as in `PrepareModel`."""
+
+    callback: Callback
+    model_cache: CacheFiles
+    data_cache: CacheFiles
+    token: bytes
+    deadline_ns: Nanoseconds | None = None
+
+    @property
+    def fd_count(self) -> int:
+        """The cache files."""
+        return self.model_cache + self.data_cache
+
+
+class NotifyPrepared(Message, frozen=True):
+    """IPreparedModelCallback::notify (upcall); comes exactly once for each `callback`.
+
+    Attributes:
+        callback: of the call.
+        status: how it went.
+        reason: for people, where it failed.
+        handle: the prepared model; None unless `status` is NONE.
+    """
+
+    callback: Callback
+    status: ErrorStatus
+    reason: str = ""
+    handle: Handle | None = None

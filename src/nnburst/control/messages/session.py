@@ -1,0 +1,73 @@
+"""The connection itself: who speaks, what is held."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nnburst.control.messages.message import Handle, Message
+from nnburst.hal.enums import DeviceType
+
+
+class Hello(Message, frozen=True):
+    """First call of a client; fd 0 is the driver's end of the upcall socket.
+
+    Attributes:
+        protocol: PROTOCOL_VERSION of the client.
+        feature_level: highest FeatureLevel that the client speaks.
+    """
+
+    protocol: int
+    feature_level: int
+
+    @property
+    def fd_count(self) -> int:
+        """The upcall socket."""
+        return 1
+
+
+class Ping(Message, frozen=True):
+    """Asks for nothing but an answer."""
+
+
+class Release(Message, frozen=True):
+    """Drop a handle. What still uses the object finishes first."""
+
+    handle: Handle
+
+
+class Nothing(Message, frozen=True):
+    """The call succeeded and has nothing to say."""
+
+
+class Opened(Message, frozen=True):
+    """An object was created: its handle, and numbers that its opener may need."""
+
+    handle: Handle
+    fields: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Welcome(Message, frozen=True):
+    """Answer to `Hello`; fd 0 is the worker's pidfd, fd 1 its death word where there is one.
+
+    Attributes:
+        protocol: PROTOCOL_VERSION of the driver.
+        feature_level: highest FeatureLevel that the driver speaks.
+        name: the device's name.
+        version_string: opaque, never empty.
+        type: kind of hardware.
+        pid: the worker.
+        death_word: whether fd 1 is there.
+    """
+
+    protocol: int
+    feature_level: int
+    name: str
+    version_string: str
+    type: DeviceType
+    pid: int
+    death_word: bool = False
+
+    @property
+    def fd_count(self) -> int:
+        """Pidfd and death word."""
+        return 2 if self.death_word else 1

@@ -1,0 +1,55 @@
+"""What a worker knows about the client that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from nnburst.control.connection import Connection
+from nnburst.control.limits import UPCALL_TIMEOUT
+from nnburst.control.messages import GetMemories, Memories
+from nnburst.control.objects import ObjectTable
+from nnburst.driver.device import Device
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import GeneralFailure
+
+
+class ClientSession:
+    """One client's device, objects and upcalls. Thread-safe.
+
+    Attributes:
+        device: whose calls it makes.
+        upcalls: the socket on which the driver calls the client.
+        objects: what its handles stand for.
+    """
+
+    def __init__(self, device: Device, upcalls: Connection) -> None:
+        """Serve `device` to the client at the other end of `upcalls`."""
+        self.device: Final = device
+        self.upcalls: Final = upcalls
+        self.objects: Final = ObjectTable()
+
+    def get_memories(self, callback: int, slots: Sequence[int]) -> list[SharedMemory]:
+        """IBurstCallback::getMemories: the pools behind slots of one burst, which the caller owns.
+
+        Raises:
+            GeneralFailure: burst:6.2: it answers with a wrong count.
+            NnburstError: the client's reason, or its silence.
+        """
+        message = GetMemories(callback, tuple(slots))
+        found, fds = self.upcalls.call(message, Memories, timeout=UPCALL_TIMEOUT)
+        if len(found.sizes) != len(slots):
+            fds.close()
+            raise GeneralFailure(
+                f"getMemories gave {len(found.sizes)} pools for {len(slots)} slots"
+            )
+        memories: list[SharedMemory] = []
+        with fds:
+            try:
+                for index, size in enumerate(found.sizes):
+                    memories.append(SharedMemory.adopt(fds.take(index), size))
+            except BaseException:
+                for memory in memories:
+                    memory.close()
+                raise
+        return memories

@@ -1,0 +1,6 @@
+"""The calls of a client, one module for each interface of the HAL."""
+
+from nnburst.driver.handlers import burst, device, objects, prepared_model
+from nnburst.driver.handlers.registry import HANDLERS
+
+__all__ = ["HANDLERS", "burst", "device", "objects", "prepared_model"]

@@ -1,0 +1,56 @@
+"""IBurstContext: bursts over message queues."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nnburst.control.channel import Fds
+from nnburst.control.messages import BurstClosed, ConfigureExecutionBurst, FreeMemory, Opened
+from nnburst.control.objects import Reference
+from nnburst.control.service import Answer, nothing
+from nnburst.driver.burst import BurstClient, BurstContext, open_burst
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.handlers.registry import answers
+from nnburst.driver.prepared_model import PreparedModel
+
+
+@answers(ConfigureExecutionBurst)
+def configure_execution_burst(
+    session: ClientSession, call: ConfigureExecutionBurst, fds: Fds
+) -> Answer:
+    """Open a burst on a prepared model."""
+    model = session.objects.acquire(call.handle, PreparedModel)
+
+    def closed(reason: str) -> None:
+        session.upcalls.post(BurstClosed(call.callback, reason))
+
+    try:
+        client = BurstClient(partial(session.get_memories, call.callback), closed)
+        context = open_burst(model.target, call, fds, client)
+    except BaseException:
+        model.drop()
+        raise
+    handle = session.objects.add(_OpenBurst(context, model))
+    return Opened(handle, context.reply), Fds()
+
+
+@answers(FreeMemory)
+def free_memory(session: ClientSession, call: FreeMemory, _fds: Fds) -> Answer:
+    """Forget a slot; answered when it is forgotten."""
+    with session.objects.acquire(call.handle, _OpenBurst) as burst:
+        burst.target.context.free_memory(call.slot)
+    return nothing()
+
+
+class _OpenBurst:
+    """A burst and its hold on the prepared model, which may be released before it."""
+
+    def __init__(self, context: BurstContext, model: Reference[PreparedModel]) -> None:
+        self.context = context
+        self._model = model
+
+    def close(self) -> None:
+        try:
+            self.context.close()
+        finally:
+            self._model.drop()

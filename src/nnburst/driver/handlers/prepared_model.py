@@ -1,0 +1,29 @@
+"""IPreparedModel: executions over the socket."""
+
+from __future__ import annotations
+
+from nnburst.control.channel import Fds
+from nnburst.control.messages import ExecuteSynchronously
+from nnburst.control.service import Answer
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.handlers.registry import answers
+from nnburst.driver.pools import adopt_pools, close_pools
+from nnburst.driver.prepared_model import PreparedModel
+
+
+@answers(ExecuteSynchronously)
+def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fds: Fds) -> Answer:
+    """Execute once and answer with the outcome."""
+    pools = adopt_pools(call.request.pools, fds, "R2")
+    try:
+        with session.objects.acquire(call.handle, PreparedModel) as model:
+            executed = model.target.execute_synchronously(
+                call.request,
+                pools,
+                measure=call.measure,
+                deadline_ns=call.deadline_ns,
+                loop_timeout_ns=call.loop_timeout_ns,
+            )
+    finally:
+        close_pools(pools)
+    return executed, Fds()
