@@ -52,10 +52,12 @@ NATIVE_USERS: Final = (
 #: Distributions that each layer may import; the four of the core are allowed everywhere.
 CORE_DISTRIBUTIONS: Final = {"numpy", "cffi", "msgspec", "posix_ipc"}
 EXTRA_DISTRIBUTIONS: Final = {
-    "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert"},
+    "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert", "graphviz", "PIL"},
     "executor/litert": {"ai_edge_litert"},
     "testing": {"pytest", "hypothesis"},
     "testing/bench": {"matplotlib", "zmq"},
+    "testing/bench/model": {"skimage", "sklearn"},
+    "testing/pictures": {"PIL"},
 }
 
 

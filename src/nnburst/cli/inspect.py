@@ -1,0 +1,139 @@
+"""`nnburst inspect`: what is in a .tflite file, and what each executor makes of it."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnburst.cli.output import add_json_option, table, text_for_people, write_json
+from nnburst.hal.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add `nnburst inspect`."""
+    parser = subparsers.add_parser(
+        "inspect", help="what is in a .tflite file, and who can run it", description=__doc__
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help=".tflite file")
+    parser.add_argument(
+        "--executor",
+        action="append",
+        metavar="NAME",
+        help="executor to ask, any number of times (default: all that are known)",
+    )
+    parser.add_argument(
+        "--dot",
+        type=Path,
+        metavar="FILE",
+        help="write the graph for Graphviz (.dot, .gv), or drawn by it (.svg, .png, .pdf)",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, look, print, write; 1 where no executor that was asked for runs the model."""
+    from nnburst.cli.inspect_contents import contents
+    from nnburst.cli.inspect_placement import known_executors, place
+    from nnburst.executor.reference.operation import REGISTRY
+    from nnburst.hal.validation import validate_model
+    from nnburst.importer.load import load
+
+    if args.dot is not None and find_spec("graphviz") is None:
+        raise InvalidArgument("--dot needs the package graphviz: pip install 'nnburst[cli]'")
+    imported = load(args.model)
+    validate_model(imported.model, {kind: found.signature for kind, found in REGISTRY.items()})
+    names = args.executor or known_executors()
+    placements = [place(name, imported.model, imported.pools) for name in names]
+    with text_for_people(args.json):
+        report = {
+            "model": str(args.model),
+            "file_bytes": args.model.stat().st_size,
+            **contents(imported),
+            "executors": [placement.as_json() for placement in placements],
+        }
+        _print(report)
+        if args.dot is not None:
+            from nnburst.cli.inspect_graph import write_graph
+
+            write_graph(imported.model, args.model.stem, args.dot)
+    write_json(args.json, report)
+    return 0 if any(placement.partitions for placement in placements) else 1
+
+
+def _print(report: dict[str, Any]) -> None:
+    print(
+        f"{report['model']}: {report['file_bytes']} bytes, {report['description'] or 'a network'}"
+    )
+    _print_border(report)
+    table(
+        f"{len(report['operations'])} operations, {report['operands']} operands",
+        ["#", "operation", "from", "first input", "first output", "constant bytes"],
+        [
+            [
+                operation["number"],
+                operation["type"],
+                operation["from"],
+                _short(operation["inputs"]),
+                _short(operation["outputs"]),
+                operation["constant_bytes"],
+            ]
+            for operation in report["operations"]
+        ],
+    )
+    counts = ", ".join(f"{count} {kind}" for kind, count in report["operation_counts"].items())
+    print(f"  {counts}")
+    print(
+        f"  {report['constant_bytes']} bytes of constants,"
+        f" {report['temporary_bytes']} bytes of temporaries, {report['subgraphs']} subgraphs\n"
+    )
+    _print_executors(report)
+
+
+def _print_border(report: dict[str, Any]) -> None:
+    """Inputs and outputs, and what else the file says of them."""
+    states = {(kind, state[kind]) for state in report["states"] for kind in ("input", "output")}
+    rows = [
+        [
+            f"{kind} {at}{' (state)' if (kind, at) in states else ''}",
+            operand["name"],
+            operand["type"],
+            "x".join(map(str, operand["shape"])),
+            f"{operand['scale']:.6g}" if operand["scale"] else "",
+            operand["zero_point"] if operand["scale"] else "",
+            operand["bytes"],
+        ]
+        for kind in ("input", "output")
+        for at, operand in enumerate(report[f"{kind}s"])
+    ]
+    columns = ["", "name", "type", "shape", "scale", "zero point", "bytes"]
+    table("inputs and outputs", columns, rows)
+    for signature in report["signatures"]:
+        print(f"  signature {signature['key']}: {signature['inputs']} -> {signature['outputs']}")
+    for name, size in report["metadata"].items():
+        print(f"  metadata {name}: {size} bytes")
+    print()
+
+
+def _print_executors(report: dict[str, Any]) -> None:
+    total = len(report["operations"])
+    rows = []
+    for placement in report["executors"]:
+        partitions = placement["partitions"]
+        first = [placement["executor"], f"{placement['supported']} of {total}", len(partitions)]
+        if not partitions:
+            rows.append([*first, "", "", placement["problem"]])
+        for at, part in enumerate(partitions):
+            begin = first if at == 0 else ["", "", ""]
+            rows.append([*begin, f"{part['first']}-{part['last']}", part["by"], part["why"]])
+    columns = ["executor", "supported", "partitions", "operations", "run by", "why"]
+    table("executors", columns, rows)
+
+
+def _short(described: list[str]) -> str:
+    """Type and extents of the first operand."""
+    return " ".join(described[0].split()[:2]) if described else ""

@@ -1,0 +1,155 @@
+"""What each executor makes of a model: which operations it runs, in how many partitions, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.cli.inspect_contents import operation_name
+from nnburst.driver.executors import BUILT_IN, GROUP, find_executor
+from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.model import Model
+
+_ENGINE: Final = "LiteRT"
+_REFERENCE: Final = "the reference executor"
+#: Reasons shown for one partition; the rest is counted.
+_REASONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Consecutive operations that are run as one.
+
+    Attributes:
+        first: number of its first operation.
+        last: number of its last operation.
+        by: who runs it.
+        why: why there, and why it ends where it ends.
+    """
+
+    first: int
+    last: int
+    by: str
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        return {"first": self.first, "last": self.last, "by": self.by, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What one executor makes of a model.
+
+    Attributes:
+        executor: its name.
+        supported: for each operation of the main subgraph, whether it can run it.
+        partitions: none where it does not run the model.
+        problem: why it does not run the model, or "".
+    """
+
+    executor: str
+    supported: tuple[bool, ...]
+    partitions: tuple[Partition, ...]
+    problem: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        return {
+            "executor": self.executor,
+            "supported": sum(self.supported),
+            "unsupported": [n for n, able in enumerate(self.supported) if not able],
+            "partitions": [partition.as_json() for partition in self.partitions],
+            "problem": self.problem,
+        }
+
+
+def known_executors() -> list[str]:
+    """Names of the executors that come with nnburst, and of those of other packages."""
+    others = {point.name for point in entry_points(group=GROUP)} - BUILT_IN.keys()
+    return [*sorted(BUILT_IN), *sorted(others)]
+
+
+def place(name: str, model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Placement:
+    """What executor `name` makes of a valid model. The model is not compiled.
+
+    Raises:
+        DeviceUnavailable: there is no such executor, or it cannot be imported.
+    """
+    factory = find_executor(name)
+    try:
+        supported = tuple(factory().supported(model))
+    except NnburstError as error:  # the package that it needs is not installed
+        return Placement(name, (), (), str(error))
+    if not all(supported):
+        return Placement(name, supported, (), _unsupported(model, supported))
+    if name == "litert":
+        return Placement(name, supported, tuple(_engine_partitions(model, pools)))
+    return Placement(name, supported, (_whole(model, name),))
+
+
+def _whole(model: Model, by: str) -> Partition:
+    count = len(model.main.operations)
+    return Partition(0, count - 1, by, "it supports every operation")
+
+
+def _unsupported(model: Model, supported: Sequence[bool]) -> str:
+    from nnburst.executor.reference.plan import match_operation
+
+    reasons = []
+    for number, able in enumerate(supported):
+        if able:
+            continue
+        operation = model.main.operations[number]
+        try:
+            match_operation(model.main, operation)
+            reasons.append(
+                f"operation {number} ({operation_name(operation.type)}) is not supported"
+            )
+        except (InvalidArgument, IndexError) as error:
+            reasons.append(f"operation {number} is not supported: {error}")
+    return _some(reasons)
+
+
+def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Sequence[Partition]:
+    """How the litert executor cuts a model between the engine and the reference executor."""
+    from nnburst.executor.litert.network import survey
+    from nnburst.executor.litert.split import cut
+
+    found = survey(model, pools)
+    count = len(model.main.operations)
+    if found.network is not None:
+        return [Partition(0, count - 1, _ENGINE, "every operation can be lowered")]
+    if not any(found.lowered[n] for n in found.static):
+        reasons = _some(_refusals(model, found.refusals, range(count)))
+        return [Partition(0, count - 1, _REFERENCE, reasons)]
+    partitions, first = [], 0
+    for part in cut(model, found):
+        numbers = range(first, first + len(part.model.main.operations))
+        why = "these can be lowered"
+        if not part.lowered:
+            why = _some(_refusals(model, found.refusals, numbers))
+        if not part.static:
+            why = f"from operation {first} on, extents depend on data"
+        by = _ENGINE if part.lowered else _REFERENCE
+        partitions.append(Partition(first, numbers[-1], by, why))
+        first = numbers[-1] + 1
+    return partitions
+
+
+def _refusals(model: Model, refusals: Mapping[int, str], numbers: range) -> list[str]:
+    operations = model.main.operations
+    return [
+        f"{n} {operation_name(operations[n].type)}: {refusals[n]}" for n in numbers if n in refusals
+    ]
+
+
+def _some(reasons: Sequence[str]) -> str:
+    shown = "; ".join(reasons[:_REASONS])
+    left = len(reasons) - _REASONS
+    return f"{shown}; and {left} more" if left > 0 else shown

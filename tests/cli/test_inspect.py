@@ -1,0 +1,183 @@
+"""`nnburst inspect` as it is typed, and what it says of models that an executor runs in parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+from nnburst.cli import main
+from nnburst.cli.inspect_placement import known_executors, place
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.testing.tflite_networks import NETWORKS
+
+F32, I32 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A convolution in 8 bits."""
+    path = tmp_path / "conv.tflite"
+    path.write_bytes(NETWORKS["CONV_2D-same-UINT8"]())
+    return path
+
+
+def inspected(path: Path, *words: str) -> dict[str, Any]:
+    target = path.with_suffix(".json")
+    assert main(["inspect", str(path), "--json", str(target), *words]) == 0
+    return dict(json.loads(target.read_text()))
+
+
+def largest_doubled() -> Model:
+    """Doubles, takes the two largest (which the engine lacks) and doubles those again."""
+    builder = ModelBuilder()
+    x = builder.input(F32, (4,))
+    doubled, values = builder.output(F32, (4,)), builder.temporary(F32, (2,))
+    indices, again = builder.output(I32, (2,)), builder.output(F32, (2,))
+    none = builder.scalar(0)
+    builder.operation(OperationType.ADD, [x, x, none], [doubled])
+    builder.operation(OperationType.TOPK_V2, [doubled, builder.scalar(2)], [values, indices])
+    builder.operation(OperationType.ADD, [values, values, none], [again])
+    return builder.build()
+
+
+def test_contents_are_counted_and_described(
+    network: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = inspected(network)
+    assert report["file_bytes"] == network.stat().st_size
+    assert report["operation_counts"] == {"CONV_2D": 1}
+    [operation] = report["operations"]
+    assert operation["from"] == "0 CONV_2D"
+    assert operation["inputs"][0].startswith("TENSOR_QUANT8_ASYMM ")
+    assert 0 < operation["constant_bytes"] == report["constant_bytes"]
+    [given] = report["inputs"]
+    assert given["bytes"] == np.prod(given["shape"])
+    assert (given["scale"], given["zero_point"]) == (0.03125, 120)
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("CONV_2D", "executors", given["name"]))
+
+
+def test_every_known_executor_is_asked(network: Path) -> None:
+    executors = inspected(network)["executors"]
+    assert [placement["executor"] for placement in executors] == known_executors()
+    assert {"litert", "null", "reference"} <= set(known_executors())
+    for placement in executors:
+        assert (placement["supported"], len(placement["partitions"])) == (1, 1)
+
+
+def test_only_the_executors_that_are_named_are_asked(network: Path) -> None:
+    [placement] = inspected(network, "--executor", "reference")["executors"]
+    assert placement["partitions"][0]["why"] == "it supports every operation"
+
+
+def test_states_are_shown_as_inputs_and_outputs(tmp_path: Path) -> None:
+    path = tmp_path / "svdf.tflite"
+    path.write_bytes(NETWORKS["SVDF-FLOAT32"]())
+    report = inspected(path)
+    assert report["states"] == [{"name": "state", "input": 1, "output": 1}]
+    assert report["inputs"][1]["name"] == "state"
+
+
+def test_partitions_say_who_runs_them_and_why() -> None:
+    found = place("litert", largest_doubled(), ())
+    shown = [(part.first, part.last, part.by) for part in found.partitions]
+    assert shown == [
+        (0, 0, "LiteRT"),
+        (1, 1, "the reference executor"),
+        (2, 2, "LiteRT"),
+    ]
+    assert found.partitions[1].why == "1 TOPK_V2: no lowering"
+    assert found.partitions[0].why == "these can be lowered"
+
+
+def test_what_the_engine_cannot_run_at_all_is_one_partition_of_the_reference_executor() -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (4,))
+    outputs = [builder.output(F32, (2,)), builder.output(I32, (2,))]
+    builder.operation(OperationType.TOPK_V2, [x, builder.scalar(2)], outputs)
+    [part] = place("litert", builder.build(), ()).partitions
+    assert (part.by, part.why) == ("the reference executor", "0 TOPK_V2: no lowering")
+
+
+def test_open_extents_end_what_the_engine_runs() -> None:
+    builder = ModelBuilder()
+    x, shape = builder.input(F32, (4,)), builder.input(I32, (2,))
+    doubled, y = builder.temporary(F32, (4,)), builder.output(F32, (0, 0))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [doubled])
+    builder.operation(OperationType.RESHAPE, [doubled, shape], [y])
+    parts = place("litert", builder.build(), ()).partitions
+    assert [part.by for part in parts] == ["LiteRT", "the reference executor"]
+    assert parts[1].why == "from operation 1 on, extents depend on data"
+
+
+def test_executor_that_lacks_an_operation_makes_no_partition_and_says_why() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(OperandType.TENSOR_BOOL8, (4,)), builder.output(F32, (4,))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    found = place("reference", builder.build(), ())
+    assert (found.supported, found.partitions) == ((False,), ())
+    assert found.problem.startswith("operation 0 is not supported: P4")
+
+
+def test_unknown_executor_is_refused(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(network), "--executor", "nobody"]) == 1
+    assert "'nobody' is not known" in capsys.readouterr().err
+
+
+def test_file_that_is_no_network_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.tflite"
+    path.write_bytes(b"nothing of the kind")
+    assert main(["inspect", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err
+
+
+def test_dot_file_labels_operands_and_operations(network: Path) -> None:
+    pytest.importorskip("graphviz", reason="graphviz is not installed (extra 'cli')")
+    target = network.with_suffix(".dot")
+    inspected(network, "--dot", str(target))
+    lines = target.read_text().splitlines()
+    assert lines[0].startswith("digraph ")
+    [given] = [line for line in lines if "= input[0]" in line]
+    assert "TQ8A(" in given
+    assert "fillcolor=black" in given
+    assert "fontcolor=white" in given
+    [operation] = [line for line in lines if '"0: CONV_2D"' in line]
+    assert "shape=box" in operation
+    assert "ordering=in" in operation
+    assert any("I32 = 1" in line and ": COPY" in line for line in lines)
+    assert any(line.strip().startswith("d0 -> n0 [label=0]") for line in lines)
+    assert not any("->" in line and "label=" in line and "n0 -> " in line for line in lines)
+
+
+def test_format_that_graphviz_lacks_is_refused(
+    network: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("graphviz", reason="graphviz is not installed (extra 'cli')")
+    assert main(["inspect", str(network), "--dot", str(network.with_suffix(".nonsense"))]) == 1
+    assert "--dot: .nonsense is no format" in capsys.readouterr().err
+
+
+@pytest.mark.shared
+def test_every_real_network_is_one_partition_of_every_executor(shared_dir: Path) -> None:
+    import nnburst
+
+    paths = sorted((shared_dir / "models").glob("*.tflite"))
+    assert paths
+    for path in paths:
+        imported = nnburst.load(path)
+        for executor in known_executors():
+            found = place(executor, imported.model, imported.pools)
+            assert len(found.partitions) == 1, (path.name, executor)
+            assert all(found.supported)
+    engine = [place("litert", m.model, m.pools) for m in map(nnburst.load, paths)]
+    assert {found.partitions[0].by for found in engine} == {"LiteRT"}
