@@ -1,4 +1,12 @@
-"""Pools of shared memory that driver and client both map, with numpy views on the client's side."""
+"""Pools of shared memory that driver and client both map, with numpy views on the client's side.
+
+    memory = device.allocate(4096)                    # zeroed
+    memory = Memory.from_fd(device, camera_memfd)     # what another program writes to, where it is
+    memory = Memory.from_file(device, "weights.bin")  # copied once
+    memory = Memory.from_dlpack(device, tensor)       # copied once
+
+Two devices share no pool; one memfd can be a pool of each.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.client.foreign_memory import adopt_memfd, open_file, read_all, readable_array
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import Closed, InvalidArgument
 
@@ -46,10 +55,11 @@ class _State:
 
 
 class Memory:
-    """A pool: a sealed memfd, mapped. Made by `Device.allocate`. Thread-safe but for the bytes.
+    """A pool: a sealed memfd, mapped. Thread-safe but for the bytes.
 
-    Arrays made from it keep the mapping alive, whatever happens to this object; drivers find such
-    arrays where they lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
+    Made by `Device.allocate`, or by `from_fd`, `from_file` and `from_dlpack` of what exists. Arrays made
+    from it keep the mapping alive, whatever happens to this object; drivers find such arrays where they
+    lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
 
     Attributes:
         device: where it belongs.
@@ -70,14 +80,90 @@ class Memory:
             raise InvalidArgument(f"size: {size!r}, expected a number of bytes") from None
         if size <= 0:
             raise InvalidArgument(f"size: {size} bytes, expected more than 0")
+        self._own(device, SharedMemory.create(size, name="pool"), writable=True)
+
+    def _own(self, device: Device, shared: SharedMemory, *, writable: bool) -> None:
         self.device = device
-        self.size = size
+        self.size = shared.size
         self.number = next(_numbers)
-        shared = SharedMemory.create(size, name="pool")
-        self._bytes: npt.NDArray[np.uint8] = shared.map(writable=True)[:size]
-        self.address: int = self._bytes.__array_interface__["data"][0]
         self._state = _State(shared)
         weakref.finalize(self, self._state.close, self.number)
+        self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
+        self.address: int = self._bytes.__array_interface__["data"][0]
+
+    @staticmethod
+    def from_fd(device: Device, fd: int) -> Memory:
+        """Make a pool of somebody else's memfd, where it is: nothing is copied.
+
+        The memfd is sealed against shrinking, growing and further seals, so its owner can never resize
+        it again. Arrays are read-only where it is open for reading only or sealed against writing; such
+        a pool holds inputs and constants.
+
+        Args:
+            device: where it belongs.
+            fd: stays the caller's, who may close it at once.
+
+        Raises:
+            InvalidArgument: `fd` is no memfd, cannot be sealed, is empty, of huge pages, or cannot be
+                read; nothing was sealed.
+            ResourceExhausted: it cannot be mapped.
+            Closed: the device is closed.
+        """
+        device.connection  # noqa: B018 - checks that it is open
+        shared, writable = adopt_memfd(fd)
+        memory = Memory.__new__(Memory)
+        try:
+            memory._own(device, shared, writable=writable)
+        except BaseException:
+            shared.close()
+            raise
+        return memory
+
+    @staticmethod
+    def from_file(device: Device, path: str | os.PathLike[str]) -> Memory:
+        """A new pool with the bytes of a file, which the kernel copies once.
+
+        A file may shrink under its reader, which kills whoever has it mapped; so it is never mapped.
+
+        Args:
+            device: where the pool belongs.
+            path: of a regular file.
+
+        Raises:
+            InvalidArgument: it is no regular file, is empty, or became shorter meanwhile.
+            ResourceExhausted: there is not so much memory.
+            OSError: it cannot be read.
+            Closed: the device is closed.
+        """
+        with open_file(path) as (file, size):
+            memory = device.allocate(size)
+            try:
+                read_all(file, memory.view())
+            except BaseException:
+                memory.close()
+                raise
+        return memory
+
+    @staticmethod
+    def from_dlpack(device: Device, array: object) -> Memory:
+        """A new pool with the numbers of an array, in C order, which are copied once.
+
+        `memory.array(dtype, shape)` is the array again.
+
+        Args:
+            device: where the pool belongs.
+            array: anything with `__dlpack__` in the CPU's memory (numpy, torch, jax, another pool), of
+                any strides.
+
+        Raises:
+            InvalidArgument: it offers no DLPack, lies elsewhere, is of a type that numpy lacks, or empty.
+            ResourceExhausted: there is not so much memory.
+            Closed: the device is closed.
+        """
+        source = readable_array(array)
+        memory = device.allocate(source.nbytes)
+        memory.array(source.dtype, source.shape)[...] = source
+        return memory
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
