@@ -1,0 +1,107 @@
+"""Tensors that lie in a pool are copied nowhere: every page that a run uses is accounted for.
+
+A copy of a tensor has to be put somewhere. So the kernel's note of which pages were used, cleared before the
+runs, shows every copy: in memory of the client's own, of the driver's own, or in a second pool. The tensors
+are of 8 MiB, which nobody can mistake for what the interpreters themselves use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+import nnburst
+from nnburst import Device, Memory, Model, ModelBuilder, OperandType, OperationType
+
+MIB: Final = 1 << 20
+SIZE: Final = 8 * MIB
+SHAPE: Final = (1, SIZE // 4)
+RUNS: Final = 20
+
+MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ (\S+) \S+ \S+ (\d+) ")
+needs_engine = pytest.mark.skipif(
+    importlib.util.find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
+)
+
+
+class Used(NamedTuple):
+    """Bytes of the pages that a process has used: of the pool, and of all else that can be written."""
+
+    pool: int
+    others: int
+
+
+def forget_what_was_used(pid: int | str) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("1")
+
+
+def used(pid: int | str, pool: int) -> Used:
+    """What was used since then; `pool` is the pool's inode."""
+    of_pool = of_others = 0
+    permissions, inode = "", 0
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if head := MAPPING.match(line):
+            permissions, inode = head[1], int(head[2])
+        elif line.startswith("Referenced:"):
+            size = int(line.split()[1]) * 1024
+            if inode == pool:
+                of_pool += size
+            elif "w" in permissions:
+                of_others += size
+    return Used(of_pool, of_others)
+
+
+def relu() -> Model:
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, SHAPE)
+    y = builder.output(OperandType.TENSOR_FLOAT32, SHAPE)
+    builder.operation(OperationType.RELU, [x], [y])
+    return builder.build()
+
+
+def used_by_runs(device: Device, memory: Memory, offset: int) -> tuple[Used, Used]:
+    """What client and driver use to write an input, run it, and read the output.
+
+    Args:
+        device: a driver.
+        memory: where both tensors lie.
+        offset: how far off a page each begins.
+    """
+    fd = memory.duplicate()
+    inode = os.fstat(fd).st_ino
+    os.close(fd)
+    given = memory.array("f4", SHAPE, offset)
+    taken = memory.array("f4", SHAPE, 2 * SIZE + offset)
+    with device.prepare(relu()) as prepared, prepared.open_burst() as burst:
+        bound = burst.bind([given], [taken])
+        bound.run()
+        for pid in ("self", device.pid):
+            forget_what_was_used(pid)
+        for step in range(RUNS):
+            given.fill(step - 3)
+            bound.run()
+            assert taken.max() == taken.min() == max(0, step - 3)
+        return used("self", inode), used(device.pid, inode)
+
+
+@pytest.mark.parametrize("executor", ["reference", pytest.param("litert", marks=needs_engine)])
+def test_aligned_tensors_in_a_pool_are_copied_nowhere(executor: str) -> None:
+    with nnburst.launch(executor) as device, device.allocate(4 * SIZE) as memory:
+        client, driver = used_by_runs(device, memory, 64)
+    for found in (client, driver):
+        # The kernel forgets a few pages by itself when it looks for unused ones.
+        assert 1.5 * SIZE < found.pool < 2 * SIZE + MIB, "not the tensors and nothing but them"
+        assert found.others < SIZE / 2, "there is a copy of a tensor"
+
+
+@needs_engine
+def test_the_note_of_used_pages_shows_a_copy_where_there_is_one() -> None:
+    with nnburst.launch("litert") as device, device.allocate(4 * SIZE) as memory:
+        client, driver = used_by_runs(device, memory, 4)
+    assert client.others < SIZE / 2
+    assert driver.others > 1.5 * SIZE, "the engine takes only tensors that are aligned to 64 bytes"
