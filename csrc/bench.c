@@ -173,3 +173,19 @@ void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns) {
         publish(word, answered);
     }
 }
+
+uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns) {
+    uint64_t began = nnb_now_ns();
+    uint64_t before = began;
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (nnb_litert_run(call) != 0) {
+            return 0;
+        }
+        if (samples_ns != NULL) {
+            uint64_t now = nnb_now_ns();
+            samples_ns[i] = now - before;
+            before = now;
+        }
+    }
+    return nnb_now_ns() - began;
+}

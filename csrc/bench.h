@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "atomics.h"
+#include "litert.h"
 #include "ring_buffer.h"
 
 /* Two processes store to one 8-byte word in turn, without pause. The client side stores odd numbers and
@@ -31,5 +32,8 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
  * answers with even ones, from 0 until UINT32_MAX; both sleep at once. */
 uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
+
+/* Runs a bound LiteRT request `rounds` times in this process. 0 where the engine failed. */
+uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns);
 
 #endif

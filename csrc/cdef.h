@@ -179,6 +179,7 @@ uint64_t nnb_bench_queue_client(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_
 void nnb_bench_queue_server_unlocked(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_ring *, nnb_atomic_u32 *, uint32_t, uint64_t patience_ns);
 uint64_t nnb_bench_futex_client(nnb_atomic_u32 *, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *, uint64_t patience_ns);
+uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *samples_ns);
 
 #define NNB_DATUM_BYTES ...
 #define NNB_MAX_BINDINGS ...

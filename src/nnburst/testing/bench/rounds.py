@@ -55,6 +55,19 @@ class Measured:
         """Median of the per-round ratios."""
         return float(np.median(np.asarray(self.blocks) / np.asarray(other.blocks)))
 
+    def typical_ratio_to(self, other: Measured) -> float:
+        """Median of the per-round ratios of medians of single exchanges.
+
+        Unlike a block's mean, it does not change where somebody else takes a core for a time slice.
+        """
+        pairs = zip(self.samples_by_round, other.samples_by_round, strict=True)
+        return float(np.median([np.median(a) / np.median(b) for a, b in pairs]))
+
+    def typical_difference_to(self, other: Measured) -> float:
+        """Likewise of their differences, in nanoseconds."""
+        pairs = zip(self.samples_by_round, other.samples_by_round, strict=True)
+        return float(np.median([np.median(a) - np.median(b) for a, b in pairs]))
+
     def as_json(self) -> dict[str, Any]:
         """As `--json` writes it."""
         return {

@@ -1,0 +1,157 @@
+"""`nnburst bench network`: networks through a driver process, beside the engine and onnxruntime in process.
+
+Every contestant computes on the same core with one thread, on the same input; all run in turn in short
+blocks, and ratios are medians of the ratios within a round: of the blocks' means, and of the medians of
+single executions, which do not change where other programs take time slices. `litert` is the file itself by
+LiteRT's C library, called from C: what an execution costs where there is no driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnburst.cli.output import (
+    add_json_option,
+    microseconds,
+    progress,
+    table,
+    text_for_people,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nnburst.cli import Subparsers
+    from nnburst.client.device import Device
+    from nnburst.testing.bench.networks import Subject
+    from nnburst.testing.bench.peer import Peer
+
+    Column = tuple[str, Callable[[dict[str, Any]], object]]
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser(
+        "network", help="networks beside LiteRT and onnxruntime in process", description=__doc__
+    )
+    parser.add_argument(
+        "networks", nargs="*", type=Path, help=".tflite files; one ADD is always run"
+    )
+    parser.add_argument("--rounds", type=int, default=41, help="blocks of each case (default: 41)")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, write."""
+    if find_spec("ai_edge_litert") is None:
+        print("bench network needs ai-edge-litert: pip install nnburst[litert]")
+        return 1
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        print("bench network needs two cores: one for each side")
+        return 1
+    from nnburst.client.launch import launch
+    from nnburst.testing.bench.drivers import pinned
+    from nnburst.testing.bench.networks import Subject
+    from nnburst.testing.bench.peer import Peer
+
+    here, there = cores[0], cores[1]
+    found: list[dict[str, Any]] = []
+    with text_for_people(args.json), ExitStack() as stack:
+        subjects = [Subject.one_add(), *map(Subject.of_file, args.networks)]
+        peer = stack.enter_context(Peer(there))
+        device = stack.enter_context(launch("litert", cpus={there}))
+        stack.enter_context(pinned(here))
+        with progress("networks", args.rounds * len(subjects)) as advance:
+            found += [_measure(s, device, peer, there, args.rounds, advance) for s in subjects]
+        _print(found)
+    machine = {"kernel": platform.release(), "machine": platform.machine(), "cores": os.cpu_count()}
+    write_json(args.json, {"machine": machine, "networks": found})
+    return 0
+
+
+def _measure(
+    subject: Subject,
+    device: Device,
+    peer: Peer,
+    core: int,
+    rounds: int,
+    advance: Callable[[int], None],
+) -> dict[str, Any]:
+    """One network's figures; times in nanoseconds."""
+    import numpy as np
+
+    from nnburst.testing.bench.contestants import FloorSpin
+    from nnburst.testing.bench.networks import lineup
+    from nnburst.testing.bench.rounds import run_rounds
+
+    with lineup(subject, device, core, np.random.default_rng(1)) as cases:
+        measured = run_rounds([FloorSpin(peer), *cases.contestants], rounds, lambda: advance(1))
+    burst, litert = measured[cases.burst.name], measured[cases.litert.name]
+    lowered = measured[cases.lowered.name]
+    others = {"litert": litert, "litert, as lowered": lowered}
+    if cases.onnxruntime is not None:
+        others["onnxruntime"] = measured[cases.onnxruntime.name]
+    more = np.asarray(burst.blocks) - np.asarray(litert.blocks)
+    return {
+        "network": subject.name,
+        "ratios": {name: burst.ratio_to(other) for name, other in others.items()},
+        "typical_ratios": {name: burst.typical_ratio_to(other) for name, other in others.items()},
+        "more_ns": float(np.median(more)),
+        "typical_more_ns": burst.typical_difference_to(litert),
+        "differences": cases.differences,
+        "remarks": cases.remarks,
+        "cases": [case.as_json() for case in measured.values()],
+    }
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    columns: list[Column] = [
+        ("network", lambda n: n["network"]),
+        ("burst µs", lambda n: _median(n, "burst")),
+        ("litert µs", lambda n: _median(n, "litert")),
+        ("onnxruntime µs", lambda n: _median(n, "onnxruntime")),
+        ("floor µs", lambda n: _median(n, "floor_spin")),
+    ]
+    title = "one thread, the same core and input, medians over the rounds"
+    _table(title, columns, found)
+    for word, kind, more in (
+        ("of the blocks' means", "ratios", "more_ns"),
+        ("of the medians of single executions", "typical_ratios", "typical_more_ns"),
+    ):
+        _table(f"burst, compared: medians of the ratios {word}", _ratios(kind, more), found)
+    for remark in dict.fromkeys(remark for network in found for remark in network["remarks"]):
+        print(remark)
+
+
+def _ratios(kind: str, more: str) -> list[Column]:
+    return [
+        ("network", lambda n: n["network"]),
+        ("- litert µs", lambda n: microseconds(n[more])),
+        ("/ litert", lambda n: _ratio(n[kind], "litert")),
+        ("/ litert, as lowered", lambda n: _ratio(n[kind], "litert, as lowered")),
+        ("/ onnxruntime", lambda n: _ratio(n[kind], "onnxruntime")),
+    ]
+
+
+def _table(title: str, columns: Sequence[Column], found: list[dict[str, Any]]) -> None:
+    rows = [[cell(network) for _, cell in columns] for network in found]
+    table(title, [name for name, _ in columns], rows)
+
+
+def _median(network: dict[str, Any], name: str) -> str:
+    for case in network["cases"]:
+        if case["name"] in (name, f"{network['network']}: {name}"):
+            return microseconds(case["median_ns"])
+    return ""
+
+
+def _ratio(ratios: dict[str, float], name: str) -> str:
+    return f"{ratios[name]:.3f}" if name in ratios else ""

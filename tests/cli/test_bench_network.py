@@ -1,0 +1,37 @@
+"""`nnburst bench network` measures every contestant and says what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+from nnburst.cli import main
+from nnburst.testing.tflite_networks import NETWORKS
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side"
+)
+
+
+def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None:
+    network, report = tmp_path / "sum.tflite", tmp_path / "report.json"
+    network.write_bytes(NETWORKS["ADD-FLOAT32"]())
+    assert main(["bench", "network", str(network), "--rounds", "2", "--json", str(report)]) == 0
+    found = json.loads(report.read_text())["networks"]
+    assert [n["network"] for n in found] == ["one ADD", "sum"]
+    names = ["litert", "litert, as lowered"]
+    if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime"):
+        names.append("onnxruntime")
+    for network_found in found:
+        for key in ("ratios", "typical_ratios"):
+            assert list(network_found[key]) == names
+            assert all(ratio > 0 for ratio in network_found[key].values())
+        assert network_found["differences"] == dict.fromkeys(names, 0.0)
+        assert network_found["cases"][0]["name"] == "floor_spin"
+        assert all(case["median_ns"] > 0 for case in network_found["cases"])
