@@ -24,7 +24,7 @@ API = ROOT / "docs" / "api.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 MAKE_WORD = re.compile(r"\bmake ([a-z]+)\b")
-PATH = re.compile(r"`((?:src|csrc|tests|docs|tools|bench)/[\w./-]+)`")
+PATH = re.compile(r"`((?:src|csrc|tests|docs|tools|bench|examples)/[\w./-]+)`")
 
 
 def name(path: Path) -> str:
