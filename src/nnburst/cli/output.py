@@ -34,9 +34,14 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _json_file(text: str) -> Path:
+    return Path(text) if text == "-" else writable_file(text)
+
+
+def writable_file(text: str) -> Path:
+    """A file that can be written (type of an option: one that cannot be is wrong usage)."""
     path = Path(text)
     target = path if path.exists() else path.parent
-    if text != "-" and (path.is_dir() or not os.access(target, os.W_OK)):
+    if path.is_dir() or not os.access(target, os.W_OK):
         raise argparse.ArgumentTypeError(f"cannot write {text}")
     return path
 

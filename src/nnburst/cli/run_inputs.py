@@ -1,0 +1,169 @@
+"""Files as the inputs of a network: arrays (.npy), sounds (.wav), pictures (all else)."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import wave
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Operand
+from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+from nnburst.testing.pictures import Range, from_picture, stored, takes_picture
+
+Array = npt.NDArray[Any]
+
+#: Bytes of one sample: how it is stored, and the value of the loudest one.
+_PCM: Final = {1: ("u1", 128.0), 2: ("<i2", 32768.0), 4: ("<i4", 2147483648.0)}
+
+
+def pixel_range(text: str) -> Range:
+    """LOW:HIGH as two numbers (type of `--pixel-range`)."""
+    low, colon, high = text.partition(":")
+    try:
+        found = float(low), float(high)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected LOW:HIGH such as -1:1") from None
+    if not colon or not all(map(math.isfinite, found)) or found[0] >= found[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected LOW:HIGH such as -1:1")
+    return found
+
+
+def read_inputs(
+    paths: Sequence[Path], names: Sequence[str], operands: Sequence[Operand], pixels: Range | None
+) -> list[Array]:
+    """One array for each input, of its dtype and shape.
+
+    Args:
+        paths: one file for each input, in order.
+        names: of the inputs.
+        operands: the inputs.
+        pixels: real values of black and white; see `nnburst.testing.pictures.from_picture`.
+
+    Raises:
+        InvalidArgument: a file is missing or left over, or does not fit; the message names it.
+        OSError: a file cannot be read.
+    """
+    if len(paths) != len(names):
+        wanted = ", ".join(f"{n} ({_wanted(o)})" for n, o in zip(names, operands, strict=True))
+        raise InvalidArgument(
+            f"--input: {len(paths)} given, the model has {len(names)}: {wanted or 'none'}"
+        )
+    return [
+        _Input(path, name, operand).read(pixels)
+        for path, name, operand in zip(paths, names, operands, strict=True)
+    ]
+
+
+class _Input:
+    """One file for one input."""
+
+    def __init__(self, path: Path, name: str, operand: Operand) -> None:
+        self._path = path
+        self._name = name
+        self._operand = operand
+
+    def read(self, pixels: Range | None) -> Array:
+        suffix = self._path.suffix.lower()
+        if suffix == ".npy":
+            return self._array()
+        if suffix == ".wav":
+            return self._sound()
+        return self._picture(pixels)
+
+    def _array(self) -> Array:
+        """Stored values as they are; real numbers for a quantised input are quantised."""
+        try:
+            found = np.load(self._path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise self._refused(f"is no .npy file of numbers: {error}") from None
+        if not isinstance(found, np.ndarray):
+            raise self._refused("holds several arrays, expected one")
+        self._check_shape(found.shape)
+        shape = found.shape if 0 in self._operand.dimensions else self._operand.dimensions
+        dtype = DTYPES[OperandType(self._operand.type)]
+        fits = found.dtype == dtype or (found.dtype == np.bool_ and dtype == np.uint8)
+        if fits:
+            return np.ascontiguousarray(found, dtype).reshape(shape)
+        if found.dtype.kind != "f":
+            raise self._refused(f"has dtype {found.dtype}")
+        if dtype.kind != "f" and OperandType(self._operand.type) not in QUANTIZED_RANGES:
+            raise self._refused(f"has dtype {found.dtype}")
+        if dtype.kind != "f" and not np.isfinite(found).all():
+            raise self._refused("has values that are not finite")
+        return stored(found, self._operand).reshape(shape)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        """Extents of 1 may be missing or left over."""
+        wanted = self._operand.dimensions
+        if 0 in wanted or (not wanted and shape):  # the driver says what it makes of it
+            return
+        if [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
+            raise self._refused(f"has shape {shape}")
+
+    def _sound(self) -> Array:
+        """One window of sound, from the beginning: channels averaged, -1 to 1, silence at the end."""
+        try:
+            with wave.open(str(self._path), "rb") as file:
+                width, channels = file.getsampwidth(), file.getnchannels()
+                content = file.readframes(file.getnframes())
+        except (wave.Error, EOFError) as error:
+            raise self._refused(f"is no PCM sound: {error}") from None
+        samples = self._samples(content, width).reshape(-1, channels).mean(axis=1)
+        operand = self._operand
+        count = math.prod(operand.dimensions)
+        if not count or not operand.dimensions:
+            raise self._refused("is a sound, but the input's extents are not known")
+        window = np.zeros(count)
+        kept = min(count, len(samples))
+        window[:kept] = samples[:kept]
+        return stored(window.reshape(operand.dimensions), operand)
+
+    def _samples(self, content: bytes, width: int) -> Array:
+        if width == 3:  # widened to 4 bytes, the lowest one 0
+            wide = np.zeros((len(content) // 3, 4), np.uint8)
+            wide[:, 1:] = np.frombuffer(content, np.uint8).reshape(-1, 3)
+            return wide.view("<i4").reshape(-1) / _PCM[4][1]
+        if width not in _PCM:
+            raise self._refused(f"has samples of {width} bytes")
+        dtype, loudest = _PCM[width]
+        samples = np.frombuffer(content, dtype).astype(np.float64)
+        return (samples - 128 if width == 1 else samples) / loudest
+
+    def _picture(self, pixels: Range | None) -> Array:
+        if find_spec("PIL") is None:
+            raise self._refused("is a picture, which needs Pillow: pip install 'nnburst[cli]'")
+        from PIL import Image, UnidentifiedImageError
+
+        if not takes_picture(self._operand):
+            raise self._refused("is taken for a picture, whose extents are (1, height, width, 3)")
+        try:
+            with Image.open(self._path) as image:
+                content = np.asarray(image.convert("RGBA" if _has_alpha(image) else "RGB"))
+        except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+            raise self._refused(f"is no picture: {error}") from None
+        return from_picture(content, self._operand, pixels)
+
+    def _refused(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"--input {self._path}: {why}; input {self._name!r} takes {_wanted(self._operand)}"
+        )
+
+
+def _has_alpha(image: Any) -> bool:  # noqa: ANN401 - a Pillow image
+    return "A" in image.getbands() or "transparency" in image.info
+
+
+def _wanted(operand: Operand) -> str:
+    kind = OperandType(operand.type)
+    extents = ", ".join("any" if n == 0 else str(n) for n in operand.dimensions)
+    either = " or real numbers, which are quantised," if kind in QUANTIZED_RANGES else ""
+    return f"{DTYPES[kind].name}{either} of shape ({extents})"
