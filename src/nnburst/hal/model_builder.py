@@ -12,12 +12,14 @@ model = builder.build()
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandLifeTime, OperandType
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.extensions import extension_code
 from nnburst.hal.model import (
     DataLocation,
     ExtensionNameAndPrefix,
@@ -149,6 +151,26 @@ class SubgraphBuilder:
         data = np.asarray(value, dtype=DTYPES[OperandType(kind)]).tobytes()
         return self._constant(kind, (), data, 0.0, 0, None)
 
+    def extension_constant(
+        self,
+        kind: int,
+        values: npt.ArrayLike | np.generic,
+        extra_params: ExtraParams = None,
+        *,
+        is_tensor: bool = True,
+    ) -> int:
+        """Add a CONSTANT_COPY operand of an extension's type and return its operand index.
+
+        Args:
+            kind: code of the type (`UsedExtension.operand_type`).
+            values: the elements, in their own dtype.
+            extra_params: opaque bytes (`ExtensionParams`).
+            is_tensor: whether the shape of `values` is the operand's; a scalar has no dimensions.
+        """
+        array = np.ascontiguousarray(values)
+        dimensions = tuple(array.shape) if is_tensor else ()
+        return self._constant(kind, dimensions, array.tobytes(), 0.0, 0, extra_params)
+
     def _constant(
         self,
         kind: int,
@@ -223,6 +245,26 @@ class SubgraphBuilder:
         )
 
 
+class UsedExtension(NamedTuple):
+    """An extension in one model: makes the codes of its types and operations.
+
+    Attributes:
+        name: "vendor.extension".
+        prefix: what stands for it in this model.
+    """
+
+    name: str
+    prefix: int
+
+    def operand_type(self, number: int) -> int:
+        """Code of operand type `number` (NNAPI: ANeuralNetworksModel_getExtensionOperandType)."""
+        return extension_code(self.prefix, number)
+
+    def operation_type(self, number: int) -> int:
+        """Code of operation `number` (NNAPI: ANeuralNetworksModel_getExtensionOperationType)."""
+        return extension_code(self.prefix, number)
+
+
 class ModelBuilder(SubgraphBuilder):
     """Builds a model: itself the main subgraph, with `add_subgraph` for referenced ones."""
 
@@ -230,6 +272,11 @@ class ModelBuilder(SubgraphBuilder):
         """Start empty."""
         super().__init__(bytearray())
         self._referenced: list[SubgraphBuilder] = []
+        self._extensions: dict[str, UsedExtension] = {}
+
+    def extension(self, name: str) -> UsedExtension:
+        """Use an extension; the driver must have it (NNAPI: TypeManager, prefixes in order of first use)."""
+        return self._extensions.setdefault(name, UsedExtension(name, len(self._extensions) + 1))
 
     def add_subgraph(self) -> tuple[int, SubgraphBuilder]:
         """A new referenced subgraph: its index (for `subgraph`) and its builder."""
@@ -244,12 +291,19 @@ class ModelBuilder(SubgraphBuilder):
         pools: Sequence[MemoryPool] = (),
         extension_name_to_prefix: Sequence[ExtensionNameAndPrefix] = (),
     ) -> Model:
-        """The finished model (not validated: the driver does that)."""
+        """The finished model (not validated: the driver does that).
+
+        Args:
+            relax_computation_float32_to_float16: see `Model`.
+            pools: see `Model`.
+            extension_name_to_prefix: instead of the extensions that were used by `extension`.
+        """
+        used = (ExtensionNameAndPrefix(e.name, e.prefix) for e in self._extensions.values())
         return Model(
             main=self.finish(),
             referenced=tuple(b.finish() for b in self._referenced),
             operand_values=bytes(self._values),
             pools=tuple(pools),
             relax_computation_float32_to_float16=relax_computation_float32_to_float16,
-            extension_name_to_prefix=tuple(extension_name_to_prefix),
+            extension_name_to_prefix=tuple(extension_name_to_prefix) or tuple(used),
         )

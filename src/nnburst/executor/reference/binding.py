@@ -13,7 +13,6 @@ from nnburst.executor.reference.plan import Step, read_only
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType
 from nnburst.hal.limits import UINT32_MAX
-from nnburst.hal.operand_types import DTYPES, is_scalar
 
 _WIDER: Final = {
     OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
@@ -151,7 +150,7 @@ def merge(step: Step, declared: TensorType, computed: TensorType, exact: bool) -
 
 def _check_dimensions(name: str, declared: TensorType, dimensions: tuple[int, ...]) -> None:
     wanted = declared.dimensions
-    known = bool(wanted) or is_scalar(declared.type)
+    known = bool(wanted) or declared.is_scalar
     fits = not known or (
         len(wanted) == len(dimensions)
         and all(w in (0, d) for w, d in zip(wanted, dimensions, strict=True))
@@ -162,7 +161,7 @@ def _check_dimensions(name: str, declared: TensorType, dimensions: tuple[int, ..
         )
     if min(dimensions, default=0) < 0:
         raise OperationFailed(f"{name}: computes a negative extent: {list(dimensions)}")
-    if byte_size(dimensions, DTYPES[declared.type]) > UINT32_MAX:
+    if byte_size(dimensions, declared.dtype) > UINT32_MAX:
         raise OperationFailed(f"{name}: output of {list(dimensions)} exceeds 2**32 - 1 bytes")
 
 
@@ -195,7 +194,7 @@ def _for_shape_rule(step: Step, at: int, given: Tensor | TensorType | None) -> T
         return None
     meta = given.meta if isinstance(given, Tensor) else given
     seen = meta if step.definition.half else _widen_type(meta)
-    dtype = DTYPES[seen.type]
+    dtype = seen.dtype
     if at in step.controls:
         assert isinstance(given, Tensor)  # its value is known before shapes are inferred
         return Tensor(seen, given.array.astype(dtype, copy=False))

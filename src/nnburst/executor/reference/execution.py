@@ -18,7 +18,6 @@ from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.operand_types import DTYPES
 from nnburst.hal.timing import OutputShape
 
 log = logging.getLogger("nnburst.executor")
@@ -47,15 +46,13 @@ class OutputBuffers:
     def takes(self, index: int, meta: TensorType) -> bool:
         """Note the shape of output `index`; whether its elements matter to anybody."""
         room = self._buffers[index]
-        sufficient = byte_size(meta.dimensions, DTYPES[meta.type]) <= (
-            0 if room is None else room.size
-        )
+        sufficient = byte_size(meta.dimensions, meta.dtype) <= (0 if room is None else room.size)
         self._shapes[index] = OutputShape(meta.dimensions, sufficient)
         return sufficient or index in self._read
 
     def memory(self, index: int, meta: TensorType) -> Array:
         """Memory for output `index`, whose shape has been noted."""
-        dtype = DTYPES[meta.type]
+        dtype = meta.dtype
         buffer = self._buffers[index]
         self._copies.pop(index, None)
         if buffer is None or not self._shapes[index].is_sufficient:
@@ -196,7 +193,7 @@ class ReferenceExecution:
     ) -> Tensor | None:
         if meta is None or argument.buffer is None:
             return None
-        dtype = DTYPES[meta.type]
+        dtype = meta.dtype
         if argument.buffer.size < byte_size(meta.dimensions, dtype):
             raise InvalidArgument(
                 f"R11: an input of {list(meta.dimensions)} has only {argument.buffer.size} bytes"

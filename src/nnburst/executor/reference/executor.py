@@ -12,14 +12,15 @@ import numpy as np
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.protocol import Argument, Bytes
 from nnburst.executor.reference.execution import ReferenceExecution
+from nnburst.executor.reference.extension import described_extensions, with_local_codes
 from nnburst.executor.reference.layout import Layout, lay_out
 from nnburst.executor.reference.operation import OperationFailed
 from nnburst.executor.reference.plan import Plan, match_operation
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, Operation, Subgraph
-from nnburst.hal.operand_types import is_scalar
 
 log = logging.getLogger("nnburst.executor")
 
@@ -38,7 +39,7 @@ class ReferencePrepared:
         self._layouts: dict[tuple[_Shapes, _Shapes], Layout] = {}
         graph = self._plan.main
         given = {i: graph.declared[i] for i in graph.inputs}
-        if all(is_scalar(t.type) or (t.dimensions and all(t.dimensions)) for t in given.values()):
+        if all(t.is_scalar or (t.dimensions and all(t.dimensions)) for t in given.values()):
             # Shapes that do not fit make an execution fail, not the model (NNAPI: they are looked
             # at when it runs).
             with contextlib.suppress(OperationFailed):
@@ -100,10 +101,16 @@ class ReferenceExecutor:
         """`reference`."""
         return "reference"
 
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """The extensions that are installed, all of whose types and operations can be run."""
+        return described_extensions()
+
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        support = _Support(model)
-        return [support.of_operation(model.main, op) for op in model.main.operations]
+        local = with_local_codes(model)
+        support = _Support(local)
+        return [support.of_operation(local.main, op) for op in local.main.operations]
 
     def prepare(
         self,

@@ -14,7 +14,6 @@ from nnburst.executor.reference.layout import Layout
 from nnburst.executor.reference.operation import Run
 from nnburst.executor.reference.plan import Graph, Step
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
-from nnburst.hal.operand_types import DTYPES
 
 if TYPE_CHECKING:
     from nnburst.executor.reference.evaluator import Evaluator
@@ -127,7 +126,7 @@ class Frame:
     def allocate(self, index: int, meta: TensorType) -> Tensor:
         """Memory for operand `index` (which memory may depend on the operand in a subclass)."""
         del index
-        return Tensor(meta, np.empty(meta.dimensions, DTYPES[meta.type]))
+        return Tensor(meta, np.empty(meta.dimensions, meta.dtype))
 
     def release(self, number: int) -> None:
         """Drop temporaries that no step after `number` reads."""
@@ -139,5 +138,4 @@ class Frame:
         meta = layout.types[index]
         if index not in layout.offsets:
             return self.allocate(index, meta)
-        dtype = DTYPES[meta.type]
-        return Tensor(meta, carve(arena, layout.offsets[index], meta.dimensions, dtype))
+        return Tensor(meta, carve(arena, layout.offsets[index], meta.dimensions, meta.dtype))

@@ -9,7 +9,6 @@ from nnburst.executor.reference.arena import Block, byte_size, plan
 from nnburst.executor.reference.binding import infer
 from nnburst.executor.reference.plan import Graph, Step
 from nnburst.executor.reference.tensor import Tensor, TensorType
-from nnburst.hal.operand_types import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _place(
         for index in graph.steps[number].outputs:
             if index not in outputs:
                 meta = types[index]
-                size = byte_size(meta.dimensions, DTYPES[meta.type])
+                size = byte_size(meta.dimensions, meta.dtype)
                 indexes.append(index)
                 blocks.append(Block(size, number, graph.last_read.get(index, number)))
     offsets, total = plan(blocks)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from nnburst.executor.protocol import Bytes
-from nnburst.executor.reference.operation import REGISTRY, OperationDefinition
+from nnburst.executor.reference.extension import (
+    find_definition,
+    find_operand_type,
+    with_local_codes,
+)
+from nnburst.executor.reference.operation import OperationDefinition
 from nnburst.executor.reference.tensor import Array, Tensor, TensorType
-from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
+from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
-from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.signature import Match, Role
 
 _CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
@@ -103,7 +108,7 @@ class Graph:
         controls = frozenset(
             at
             for at, index in enumerate(operation.inputs)
-            if match.inputs[at].role is Role.CONTROL or is_scalar(self.declared[index].type)
+            if match.inputs[at].role is Role.CONTROL or self.declared[index].is_scalar
         )
         return Step(definition, match, operation.inputs, operation.outputs, constants, controls)
 
@@ -113,6 +118,7 @@ class Plan:
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
         """Prepare every subgraph of a validated model; see `Graph`."""
+        model = with_local_codes(model)
         self.main = Graph(model.main, model.operand_values, pools)
         self.referenced = tuple(Graph(g, model.operand_values, pools) for g in model.referenced)
 
@@ -121,9 +127,9 @@ def definition_of(operation: Operation) -> OperationDefinition:
     """The registered operation.
 
     Raises:
-        InvalidArgument: there is none (an extension's operation, OEM_OPERATION, an unknown code).
+        InvalidArgument: there is none (an unknown extension's operation, OEM_OPERATION, an unknown code).
     """
-    definition = REGISTRY.get(cast("OperationType", operation.type))
+    definition = find_definition(operation.type)
     if definition is None:
         known = {kind.value: kind.name for kind in OperationType}
         name = known.get(operation.type, f"{operation.type:#x}")
@@ -143,12 +149,11 @@ def match_operation(subgraph: Subgraph, operation: Operation) -> Match:
 
 
 def _meta(operand: Operand) -> TensorType:
-    try:
-        kind = OperandType(operand.type)
-    except ValueError:
+    kind = find_operand_type(operand.type)
+    if kind is None:
         raise InvalidArgument(
             f"O1: operand type {operand.type:#x} is not supported by the reference executor"
-        ) from None
+        )
     return TensorType(
         kind, operand.dimensions, operand.scale, operand.zero_point, operand.extra_params
     )
@@ -165,7 +170,12 @@ def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes]) -> Tensor
     else:
         # Another process may change a pool at any time; a prepared model keeps what it was given.
         data = pools[place.pool_index][place.offset : end].copy()
-    dtype = DTYPES[meta.type]
+    dtype = meta.dtype
+    if data.size != dtype.itemsize * math.prod(meta.dimensions):  # only extensions' are unchecked
+        raise InvalidArgument(
+            f"O16: a constant of type {meta.type.name} and dimensions {list(meta.dimensions)}"
+            f" has {data.size} bytes"
+        )
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     return Tensor(meta, read_only(data.view(dtype).reshape(meta.dimensions)))

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
+from nnburst.hal.extensions import ExtensionOperandType
 from nnburst.hal.model import ExtraParams
+from nnburst.hal.operand_types import DTYPES, SCALARS
 
 Array = npt.NDArray[Any]
 
@@ -19,11 +21,11 @@ class TensorType:
     """Type, shape and quantisation: what a shape rule computes.
 
     Attributes:
-        type: core operand type.
+        type: core operand type, or an extension's, which has a name and a value like a member.
         dimensions: extents, all known; () for scalars. A 0 is a truly empty extent here.
         scale: quantisation step (a float32 value held as a Python float).
         zero_point: stored value of 0.
-        extra_params: per-channel scales.
+        extra_params: per-channel scales, or an extension's bytes.
     """
 
     type: OperandType
@@ -31,6 +33,18 @@ class TensorType:
     scale: float = 0.0
     zero_point: int = 0
     extra_params: ExtraParams = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        kind: object = self.type
+        return kind.dtype if isinstance(kind, ExtensionOperandType) else DTYPES[self.type]
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it never has dimensions."""
+        kind: object = self.type
+        return not kind.is_tensor if isinstance(kind, ExtensionOperandType) else kind in SCALARS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,292 @@
+"""Vendor extensions: operand types and operations beyond the core, defined as the core's are.
+
+    FIBONACCI = VendorExtension("com.example.fibonacci")
+    INT64 = FIBONACCI.operand_type(0, "INT64", np.int64, is_tensor=False)
+
+    @FIBONACCI.operation(0, "FIBONACCI", forms=…, rows=…, shape=rule)
+    def fibonacci(node: Node) -> Run: ...
+
+A driver finds it by the entry-point group `nnburst.extensions` when a model first names it, or by
+`install`. Types and operations get codes below a prefix of their own in this process ("local codes"); a
+model's prefixes are translated to those once, so that from there on an extension's operation is
+planned, checked and run like any other.
+
+NNAPI: nn/extensions, where all this is each driver's own affair.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+from typing import Final, TypeVar, cast
+
+import msgspec
+import numpy.typing as npt
+
+from nnburst.executor.reference.operation import (
+    REGISTRY,
+    Kernel,
+    OperationDefinition,
+    ShapeRule,
+)
+from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandType, OperationType
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.extensions import (
+    Extension,
+    ExtensionCode,
+    ExtensionOperandType,
+    ExtensionOperandTypeInformation,
+    extension_code,
+    number_of,
+    prefix_of,
+)
+from nnburst.hal.model import Model, Subgraph
+from nnburst.hal.operand_types import is_extension
+from nnburst.hal.signature import Check, Form, Signature, TypeRow
+from nnburst.hal.validation.values import validate_extensions
+
+logger = logging.getLogger("nnburst.executor")
+
+K = TypeVar("K", bound=Kernel)
+
+GROUP: Final = "nnburst.extensions"
+#: Local prefix of all extensions that are not known here; nothing is ever registered below it.
+_UNKNOWN: Final = 0x7FFF
+_local_prefixes: Final = itertools.count(1)
+_installed: Final[dict[str, VendorExtension]] = {}
+_by_prefix: Final[dict[int, VendorExtension]] = {}
+
+
+class VendorExtension:
+    """An extension's types and operations. Defined while its module is imported, unchanged afterwards.
+
+    Attributes:
+        name: in reverse-domain order, unique ("com.example.fibonacci").
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start without types and operations.
+
+        Raises:
+            InvalidArgument: S4: `name` is not like vendor.extension.
+        """
+        validate_extensions([Extension(name)])
+        self.name = name
+        self._prefix = next(_local_prefixes)
+        self._types: dict[int, ExtensionOperandType] = {}
+        self._operations: dict[int, OperationDefinition] = {}
+
+    @property
+    def local_prefix(self) -> int:
+        """What stands for it in local codes."""
+        return self._prefix
+
+    @property
+    def description(self) -> Extension:
+        """What a device says about it."""
+        return Extension(
+            self.name,
+            tuple(
+                ExtensionOperandTypeInformation(number, kind.is_tensor, kind.dtype.itemsize)
+                for number, kind in sorted(self._types.items())
+            ),
+        )
+
+    def operand_type(
+        self, number: int, name: str, dtype: npt.DTypeLike, *, is_tensor: bool
+    ) -> OperandType:
+        """Define an operand type.
+
+        Args:
+            number: its type id, 16 bits.
+            name: for messages.
+            dtype: of its elements.
+            is_tensor: whether it has dimensions.
+
+        Returns:
+            Its local code, for signatures. It has the name and the value of an enumeration's member, so that
+            nothing behind a signature needs to tell them apart, and is typed as one.
+
+        Raises:
+            InvalidArgument: S4: the number is taken or no 16 bits.
+        """
+        code = extension_code(self._prefix, number)
+        kind = ExtensionOperandType.make(code, name, dtype, is_tensor=is_tensor)
+        known = ExtensionOperandTypeInformation(number, is_tensor, kind.dtype.itemsize)
+        described = Extension(self.name, (*self.description.operand_types, known))
+        validate_extensions([described])
+        self._types[number] = kind
+        return cast("OperandType", kind)
+
+    def operation(
+        self,
+        number: int,
+        name: str,
+        *,
+        forms: Iterable[Form],
+        rows: Iterable[Mapping[str, OperandType | frozenset[OperandType]]],
+        shape: ShapeRule | None,
+        summary: str = "",
+        check: Check | None = None,
+        half: bool = False,
+        zero_sized: bool = False,
+        omitted_status: ErrorStatus = ErrorStatus.GENERAL_FAILURE,
+    ) -> Callable[[K], K]:
+        """Define the decorated kernel as an operation.
+
+        Args:
+            number: its id, 16 bits.
+            name: for messages.
+            forms: accepted operand lists (see `nnburst.hal.signature`).
+            rows: accepted combinations of types, by the names that the forms use.
+            shape: types of the outputs; None where they depend on data.
+            summary: one sentence for people.
+            check: rules that counts and types cannot say.
+            half: see `OperationDefinition`.
+            zero_sized: see `OperationDefinition`.
+            omitted_status: see `OperationDefinition`.
+
+        Raises:
+            InvalidArgument: the number is taken or no 16 bits.
+        """
+        if number in self._operations or number_of(number) != number:
+            raise InvalidArgument(f"{self.name}: operation {number} is taken or no 16 bits")
+        code = ExtensionCode(extension_code(self._prefix, number), name)
+        since = FeatureLevel.V1_2
+        signature = Signature(
+            cast("OperationType", code),
+            since,
+            tuple(forms),
+            tuple(TypeRow(since, row) for row in rows),
+            summary,
+            check,
+        )
+
+        def define(kernel: K) -> K:
+            self._operations[number] = OperationDefinition(
+                signature, shape, kernel, half, zero_sized, omitted_status
+            )
+            return kernel
+
+        return define
+
+    def find_type(self, number: int) -> OperandType | None:
+        """Operand type `number`; None where there is none."""
+        return cast("OperandType | None", self._types.get(number))
+
+    def find_operation(self, number: int) -> OperationDefinition | None:
+        """Operation `number`; None where there is none."""
+        return self._operations.get(number)
+
+
+def install(extension: VendorExtension) -> None:
+    """Make an extension known to the executors of this process; a second time is fine.
+
+    Raises:
+        InvalidArgument: another one has its name.
+    """
+    if _installed.setdefault(extension.name, extension) is not extension:
+        raise InvalidArgument(f"extension {extension.name} is there twice")
+    _by_prefix[extension.local_prefix] = extension
+
+
+def install_from(target: str) -> None:
+    """Import an extension and install it.
+
+    Args:
+        target: `module:attribute` of a `VendorExtension`.
+
+    Raises:
+        DeviceUnavailable: it cannot be imported, or is none.
+        InvalidArgument: another one has its name.
+    """
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise DeviceUnavailable(f"extension: {target!r} cannot be imported: {error}") from error
+    if not isinstance(found, VendorExtension):
+        raise DeviceUnavailable(f"extension: {target!r} is a {type(found).__name__}")
+    install(found)
+
+
+def described_extensions() -> tuple[Extension, ...]:
+    """All that this process knows, by name; those of entry points are imported for it."""
+    for name in _entry_points():
+        _find(name)
+    return tuple(_installed[name].description for name in sorted(_installed))
+
+
+def find_operand_type(code: int) -> OperandType | None:
+    """The type behind a local code; None where there is none."""
+    if is_extension(code):
+        extension = _by_prefix.get(prefix_of(code))
+        return None if extension is None else extension.find_type(number_of(code))
+    try:
+        return OperandType(code)
+    except ValueError:
+        return None
+
+
+def find_definition(code: int) -> OperationDefinition | None:
+    """The operation behind a local code; None where there is none."""
+    if is_extension(code):
+        extension = _by_prefix.get(prefix_of(code))
+        return None if extension is None else extension.find_operation(number_of(code))
+    return REGISTRY.get(cast("OperationType", code))
+
+
+def with_local_codes(model: Model) -> Model:
+    """The model with local codes for what belongs to extensions.
+
+    Prefixes are each model's own affair (NNAPI: extensionNameToPrefix): the same extension may have another
+    one in another model.
+    """
+    graphs = (model.main, *model.referenced)
+    if not any(_uses_extensions(graph) for graph in graphs):
+        return model
+    local = {}
+    for entry in model.extension_name_to_prefix:
+        extension = _find(entry.name)
+        local[entry.prefix] = _UNKNOWN if extension is None else extension.local_prefix
+    return msgspec.structs.replace(
+        model,
+        main=_translated(model.main, local),
+        referenced=tuple(_translated(graph, local) for graph in model.referenced),
+        extension_name_to_prefix=(),
+    )
+
+
+def _uses_extensions(subgraph: Subgraph) -> bool:
+    return any(is_extension(x.type) for x in (*subgraph.operands, *subgraph.operations))
+
+
+def _translated(subgraph: Subgraph, local: Mapping[int, int]) -> Subgraph:
+    def code(code: int) -> int:
+        if not is_extension(code):
+            return code
+        return extension_code(local.get(prefix_of(code), _UNKNOWN), number_of(code))
+
+    replace = msgspec.structs.replace
+    return replace(
+        subgraph,
+        operands=tuple(replace(operand, type=code(operand.type)) for operand in subgraph.operands),
+        operations=tuple(replace(op, type=code(op.type)) for op in subgraph.operations),
+    )
+
+
+def _find(name: str) -> VendorExtension | None:
+    """The extension called `name`, imported by its entry point where that is needed."""
+    if name not in _installed and (target := _entry_points().get(name)):
+        try:
+            install_from(target)
+        except (DeviceUnavailable, InvalidArgument) as error:
+            logger.warning("%s", error)
+    return _installed.get(name)
+
+
+def _entry_points() -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=GROUP)}
