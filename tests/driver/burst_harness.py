@@ -18,7 +18,13 @@ from nnburst.executor.protocol import Argument, NativeCall, Outcome
 from nnburst.fmq.descriptor import MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.enums import ExecutionPreference, MeasureTiming, OperandType, OperationType
+from nnburst.hal.enums import (
+    ExecutionPreference,
+    MeasureTiming,
+    OperandType,
+    OperationType,
+    Priority,
+)
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.request import Request, RequestArgument
@@ -89,6 +95,7 @@ class Harness:
         max_in_flight: int = 1,
         model: Model | None = None,
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
     ) -> None:
         self.executor = executor or ScriptedExecutor()
         self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
@@ -97,7 +104,7 @@ class Harness:
         self.asked: list[list[int]] = []
         self.ended: list[str] = []
         self.has_ended = threading.Event()
-        prepared = PreparedModel(model or relu_model(), self.executor, preference)
+        prepared = PreparedModel(model or relu_model(), self.executor, preference, priority)
         client = BurstClient(self.get_memories, self._closed)
         call = configure(self.requests, self.results, max_in_flight, preference)
         self.context: BurstContext = open_burst(prepared, call, self.fds(), client)

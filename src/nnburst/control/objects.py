@@ -109,6 +109,12 @@ class ObjectTable:
             entry.references += 1
         return Reference(entry.target, lambda: self._drop(entry))
 
+    def find(self, handle: int) -> Closable | None:
+        """What a handle stands for, only to look at; None where it is not open."""
+        with self._lock:
+            entry = self._entries.get(handle)
+            return entry.target if entry else None
+
     def release(self, handle: int) -> None:
         """Drop a handle; the object closes with its last user.
 

@@ -50,7 +50,7 @@ class Service(Generic[M]):
             channel: connected; stays the caller's.
             decode: turns a body into a call.
             handler: answers a call; borrows the descriptors, `take`s those that it keeps.
-            submit: runs a job that answers the call, now or on another thread.
+            submit: runs a job that answers the call, now or on another thread; raises where nobody will.
         """
         self._channel = channel
         self._decode = decode
@@ -90,7 +90,12 @@ class Service(Generic[M]):
             incoming.fds.close()
             self._reply(incoming.id, _failure(error), Fds())
             return
-        self._submit(call, lambda: self._run(incoming, call))
+        try:
+            self._submit(call, lambda: self._run(incoming, call))
+        except Exception as error:
+            self._free.release()
+            incoming.fds.close()
+            self._reply(incoming.id, _failure(error), Fds())
 
     def _run(self, incoming: Incoming, call: M) -> None:
         try:

@@ -4,6 +4,8 @@ main.py            command line of the process: one client (`--fd`) or a supervi
 supervisor.py      accepts connections and forks a worker for each
 listener.py        a named socket with exactly one owner
 worker.py          serves one client
+scheduler.py       what of a client's work runs when
+lanes.py           threads that run jobs by priority
 device.py          the IDevice behind a worker
 prepared_model.py  a model and its executions
 pools.py           the client's memory, mapped

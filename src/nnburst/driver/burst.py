@@ -25,13 +25,14 @@ from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
 from nnburst.control.messages import ConfigureExecutionBurst
 from nnburst.driver.bindings import Binding, BindingTable, Reply, reply_with
+from nnburst.driver.lanes import be_nice
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.driver.slots import GetMemories, SlotCache
 from nnburst.fmq.cores import may_spin
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MalformedPacket, NnburstError
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
 from nnburst.hal.tracing import Layer, Phase, trace
@@ -194,6 +195,8 @@ class BurstContext:
             raise GeneralFailure("the burst's execution under way does not end")
 
     def _serve(self) -> None:
+        if self._prepared.priority == Priority.LOW:
+            be_nice()
         ending = "an error in the driver"
         try:
             ending = self._loop()

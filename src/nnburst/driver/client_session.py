@@ -10,7 +10,9 @@ from nnburst.control.limits import UPCALL_TIMEOUT
 from nnburst.control.messages import GetMemories, Memories
 from nnburst.control.objects import ObjectTable
 from nnburst.driver.device import Device
+from nnburst.driver.scheduler import Scheduler
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure
 
 
@@ -21,6 +23,7 @@ class ClientSession:
         device: whose calls it makes.
         upcalls: the socket on which the driver calls the client.
         objects: what its handles stand for.
+        scheduler: runs its work.
     """
 
     def __init__(self, device: Device, upcalls: Connection) -> None:
@@ -28,6 +31,12 @@ class ClientSession:
         self.device: Final = device
         self.upcalls: Final = upcalls
         self.objects: Final = ObjectTable()
+        self.scheduler: Final = Scheduler()
+
+    def priority_of(self, handle: int) -> Priority:
+        """The priority of the prepared model behind a handle; MEDIUM where it has none."""
+        priority = getattr(self.objects.find(handle), "priority", Priority.MEDIUM)
+        return priority if isinstance(priority, Priority) else Priority.MEDIUM
 
     def get_memories(self, callback: int, slots: Sequence[int]) -> list[SharedMemory]:
         """IBurstCallback::getMemories: the pools behind slots of one burst, which the caller owns.

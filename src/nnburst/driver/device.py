@@ -70,7 +70,7 @@ class Device:
                 )
         views = [pool.readable for pool in pools]
         prepared = self._executor.prepare(model, views, preference, priority)
-        return PreparedModel(model, prepared, preference)
+        return PreparedModel(model, prepared, preference, priority)
 
 
 def _validate(model: Model, pools: Sequence[Pool]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nnburst.control.messages import Executed
 from nnburst.driver.pools import Pool
 from nnburst.executor.protocol import Argument, Bytes, Execution, Outcome, Prepared
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import MissedDeadline, error_for
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
@@ -26,18 +26,27 @@ class PreparedModel:
         preference: what the client prepared it for.
         shapes_vary: some output's shape is not known before an execution, so results must say it
             (device:§5.1).
+        priority: among the client's models.
     """
 
-    def __init__(self, model: Model, prepared: Prepared, preference: ExecutionPreference) -> None:
+    def __init__(
+        self,
+        model: Model,
+        prepared: Prepared,
+        preference: ExecutionPreference,
+        priority: Priority = Priority.MEDIUM,
+    ) -> None:
         """Own `prepared` from here on.
 
         Args:
             model: as validated.
             prepared: what the executor made of it.
             preference: what the client prepared it for.
+            priority: among the client's models.
         """
         self.model = model
         self.preference = preference
+        self.priority = priority
         self._prepared = prepared
         self._validator = RequestValidator(model)
         outputs = [model.main.operands[i] for i in model.main.output_indexes]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from nnburst.control.channel import Channel, Fds, ProtocolError
 from nnburst.control.connection import Connection
@@ -27,16 +26,14 @@ from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
-from nnburst.driver.handlers import HANDLERS
+from nnburst.driver.handlers import HANDLERS, WORK
 from nnburst.driver.liveness import Liveness
 from nnburst.driver.quotas import limit_this_process
-from nnburst.hal.enums import FeatureLevel
+from nnburst.driver.scheduler import Work
+from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 logger = logging.getLogger(__name__)
-
-#: Calls that run side by side; the rest wait for one of them.
-_THREADS: Final = 16
 
 
 def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn:
@@ -72,14 +69,16 @@ class Worker:
         self._name = name
         self._session: ClientSession | None = None
         self._liveness = Liveness()
-        self._threads = ThreadPoolExecutor(_THREADS, "nnburst call")
 
     def submit(self, call: Message, job: Job) -> None:
-        """Run `job`: on a thread, unless it answers at once or comes first."""
-        if isinstance(call, Hello | Ping):
+        """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first."""
+        if self._session is None or isinstance(call, Hello | Ping):
             job()
-        else:
-            self._threads.submit(job)
+            return
+        work, priority = WORK.get(type(call), Work.CALL), Priority.MEDIUM
+        if work is Work.EXECUTION:
+            priority = self._session.priority_of(getattr(call, "handle", 0))
+        self._session.scheduler.submit(job, priority, work)
 
     def handle(self, call: Message, fds: Fds) -> Answer:
         """Answer a call; raises what the client shall be told."""

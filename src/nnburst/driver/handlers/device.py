@@ -13,10 +13,11 @@ from nnburst.control.service import Answer
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
 from nnburst.driver.pools import adopt_pools, close_pools
+from nnburst.driver.scheduler import Work
 from nnburst.hal.validation.values import validate_execution_preference, validate_priority
 
 
-@answers(GetSupportedOperations)
+@answers(GetSupportedOperations, Work.INQUIRY)
 def get_supported_operations(
     session: ClientSession, call: GetSupportedOperations, fds: Fds
 ) -> Answer:
@@ -29,7 +30,7 @@ def get_supported_operations(
     return SupportedOperations(tuple(supported)), Fds()
 
 
-@answers(PrepareModel)
+@answers(PrepareModel, Work.INQUIRY)
 def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answer:
     """Prepare a model."""
     preference = validate_execution_preference(call.preference)

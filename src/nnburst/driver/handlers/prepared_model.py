@@ -9,9 +9,10 @@ from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
 from nnburst.driver.pools import adopt_pools, close_pools
 from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.scheduler import Work
 
 
-@answers(ExecuteSynchronously)
+@answers(ExecuteSynchronously, Work.EXECUTION)
 def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fds: Fds) -> Answer:
     """Execute once and answer with the outcome."""
     pools = adopt_pools(call.request.pools, fds, "R2")

@@ -9,19 +9,28 @@ from nnburst.control.channel import Fds
 from nnburst.control.messages import Message
 from nnburst.control.service import Answer
 from nnburst.driver.client_session import ClientSession
+from nnburst.driver.scheduler import Work
 
 M = TypeVar("M", bound=Message)
 
 #: The function for each type of call; it borrows the descriptors and raises what the client shall be told.
 HANDLERS: Final[dict[type[Message], Callable[[ClientSession, Any, Fds], Answer]]] = {}
+#: What kind of work each is.
+WORK: Final[dict[type[Message], Work]] = {}
 
 
 def answers(
-    kind: type[M],
+    kind: type[M], work: Work = Work.CALL
 ) -> Callable[
     [Callable[[ClientSession, M, Fds], Answer]], Callable[[ClientSession, M, Fds], Answer]
 ]:
-    """Register the decorated function for calls of type `kind`; each type has one."""
+    """Register the decorated function for calls of type `kind`; each type has one.
+
+    Args:
+        kind: of the calls.
+        work: which of the scheduler's lanes it runs on. An EXECUTION runs with the priority of what the
+            call's `handle` stands for.
+    """
 
     def register(
         handler: Callable[[ClientSession, M, Fds], Answer],
@@ -29,6 +38,7 @@ def answers(
         if kind in HANDLERS:
             raise TypeError(f"{kind.__name__} has a handler: {HANDLERS[kind].__name__}")
         HANDLERS[kind] = handler
+        WORK[kind] = work
         return handler
 
     return register

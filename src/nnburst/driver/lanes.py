@@ -1,0 +1,139 @@
+"""Threads that run jobs, the most urgent first."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from nnburst.hal.enums import Priority
+from nnburst.hal.errors import GeneralFailure, ResourceExhausted
+
+logger = logging.getLogger(__name__)
+
+Job = Callable[[], None]
+
+#: How much a thread of LOW work yields to the others; a tenth of their share of a core.
+NICER: Final = 10
+
+
+def be_nice() -> None:
+    """Let others go first, from now on: an unprivileged thread cannot take that back.
+
+    Linux keeps niceness per thread, so this concerns the calling one only.
+    """
+    os.setpriority(
+        os.PRIO_PROCESS,
+        threading.get_native_id(),
+        min(19, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) + NICER),
+    )
+
+
+class Lanes:
+    """A bounded queue of jobs and the threads that run them. Thread-safe.
+
+    A job starts when no more urgent one is waiting; among equals the first comes first. LOW jobs have
+    threads of their own, which are nice to all others. Threads start when first needed, and stay.
+    """
+
+    def __init__(self, name: str, lanes: int, *, low_lanes: int = 0, capacity: int) -> None:
+        """Run at most `lanes` jobs at once.
+
+        Args:
+            name: of the threads.
+            lanes: threads for all jobs, or for all but the LOW ones.
+            low_lanes: threads for LOW jobs; 0 to run them with the others.
+            capacity: jobs that may wait.
+        """
+        self._name = name
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._waiting: dict[Priority, deque[Job]] = {
+            priority: deque() for priority in (Priority.HIGH, Priority.MEDIUM, Priority.LOW)
+        }
+        self._usual = _Crew(lanes, self._lock)
+        self._low = _Crew(low_lanes, self._lock) if low_lanes else self._usual
+
+    def submit(self, job: Job, priority: Priority = Priority.MEDIUM) -> None:
+        """Run `job` on one of the threads, some time.
+
+        Args:
+            job: reports its failures by itself; whatever it raises is only logged.
+            priority: among the jobs here.
+
+        Raises:
+            ResourceExhausted: as many jobs wait as may.
+            GeneralFailure: device:P9: there is no thread for it.
+        """
+        crew = self._crew(priority)
+        with self._lock:
+            if sum(map(len, self._waiting.values())) >= self._capacity:
+                raise ResourceExhausted(f"{self._capacity} jobs are waiting for a {self._name}")
+            self._waiting[priority].append(job)
+            # Those that were woken count as idle until they run, so it is the jobs that are counted.
+            grow = self._jobs_of(crew) > crew.idle and crew.threads < crew.limit
+            crew.threads += grow
+            crew.wake.notify()
+        if grow:
+            self._start(crew, job, priority)
+
+    def _start(self, crew: _Crew, job: Job, priority: Priority) -> None:
+        try:
+            threading.Thread(target=self._serve, args=(crew,), name=self._name, daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            with self._lock:
+                crew.threads -= 1
+                if crew.threads or job not in self._waiting[priority]:
+                    return  # the others will come to it
+                self._waiting[priority].remove(job)
+            raise GeneralFailure(f"P9: no thread could be started: {error}") from error
+
+    def _serve(self, crew: _Crew) -> None:
+        if crew is not self._usual:
+            be_nice()
+        while True:
+            job = self._next(crew)
+            try:
+                job()
+            except Exception:
+                logger.exception("a job failed")
+            del job  # with all that it holds, before the next one comes
+
+    def _next(self, crew: _Crew) -> Job:
+        with self._lock:
+            while not (queue := self._foremost(crew)):
+                crew.idle += 1
+                crew.wake.wait()
+                crew.idle -= 1
+            job = queue.popleft()
+            if self._waiting[Priority.LOW]:
+                self._low.wake.notify()  # it may have waited for this one
+            return job
+
+    def _jobs_of(self, crew: _Crew) -> int:
+        return sum(
+            len(jobs) for priority, jobs in self._waiting.items() if self._crew(priority) is crew
+        )
+
+    def _crew(self, priority: Priority) -> _Crew:
+        return self._low if priority == Priority.LOW else self._usual
+
+    def _foremost(self, crew: _Crew) -> deque[Job] | None:
+        """The queue of the most urgent jobs, where they are this crew's."""
+        for priority, queue in self._waiting.items():
+            if queue:
+                return queue if self._crew(priority) is crew else None
+        return None
+
+
+class _Crew:
+    """Threads that are alike."""
+
+    def __init__(self, limit: int, lock: threading.Lock) -> None:
+        self.limit = limit
+        self.threads = 0
+        self.idle = 0
+        self.wake = threading.Condition(lock)

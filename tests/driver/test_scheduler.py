@@ -1,0 +1,192 @@
+"""Jobs by priority. Threads are held up by events, so that it is known who waits."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driver.burst_harness import Harness, ScriptedExecutor
+from nnburst.driver import lanes as lanes_module
+from nnburst.driver.lanes import NICER, Lanes
+from nnburst.driver.scheduler import Scheduler, Work
+from nnburst.executor.protocol import Outcome
+from nnburst.hal.enums import Priority
+from nnburst.hal.errors import GeneralFailure, ResourceExhausted
+
+LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
+HANG = 10.0
+
+
+class Gate:
+    """A job that has begun, and ends when told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self.opened.wait(HANG)
+
+
+class Order:
+    """In which order jobs ran."""
+
+    def __init__(self) -> None:
+        self.names: list[object] = []
+        self._ran = threading.Semaphore(0)
+
+    def job(self, name: object) -> Callable[[], None]:
+        def run() -> None:
+            self.names.append(name)
+            self._ran.release()
+
+        return run
+
+    def wait(self, count: int) -> list[object]:
+        for _ in range(count):
+            assert self._ran.acquire(timeout=HANG)
+        return self.names
+
+
+def occupy(lanes: Lanes | Scheduler, priority: Priority = HIGH) -> Gate:
+    gate = Gate()
+    lanes.submit(gate, priority)
+    assert gate.begun.wait(HANG)
+    return gate
+
+
+def run_waiting(lanes: Lanes | Scheduler, priorities: Sequence[Priority]) -> list[Priority]:
+    """The order in which jobs run that wait for one thread."""
+    order, gate = Order(), occupy(lanes)
+    for number, priority in enumerate(priorities):
+        lanes.submit(order.job((priority, number)), priority)
+    gate.opened.set()
+    ran = order.wait(len(priorities))
+    for priority in Priority:
+        numbers = [number for found, number in ran if found == priority]  # type: ignore[misc]
+        assert numbers == sorted(numbers)
+    return [found for found, _ in ran]  # type: ignore[misc]
+
+
+@given(st.lists(st.sampled_from(Priority), max_size=12))
+@settings(max_examples=25, deadline=None)
+def test_waiting_jobs_run_by_priority_and_then_in_turn(priorities: list[Priority]) -> None:
+    ran = run_waiting(Lanes("test", 1, capacity=64), priorities)
+    assert ran == sorted(priorities, reverse=True)
+
+
+def test_executions_of_one_client_run_by_priority() -> None:
+    assert run_waiting(Scheduler(1), [MEDIUM, HIGH, MEDIUM, HIGH]) == [HIGH, HIGH, MEDIUM, MEDIUM]
+
+
+def test_low_job_has_a_thread_of_its_own_that_is_nice() -> None:
+    scheduler, found, done = Scheduler(1), {}, threading.Semaphore(0)
+
+    def note(priority: Priority) -> None:
+        found[priority] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        done.release()
+
+    for priority in Priority:
+        scheduler.submit(lambda which=priority: note(which), priority)  # type: ignore[misc]
+        assert done.acquire(timeout=HANG)
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert found == {LOW: min(19, mine + NICER), MEDIUM: mine, HIGH: mine}
+
+
+def test_low_job_waits_while_a_more_urgent_one_does() -> None:
+    scheduler, order = Scheduler(1), Order()
+    gate = occupy(scheduler)
+    scheduler.submit(order.job("medium"), MEDIUM)
+    scheduler.submit(order.job("low"), LOW)
+    assert order.names == []
+    gate.opened.set()
+    assert set(order.wait(2)) == {"medium", "low"}
+
+
+def test_low_job_runs_beside_a_high_one() -> None:
+    scheduler, order = Scheduler(1), Order()
+    gate = occupy(scheduler)
+    scheduler.submit(order.job("low"), LOW)
+    assert order.wait(1) == ["low"]
+    gate.opened.set()
+
+
+@pytest.mark.parametrize("busy", Work)
+def test_other_work_never_waits_for_executions_and_preparations(busy: Work) -> None:
+    scheduler, order, gates = Scheduler(1), Order(), [Gate() for _ in range(40)]
+    for gate, priority in zip(gates, itertools.cycle(Priority), strict=False):
+        scheduler.submit(gate, priority, busy)
+    others = [work for work in Work if work is not busy]
+    for work in others:
+        scheduler.submit(order.job(work), work=work)
+    assert set(order.wait(len(others))) == set(others)
+    for gate in gates:
+        gate.opened.set()
+
+
+def test_jobs_run_side_by_side_up_to_the_number_of_lanes() -> None:
+    lanes = Lanes("test", 3, capacity=8)
+    for _ in range(2):  # the second time, the threads are there
+        gates = [occupy(lanes) for _ in range(3)]
+        order = Order()
+        lanes.submit(order.job("fourth"))
+        assert order.names == []
+        gates[0].opened.set()
+        assert order.wait(1) == ["fourth"]
+        for gate in gates:
+            gate.opened.set()
+
+
+def test_more_jobs_than_may_wait_are_refused() -> None:
+    lanes, order = Lanes("test", 1, capacity=2), Order()
+    gate = occupy(lanes)
+    for name in (1, 2):
+        lanes.submit(order.job(name))
+    with pytest.raises(ResourceExhausted, match="2 jobs are waiting"):
+        lanes.submit(order.job(3), HIGH)
+    gate.opened.set()
+    assert order.wait(2) == [1, 2]
+
+
+def test_job_that_raises_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    lanes, order = Lanes("test", 1, capacity=4), Order()
+    lanes.submit(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    lanes.submit(order.job("next"))
+    assert order.wait(1) == ["next"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_job_without_a_thread_is_refused_and_does_not_run_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lanes, order = Lanes("test", 1, capacity=4), Order()
+
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lanes_module.threading.Thread, "start", fail)
+        with pytest.raises(GeneralFailure, match="P9: no thread"):
+            lanes.submit(order.job("refused"))
+    lanes.submit(order.job("next"))
+    assert order.wait(1) == ["next"]
+
+
+@pytest.mark.parametrize("priority", Priority)
+def test_thread_of_a_burst_is_nice_where_its_model_is_low(priority: Priority) -> None:
+    found = []
+
+    def note(_execution: object) -> Outcome:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return Outcome()
+
+    with Harness(ScriptedExecutor(note), priority=priority) as harness:
+        harness.exchange(harness.packet(0))
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert found == [min(19, mine + NICER) if priority == LOW else mine]
