@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import nnburst
+from nnburst.driver.compilation_cache import CompilationCache
 from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.executor.protocol import Executor
@@ -24,6 +25,10 @@ class Device:
     """A device of type CPU around an executor. Thread-safe.
 
     DEVIATES: the original asks drivers not to compute graphs on the CPU; this one does nothing else.
+
+    Attributes:
+        name: that it is served under.
+        compilation_cache: saves and loads what it has prepared.
     """
 
     feature_level: Final = FeatureLevel.AIDL_V4
@@ -33,11 +38,16 @@ class Device:
         """Serve `executor` under `name`."""
         self.name = name
         self._executor = executor
+        self.compilation_cache: Final = CompilationCache(executor, self.version_string)
 
     @property
     def version_string(self) -> str:
-        """Opaque to clients (NNAPI: getVersionString)."""
-        return f"nnburst {nnburst.__version__} {self._executor.name}"
+        """Opaque to clients (NNAPI: getVersionString).
+
+        Unique among the versions of a driver: it names the executor's engine, too, where that has one.
+        """
+        engine = getattr(self._executor, "engine_version", "")
+        return f"nnburst {nnburst.__version__} {self._executor.name} {engine}".rstrip()
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
         """Which operations of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).

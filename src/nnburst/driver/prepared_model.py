@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nnburst.control.messages import Executed
 from nnburst.driver.pools import Pool
+from nnburst.executor.caching import Cached, CachingPrepared
 from nnburst.executor.protocol import Argument, Bytes, Execution, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import MissedDeadline, error_for
@@ -119,6 +120,11 @@ class PreparedModel:
             else Timing()
         )
         return Executed(outcome.output_shapes, timing)
+
+    def to_cache(self) -> Cached | None:
+        """What the executor wants kept of it; None where it cannot be cached."""
+        prepared = self._prepared
+        return prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
 
     def close(self) -> None:
         """Free what the executor holds. No execution runs any more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming, Priority
@@ -10,6 +12,18 @@ from nnburst.hal.model import ExtensionNameAndPrefix
 
 #: A token that says nothing: what is sent where nothing is cached.
 NO_CACHE_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
+
+
+class NumberOfCacheFiles(NamedTuple):
+    """How many files a driver wants for caching one model, 32 of a kind at most; 0 and 0 is no caching.
+
+    Attributes:
+        model_cache: files whose contents steer the driver, such as code.
+        data_cache: files of constants.
+    """
+
+    model_cache: int
+    data_cache: int
 
 
 class TokenValuePair(msgspec.Struct, frozen=True):

@@ -1,0 +1,67 @@
+"""A client's cache files as descriptors: regular files, opened to be read and written.
+
+Another process may write to a file, truncate it or replace its content at any time. So a file is copied
+once, by reading (a mapping of a file that shrinks would end the process), and only the copy is looked at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from typing import Final
+
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
+
+#: Longest cache file that is read.
+MAX_CACHE_BYTES: Final = 1 << 30
+_CHUNK: Final = 1 << 20
+
+
+def check_cache_file(fd: int, name: str) -> None:
+    """What the descriptor of a cache file must be; `name` is for the message.
+
+    Raises:
+        InvalidArgument: it is not a regular file that was opened to be read and written.
+    """
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise InvalidArgument(f"P5: {name} is not a regular file")
+    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
+        raise InvalidArgument(f"P5: {name} is not opened to be read and written")
+
+
+def read_copy(fd: int, name: str) -> bytes:
+    """A private copy of a whole file, whatever the descriptor's offset is.
+
+    Raises:
+        GeneralFailure: it is longer than MAX_CACHE_BYTES, or cannot be read.
+    """
+    try:
+        size = os.fstat(fd).st_size
+        if size > MAX_CACHE_BYTES:
+            raise GeneralFailure(f"{name} has {size} bytes, at most {MAX_CACHE_BYTES}")
+        parts: list[bytes] = []
+        done = 0
+        while done < size and (part := os.pread(fd, size - done, done)):
+            parts.append(part)  # one, as a rule; none more once the file was truncated
+            done += len(part)
+    except OSError as error:
+        raise GeneralFailure(f"{name} cannot be read: {error}") from error
+    return b"".join(parts)
+
+
+def overwrite(fd: int, content: bytes) -> None:
+    """Make `content` all that a file has, whatever was in it and whatever the descriptor's offset is.
+
+    Raises:
+        OSError: it cannot be written; the file is then empty, as far as that can be done.
+    """
+    os.ftruncate(fd, 0)
+    try:
+        view = memoryview(content)
+        done = 0
+        while done < len(view):
+            done += os.pwrite(fd, view[done : done + _CHUNK], done)
+    except OSError:
+        os.ftruncate(fd, 0)
+        raise

@@ -1,0 +1,76 @@
+"""The secret that seals model caches: 32 random bytes, one file for each user."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nnburst.driver.user_files import state_directory
+from nnburst.hal.errors import GeneralFailure
+
+KEY_BYTES: Final = 32
+_NAME: Final = "compilation_cache.key"
+_OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def cache_key() -> bytes:
+    """This user's key, made at the first use.
+
+    Whoever can read it can write model caches that this user's drivers take for their own: it lies in a
+    file of mode 0600. Processes that make it at the same time end with the same one.
+
+    Raises:
+        GeneralFailure: it can neither be read nor made, or others may read it.
+    """
+    path = state_directory() / _NAME
+    try:
+        try:
+            return _read(path)
+        except FileNotFoundError:
+            _make(path)
+            return _read(path)
+    except OSError as error:
+        raise GeneralFailure(f"the key of the compilation cache: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | _OPEN)
+    try:
+        info = os.fstat(fd)
+        if (
+            not stat.S_ISREG(info.st_mode)
+            or info.st_uid != os.geteuid()
+            or info.st_mode & 0o077
+            or info.st_size != KEY_BYTES
+        ):
+            raise GeneralFailure(
+                f"{path} must be a file of {KEY_BYTES} bytes and mode 0600 that you own;"
+                " without it a new one is made, and models are compiled once more"
+            )
+        key = os.read(fd, KEY_BYTES)
+    finally:
+        os.close(fd)
+    if len(key) != KEY_BYTES:
+        raise GeneralFailure(f"{path} was truncated while it was read")
+    return key
+
+
+def _make(path: Path) -> None:
+    """Give the name to a complete file; whoever is first wins."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
+    try:
+        try:
+            os.write(fd, secrets.token_bytes(KEY_BYTES))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()

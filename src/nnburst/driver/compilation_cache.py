@@ -1,0 +1,165 @@
+"""Compilation caching: prepared models go into a client's files and come back in another process.
+
+Saving is best effort: whatever goes wrong with files, key or disk is logged, and the model is prepared
+all the same (device:§2). Loading trusts nothing that others could have written: see `cache_format`.
+
+A token names an entry, and the client chooses it: a driver cannot tell two models with the same token
+apart (device:§3). Where a client gives two models one token, it gets the one that was saved last.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import nnburst.executor
+from nnburst.driver.cache_files import check_cache_file, overwrite, read_copy
+from nnburst.driver.cache_format import Entry, seal, unseal
+from nnburst.driver.cache_key import cache_key
+from nnburst.driver.prepared_model import PreparedModel
+from nnburst.executor.caching import CachingExecutor
+from nnburst.executor.protocol import Executor
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import Priority
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.validation.values import validate_cache_token
+
+log = logging.getLogger(__name__)
+
+_NO_FILES: Final = NumberOfCacheFiles(0, 0)
+
+
+class CompilationCache:
+    """Saves and loads the prepared models of one executor. Thread-safe."""
+
+    def __init__(self, executor: Executor, version_string: str) -> None:
+        """Cache for `executor`, where it can be cached for.
+
+        Args:
+            executor: with or without the optional part of `nnburst.executor.caching`.
+            version_string: the device's; another version's caches are not loaded.
+        """
+        self._executor = executor if isinstance(executor, CachingExecutor) else None
+        self._version_string = version_string
+
+    @property
+    def files_needed(self) -> NumberOfCacheFiles:
+        """NNAPI: getNumberOfCacheFilesNeeded."""
+        return _NO_FILES if self._executor is None else self._executor.cache_files
+
+    def save(
+        self,
+        prepared: PreparedModel,
+        priority: Priority,
+        token: bytes,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+    ) -> bool:
+        """Write a model that was just prepared to its client's files; whether that was done.
+
+        Args:
+            prepared: not executed yet.
+            priority: that it was prepared with.
+            token: 32 bytes.
+            model_cache: borrowed descriptors; none where the client wants nothing cached.
+            data_cache: likewise.
+        """
+        if not model_cache and not data_cache:
+            return False
+        try:
+            self._check(model_cache, data_cache)
+            return self._save(prepared, priority, token, model_cache, data_cache)
+        except (NnburstError, OSError, MemoryError) as error:
+            log.warning("a model was prepared and not cached: %s", error)
+            return False
+
+    def _save(
+        self,
+        prepared: PreparedModel,
+        priority: Priority,
+        token: bytes,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+    ) -> bool:
+        cached = prepared.to_cache()
+        if cached is None:
+            for fd in (*model_cache, *data_cache):
+                overwrite(fd, b"")
+            return False
+        if cached.constants and not data_cache:
+            raise GeneralFailure("the executor has constants to keep and wants no file for them")
+        key = cache_key()
+        entry = Entry(cached.model, prepared.preference, priority, cached.program)
+        sealed = seal(entry, cached.constants, writer=self._writer, token=token, key=key)
+        # The model cache goes last: until it is complete, the pair cannot be loaded.
+        for fd in model_cache:
+            overwrite(fd, b"")
+        for fd in data_cache:
+            overwrite(fd, cached.constants)
+        for fd in model_cache:
+            overwrite(fd, sealed)
+        return True
+
+    def load(
+        self, token: bytes, model_cache: Sequence[int], data_cache: Sequence[int]
+    ) -> PreparedModel:
+        """Prepare a model from its files alone (NNAPI: prepareModelFromCache).
+
+        Args:
+            token: as at `save`.
+            model_cache: borrowed descriptors, as many as `files_needed` says.
+            data_cache: likewise.
+
+        Raises:
+            InvalidArgument: token or number of files are wrong, or a descriptor is not a regular file
+                opened to be read and written (device:P5).
+            GeneralFailure: nothing is cached here, or the files are not what `save` wrote for this token.
+            NnburstError: the executor's reason.
+        """
+        validate_cache_token(token)
+        if self._executor is None:
+            raise GeneralFailure("this device caches no compilations")
+        self._check(model_cache, data_cache)
+        copies = [read_copy(fd, f"model_cache[{at}]") for at, fd in enumerate(model_cache)]
+        constants = [read_copy(fd, f"data_cache[{at}]") for at, fd in enumerate(data_cache)]
+        entry, cached = unseal(
+            b"".join(copies),
+            b"".join(constants),
+            writer=self._writer,
+            token=token,
+            key=cache_key(),
+        )
+        prepared = self._executor.prepare_from_cache(cached, entry.preference, entry.priority)
+        return PreparedModel(entry.model, prepared, entry.preference)
+
+    def _check(self, model_cache: Sequence[int], data_cache: Sequence[int]) -> None:
+        given = NumberOfCacheFiles(len(model_cache), len(data_cache))
+        if given != self.files_needed:
+            raise InvalidArgument(
+                f"P5: {given.model_cache} model and {given.data_cache} data cache files, expected"
+                f" {self.files_needed.model_cache} and {self.files_needed.data_cache}"
+            )
+        for name, fds in (("model_cache", model_cache), ("data_cache", data_cache)):
+            for at, fd in enumerate(fds):
+                check_cache_file(fd, f"{name}[{at}]")
+
+    @property
+    def _writer(self) -> str:
+        return f"{self._version_string} {_build()}"
+
+
+@functools.cache
+def _build() -> str:
+    """Tells two states of the executors' sources apart, also where both carry the same version.
+
+    What is cached is what they made of a model, so it must not outlive a change of how they do that.
+    """
+    found = hashlib.sha256()
+    for path in sorted(Path(nnburst.executor.__file__).parent.rglob("*.py")):
+        info = path.stat()
+        found.update(f"{path} {info.st_size} {info.st_mtime_ns}\n".encode())
+    return found.hexdigest()[:16]

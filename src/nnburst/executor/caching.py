@@ -1,0 +1,73 @@
+"""The optional part of the contract with an executor: keeping what preparation made for other processes.
+
+    CachingPrepared.to_cache()                -> Cached       once a model is prepared
+    CachingExecutor.prepare_from_cache(made)  -> Prepared     in a later process, instead of `prepare`
+
+An executor that lacks it is served like any other; its driver says that it caches nothing. Files,
+descriptors and their integrity are the driver's business: an executor only sees bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from nnburst.executor.protocol import Prepared
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """What an executor wants back in order to prepare a model without compiling it.
+
+    Attributes:
+        model: what requests are validated against; also whatever of it the executor needs again.
+        program: the executor's own bytes. They steer it (NNAPI calls their file security-sensitive), so
+            they come back exactly as they were or not at all.
+        constants: values only: other bytes of the same length may change what executions compute, and
+            nothing else, since no driver can promise more about the file that they lie in.
+    """
+
+    model: Model
+    program: bytes = b""
+    constants: bytes = b""
+
+
+@runtime_checkable
+class CachingPrepared(Prepared, Protocol):
+    """A prepared model that can be kept."""
+
+    def to_cache(self) -> Cached | None:
+        """What to keep of it; None where this model cannot be cached. Called once, before `bind`."""
+
+
+@runtime_checkable
+class CachingExecutor(Protocol):
+    """An executor whose prepared models can be kept. Thread-safe."""
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """(1, 0) where there are never constants, else (1, 1); the same at every start."""
+
+    def prepare_from_cache(
+        self, cached: Cached, preference: ExecutionPreference, priority: Priority
+    ) -> Prepared:
+        """Prepare what `to_cache` returned, in this or an earlier process of the same version.
+
+        Args:
+            cached: as `Cached` says; the executor may keep its bytes.
+            preference: what the model was prepared for.
+            priority: likewise.
+
+        Raises:
+            NnburstError: it cannot be prepared so; its client will have it compiled.
+        """
+
+
+def without_constants(model: Model) -> Model:
+    """The model as far as requests are validated against it: nobody may ask for its constants."""
+    return msgspec.structs.replace(model, operand_values=b"", pools=())
