@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nnburst.executor.litert.interpreter import quiet_once
 from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.model import Model, Operand, Operation, SymmPerChannelQuantParams
@@ -23,21 +24,23 @@ _Values = Mapping[str, Any]
 _SAME: Final = 1
 
 
-def interpreter(content: bytes, threads: int = 1) -> Any:  # noqa: ANN401 - LiteRT has no types
-    """An interpreter with tensors allocated that uses the BUILTIN_REF kernels.
+def interpreter(content: bytes, threads: int = 1, *, fast: bool = False) -> Any:  # noqa: ANN401
+    """An interpreter with tensors allocated; LiteRT has no types.
 
     Args:
         content: a .tflite file.
         threads: of the interpreter.
+        fast: whether to use the kernels that LiteRT uses by itself instead of BUILTIN_REF.
     """
     litert = import_module("ai_edge_litert.interpreter")
-
-    made = litert.Interpreter(
-        model_content=content,
-        num_threads=threads,
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
-    )
-    made.allocate_tensors()
+    kernels = litert.OpResolverType
+    with quiet_once():
+        made = litert.Interpreter(
+            model_content=content,
+            num_threads=threads,
+            experimental_op_resolver_type=kernels.AUTO if fast else kernels.BUILTIN_REF,
+        )
+        made.allocate_tensors()
     return made
 
 

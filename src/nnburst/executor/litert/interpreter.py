@@ -21,7 +21,7 @@ _said = threading.Event()
 
 
 @contextmanager
-def _quiet_once() -> Iterator[None]:
+def quiet_once() -> Iterator[None]:
     """The first interpreter of a process writes to stderr, whatever it is told; not so in here."""
     if _said.is_set():
         yield
@@ -52,7 +52,7 @@ class InterpreterEngine:
         self._network = network
         self._lock = threading.Lock()
         try:
-            with _quiet_once():
+            with quiet_once():
                 self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
                     model_content=network.content, num_threads=threads
                 )

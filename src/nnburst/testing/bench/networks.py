@@ -144,19 +144,22 @@ class InProcess:
         return total
 
 
-class _OnCore:
+class OnCore:
     """A case that runs on another core than the rest of this process."""
 
     def __init__(self, case: Looped, core: int) -> None:
+        """Run `case` on `core`."""
         self.name = case.name
         self._case = case
         self._core = core
 
     def block(self, count: int) -> float:
+        """See `Contestant`."""
         with pinned(self._core):
             return self._case.block(count)
 
     def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
         with pinned(self._core):
             return self._case.samples(count)
 
@@ -182,9 +185,9 @@ def lineup(
         for array in bound.inputs:
             array[...] = random_values(array, random)
         bound.run()
-        warm_up = _warm_up_of(bound)
-        file, file_out = _in_process(subject, subject.content, bound)
-        same, same_out = _in_process(subject, subject.lowered.content, bound)
+        warm_up = warm_up_of(bound)
+        file, file_out = in_process(subject.model, subject.content, bound)
+        same, same_out = in_process(subject.model, subject.lowered.content, bound)
         found = Lineup(
             Looped(f"{subject.name}: burst", bound.run, warm_up),
             InProcess(f"{subject.name}: litert", file, core, warm_up),
@@ -198,7 +201,8 @@ def lineup(
         yield found
 
 
-def _warm_up_of(bound: BoundRequest) -> int:
+def warm_up_of(bound: BoundRequest) -> int:
+    """How often to run it before a block begins to count."""
     fewest, most = _WARM_UP
     trial = Looped("", bound.run, 1).block(1)
     return max(fewest, min(most, int(_WARM_UP_NS / trial)))
@@ -213,13 +217,22 @@ def random_values(array: Array, random: np.random.Generator) -> Array:
     return drawn
 
 
-def _in_process(
-    subject: Subject, content: bytes, bound: BoundRequest
+def in_process(
+    model: Model, content: bytes, bound: BoundRequest
 ) -> tuple[native.NativeBinding, list[Bytes]]:
-    """A file bound in this process to copies of the burst's arrays, run once; and its outputs."""
+    """A file bound in this process to copies of the burst's arrays, run once; and its outputs.
+
+    Args:
+        model: what the burst runs.
+        content: a .tflite file with the same inputs and outputs.
+        bound: the burst's request.
+
+    Raises:
+        GeneralFailure: the library cannot be used, or refuses the file.
+    """
     if not native.available():
         raise GeneralFailure("libLiteRt.so cannot be used here")
-    graph = subject.model.main
+    graph = model.main
     types = [
         TensorType(OperandType(o.type), o.dimensions, o.scale, o.zero_point)
         for o in (graph.operands[i] for i in (*graph.input_indexes, *graph.output_indexes))
@@ -231,7 +244,7 @@ def _in_process(
     binding = native.NativeEngine(network, 1).bind(given, taken)
     said = binding.run()
     if said:
-        raise GeneralFailure(f"{subject.name}: {said}")
+        raise GeneralFailure(f"LiteRT: {said}")
     return binding, taken
 
 
@@ -270,7 +283,7 @@ def _add_onnxruntime(
     feed = {f"i{number}": array.copy() for number, array in enumerate(bound.inputs)}
     found.differences["onnxruntime"] = _difference(bound, session.run(None, feed))
     case = Looped(f"{subject.name}: onnxruntime", partial(session.run, None, feed), warm_up)
-    found.onnxruntime = _OnCore(case, core)
+    found.onnxruntime = OnCore(case, core)
 
 
 def onnx_session(content: bytes, threads: int = 1) -> Any:  # noqa: ANN401 - it has no types
