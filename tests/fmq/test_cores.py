@@ -7,7 +7,7 @@ import os
 import pytest
 
 from nnburst.fmq import cores
-from nnburst.fmq.cores import allowed_cores, cpu_quota, may_spin
+from nnburst.fmq.cores import allowed_cores, cpu_quota, may_spin, thread_budget
 
 
 def test_allowed_cores_are_those_of_the_scheduler() -> None:
@@ -38,3 +38,24 @@ def test_spinning_needs_two_cores_between_the_sides(
     monkeypatch.setattr(cores, "allowed_cores", lambda: ours)
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
     assert may_spin(theirs) is expected
+
+
+@pytest.mark.parametrize(
+    ("cores_allowed", "quota", "expected"),
+    [
+        ((0, 1), float("inf"), 2),
+        ((5,), float("inf"), 1),
+        ((0, 1, 2, 3), 2.5, 2),
+        ((0, 1), 8.0, 2),
+        ((0, 1), 0.3, 1),
+    ],
+)
+def test_thread_budget_is_what_can_run_at_once(
+    cores_allowed: tuple[int, ...],
+    quota: float,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cores, "allowed_cores", lambda: cores_allowed)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    assert thread_budget() == expected

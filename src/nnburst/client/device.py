@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from nnburst.client.arguments import check_timeout
 from nnburst.client.carried_pools import CarriesPools, unpacked
@@ -29,6 +29,9 @@ from nnburst.control.messages import (
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
 from nnburst.hal.model import MemoryPool, Model
+
+#: More threads than that cannot be asked for.
+_MOST_THREADS: Final = 1024
 
 R = TypeVar("R", bound=Message)
 E = TypeVar("E", bound=IntEnum)
@@ -68,6 +71,11 @@ class Device:
     def type(self) -> DeviceType:
         """Kind of hardware (NNAPI: getType)."""
         return self._session.welcome.type
+
+    @property
+    def thread_budget(self) -> int:
+        """Threads that the driver can run at once: its allowed cores, or less by a cgroup's quota."""
+        return self._session.welcome.thread_budget
 
     @property
     def feature_level(self) -> FeatureLevel:
@@ -160,6 +168,7 @@ class Device:
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
         pools: Sequence[Memory] = (),
+        num_threads: int = 0,
         timeout: float = 60.0,
     ) -> PreparedModel:
         """Prepare a model for execution.
@@ -169,6 +178,8 @@ class Device:
             preference: what to optimise for; LOW_POWER also keeps bursts from spinning.
             priority: among the models of this client.
             pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
+            num_threads: most threads that an execution may use; 0 leaves it to the driver. How many
+                they are, `PreparedModel.num_threads` says: never more than `thread_budget`.
             timeout: seconds.
 
         Raises:
@@ -179,9 +190,15 @@ class Device:
         preference = _member(ExecutionPreference, preference, "preference")
         with unpacked(self, model, pools) as (bare, memories):
             described = self._describe(bare, memories)
-            message = PrepareModel(described, preference, _member(Priority, priority, "priority"))
+            message = PrepareModel(
+                described,
+                preference=preference,
+                priority=_member(Priority, priority, "priority"),
+                num_threads=_thread_count(num_threads),
+            )
             opened, _ = self._call(message, Opened, memories, timeout)
-        return PreparedModel(self, opened.handle, bare, preference)
+        threads = opened.fields.get("num_threads", 1)
+        return PreparedModel(self, opened.handle, bare, preference, threads)
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""
@@ -256,6 +273,12 @@ def _member(kind: type[E], value: int, name: str) -> E:
     except ValueError:
         known = ", ".join(f"{member.name} ({int(member)})" for member in kind)
         raise InvalidArgument(f"{name}: {value!r}, expected one of {known}") from None
+
+
+def _thread_count(value: int) -> int:
+    if not isinstance(value, int) or not 0 <= value <= _MOST_THREADS:
+        raise InvalidArgument(f"num_threads: {value!r}, expected 0 to {_MOST_THREADS}")
+    return value
 
 
 def _close(session: Session, process: DriverProcess | None, owner: int) -> None:

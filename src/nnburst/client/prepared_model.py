@@ -38,15 +38,22 @@ class PreparedModel:
         device: where it was prepared.
         model: as given to `Device.prepare`.
         preference: as given to `Device.prepare`.
+        num_threads: threads that an execution uses, as the driver says.
         inputs: what each input must look like.
         outputs: what each output must look like.
         staging: private pools for arrays that lie in none of the device's.
     """
 
     def __init__(
-        self, device: Device, handle: int, model: Model, preference: ExecutionPreference
+        self,
+        device: Device,
+        handle: int,
+        model: Model,
+        preference: ExecutionPreference,
+        num_threads: int = 1,
     ) -> None:
         """Own `handle` from here on."""
+        self.num_threads = num_threads
         self.device = device
         self.model = model
         self.preference = preference

@@ -12,6 +12,7 @@ from nnburst.driver.prepared_model import PreparedModel
 from nnburst.executor.protocol import Executor
 from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
 from nnburst.executor.reference.operation import REGISTRY
+from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
@@ -38,6 +39,7 @@ class Device:
         """Serve `executor` under `name`."""
         self.name = name
         self._executor = executor
+        self.thread_budget: Final = thread_budget()
         self.compilation_cache: Final = CompilationCache(executor, self.version_string)
 
     @property
@@ -64,8 +66,9 @@ class Device:
         pools: Sequence[Pool],
         preference: ExecutionPreference,
         priority: Priority,
+        num_threads: int = 0,
     ) -> PreparedModel:
-        """Prepare a model (NNAPI: prepareModel_1_3).
+        """Prepare a model (NNAPI: prepareModel_1_3); no more threads than `thread_budget` compute.
 
         Raises:
             InvalidArgument: device:P2, or P8: an operation is not supported.
@@ -79,7 +82,8 @@ class Device:
                     f"P8: operation {index} (type {kind}) is not supported by {self.name}"
                 )
         views = [pool.readable for pool in pools]
-        prepared = self._executor.prepare(model, views, preference, priority)
+        threads = min(num_threads, self.thread_budget)
+        prepared = self._executor.prepare(model, views, preference, priority, threads)
         return PreparedModel(model, prepared, preference, priority)
 
 

@@ -126,6 +126,11 @@ class PreparedModel:
         prepared = self._prepared
         return prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
 
+    @property
+    def num_threads(self) -> int:
+        """Threads that an execution uses, the calling one included."""
+        return int(getattr(self._prepared, "num_threads", 1))
+
     def close(self) -> None:
         """Free what the executor holds. No execution runs any more."""
         self._prepared.close()

@@ -111,6 +111,7 @@ class Worker:
             name=device.name,
             version_string=device.version_string,
             type=device.type,
+            thread_budget=device.thread_budget,
             pid=os.getpid(),
             death_word=self._liveness.has_death_word,
         ), self._liveness.fds()

@@ -66,6 +66,7 @@ class NullExecutor:
         pools: Sequence[Bytes],  # noqa: ARG002
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
         priority: Priority = Priority.MEDIUM,  # noqa: ARG002
+        num_threads: int = 0,  # noqa: ARG002
     ) -> NullPrepared:
         """Nothing to do."""
         return NullPrepared()

@@ -90,6 +90,8 @@ class Execution(Protocol):
 class Prepared(Protocol):
     """A model ready to be executed. `bind` may be called from several threads at once."""
 
+    # One whose executions use more than the calling thread also has `num_threads: int`: how many.
+
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
         """Bind memory. The request has passed validation (R1 to R15) before.
 
@@ -117,6 +119,7 @@ class Executor(Protocol):
         pools: Sequence[Bytes],
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
+        num_threads: int = 0,
     ) -> Prepared:
         """Prepare a validated model.
 
@@ -125,6 +128,8 @@ class Executor(Protocol):
             pools: bytes of the model's pools. Another process may change them: copy what is kept.
             preference: what to optimise for.
             priority: relative priority among the client's models.
+            num_threads: most threads that an execution may use, the calling one included; 0 leaves it
+                to the executor.
 
         Raises:
             NnburstError: it cannot be prepared; `.status` says why.

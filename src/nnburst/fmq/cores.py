@@ -25,6 +25,11 @@ def cpu_quota() -> float:
     return quota
 
 
+def thread_budget() -> int:
+    """Threads that can run at once here, at least 1: the allowed cores, or less by the quota."""
+    return max(1, int(min(float(len(allowed_cores())), cpu_quota())))
+
+
 def _cgroups() -> Iterable[Path]:
     """The directories of this process's cgroup and of those above it."""
     root = Path("/sys/fs/cgroup")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nnburst.control.messages.message import Handle, Message
+from nnburst.control.messages.message import Count, Handle, Message
 from nnburst.hal.enums import DeviceType
 
 
@@ -56,6 +56,7 @@ class Welcome(Message, frozen=True):
         version_string: opaque, never empty.
         type: kind of hardware.
         pid: the worker.
+        thread_budget: threads that the driver can run at once.
         death_word: whether fd 1 is there.
     """
 
@@ -65,6 +66,7 @@ class Welcome(Message, frozen=True):
     version_string: str
     type: DeviceType
     pid: int
+    thread_budget: Count = 1
     death_word: bool = False
 
     @property

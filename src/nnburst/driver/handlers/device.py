@@ -37,7 +37,10 @@ def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answe
     priority = validate_priority(call.priority)
     pools = adopt_pools(call.model.pools, fds, "M4")
     try:
-        prepared = session.device.prepare(call.model, pools, preference, priority)
+        prepared = session.device.prepare(
+            call.model, pools, preference, priority, call.num_threads
+        )
     finally:
         close_pools(pools)
-    return Opened(session.objects.add(prepared)), Fds()
+    fields = {"num_threads": prepared.num_threads}
+    return Opened(session.objects.add(prepared), fields), Fds()

@@ -76,13 +76,14 @@ class LiteRtExecution:
 class LiteRtPrepared:
     """A compiled model. `bind` may be called from several threads at once."""
 
-    def __init__(self, network: Network, threads: int) -> None:
-        """Compile it once, by the native route where that works."""
+    def __init__(self, network: Network, num_threads: int) -> None:
+        """Compile it once, by the native route where that works; `num_threads` compute."""
+        self.num_threads = num_threads
         kind: Callable[[Network, int], Engine] = (
             native.NativeEngine if native.available() else InterpreterEngine
         )
         self._network = network
-        self._engines = Engines(lambda: kind(network, threads))
+        self._engines = Engines(lambda: kind(network, num_threads))
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> LiteRtExecution:
         """Bind memory; see `nnburst.executor.protocol.Prepared`."""
@@ -117,7 +118,7 @@ class LiteRtExecutor:
     """
 
     def __init__(self) -> None:
-        """Threads of each engine: NNBURST_LITERT_THREADS, 1 by default.
+        """Threads of each engine where `prepare` is not told: NNBURST_LITERT_THREADS, 1 by default.
 
         Raises:
             DeviceUnavailable: `ai-edge-litert` is not installed.
@@ -126,7 +127,8 @@ class LiteRtExecutor:
             raise DeviceUnavailable(
                 "executor litert needs the package ai-edge-litert: pip install 'nnburst[litert]'"
             )
-        self._threads = max(1, int(os.environ.get("NNBURST_LITERT_THREADS", "1")))
+        wanted = int(os.environ.get("NNBURST_LITERT_THREADS", "1"))
+        self._threads = max(1, min(wanted, len(os.sched_getaffinity(0))))
         self._reference = ReferenceExecutor()
 
     @property
@@ -144,18 +146,21 @@ class LiteRtExecutor:
         pools: Sequence[Bytes],
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
+        num_threads: int = 0,
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.protocol.Executor`.
 
-        Preference and priority make no difference: there is one way to compute.
+        Preference and priority make no difference: there is one way to compute. Each engine has
+        `num_threads` threads, the one that calls it included; they sleep while there is nothing to do.
         """
+        threads = num_threads or self._threads
 
         def compute(whole: Model) -> Prepared:
             return self._reference.prepare(whole, pools, preference, priority)
 
         found = survey(model, pools)
         if found.network is not None:
-            return self._by_engine(found.network, model, compute)
+            return self._by_engine(found.network, model, compute, threads)
         if not any(found.lowered[n] for n in found.static):
             return compute(model)
 
@@ -163,15 +168,19 @@ class LiteRtExecutor:
             network = survey(part.model, pools).network if part.lowered else None
             if network is None:
                 return compute(part.model)
-            return self._by_engine(network, part.model, compute)
+            return self._by_engine(network, part.model, compute, threads)
 
         return SplitPrepared(model, found, cut(model, found), prepare)
 
     def _by_engine(
-        self, network: Network, model: Model, otherwise: Callable[[Model], Prepared]
+        self,
+        network: Network,
+        model: Model,
+        otherwise: Callable[[Model], Prepared],
+        num_threads: int,
     ) -> Prepared:
         try:
-            return LiteRtPrepared(network, self._threads)
+            return LiteRtPrepared(network, num_threads)
         except GeneralFailure as error:
             log.warning("the reference executor runs what LiteRT refuses: %s", error)
             return otherwise(model)

@@ -125,6 +125,7 @@ class SplitPrepared:
         self._graph = model.main
         self._types = found.types
         self._parts = [(part, prepare(part)) for part in parts]
+        self.num_threads = max(int(getattr(p, "num_threads", 1)) for _, p in self._parts)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> SplitExecution:
         """Bind memory; see `nnburst.executor.protocol.Prepared`."""

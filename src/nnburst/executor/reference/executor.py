@@ -118,6 +118,7 @@ class ReferenceExecutor:
         pools: Sequence[Bytes],
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
         priority: Priority = Priority.MEDIUM,  # noqa: ARG002
+        num_threads: int = 0,  # noqa: ARG002
     ) -> ReferencePrepared:
         """Prepare a validated model; see `nnburst.executor.protocol.Executor`.
 
