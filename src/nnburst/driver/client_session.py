@@ -9,6 +9,7 @@ from nnburst.control.connection import Connection
 from nnburst.control.limits import UPCALL_TIMEOUT
 from nnburst.control.messages import GetMemories, Memories
 from nnburst.control.objects import ObjectTable
+from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.device import Device
 from nnburst.driver.scheduler import Scheduler
 from nnburst.fmq.shared_memory import SharedMemory
@@ -23,6 +24,7 @@ class ClientSession:
         device: whose calls it makes.
         upcalls: the socket on which the driver calls the client.
         objects: what its handles stand for.
+        buffers: those of them that requests name by tokens.
         scheduler: runs its work.
     """
 
@@ -31,6 +33,7 @@ class ClientSession:
         self.device: Final = device
         self.upcalls: Final = upcalls
         self.objects: Final = ObjectTable()
+        self.buffers: Final = BufferTracker(self.objects)
         self.scheduler: Final = Scheduler()
 
     def priority_of(self, handle: int) -> Priority:

@@ -1,14 +1,20 @@
-"""A client's memory, mapped into the driver: read-only for inputs, read-write for outputs."""
+"""What the arguments of a request lie in: a client's memory, mapped into the driver, or a driver's buffer.
+
+Memory is mapped read-only for inputs and read-write for outputs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from nnburst.control.channel import Fds
+from nnburst.control.objects import Reference
+from nnburst.driver.buffer_tracker import BufferTracker
+from nnburst.driver.buffers import DeviceBuffer
 from nnburst.executor.protocol import Bytes
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
-from nnburst.hal.model import MemoryPool
+from nnburst.hal.model import BufferToken, MemoryPool
 
 
 class Pool:
@@ -60,23 +66,49 @@ class Pool:
         self._readable = self._writable = None
 
 
+class BufferPool:
+    """A buffer as a pool of one request; `close` lets go of it.
+
+    Attributes:
+        size: None: a buffer is used whole, and requests do not say its size.
+    """
+
+    __slots__ = ("_reference", "size")
+
+    def __init__(self, reference: Reference[DeviceBuffer]) -> None:
+        """Own `reference` from here on."""
+        self._reference = reference
+        self.size = None
+
+    @property
+    def buffer(self) -> DeviceBuffer:
+        """The buffer."""
+        return self._reference.target
+
+    def close(self) -> None:
+        """The request does not use it any more."""
+        self._reference.drop()
+
+
+#: What `pool_index` of a request's arguments counts.
+RequestPool = Pool | BufferPool
+
+
 def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Pool]:
-    """The pools of a model or request: `fds[i]` is `described[i]`, whose `fd_index` is `i`.
+    """The pools of a model: `fds[i]` is `described[i]`, whose `fd_index` is `i`.
 
     Args:
         described: hostile until checked here.
         fds: one for each.
-        rule: that a bad pool breaks: validation:M4 of models, validation:R2 of requests.
+        rule: that a bad pool breaks (validation:M4).
 
     Raises:
         InvalidArgument: a pool names another descriptor, or is no sealed memfd of its size.
     """
     pools: list[Pool] = []
     try:
-        for index, pool in enumerate(described):
-            if pool.fd_index != index:
-                raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")  # noqa: TRY301
-            pools.append(Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size))
+        for pool in described:
+            pools.append(_adopt(pool, fds, len(pools)))
     except BaseException as error:
         close_pools(pools)
         if isinstance(error, InvalidArgument):
@@ -85,7 +117,44 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
     return pools
 
 
-def close_pools(pools: Sequence[Pool]) -> None:
+def adopt_request_pools(
+    described: Sequence[MemoryPool | BufferToken], fds: Fds, buffers: BufferTracker
+) -> list[RequestPool]:
+    """The pools of a request, which `close_pools` gives up when it is done.
+
+    Args:
+        described: hostile until checked here; `fd_index` counts those that are memory, in order.
+        fds: one for each that is memory.
+        buffers: what tokens name.
+
+    Raises:
+        InvalidArgument: validation:R2: a pool names another descriptor, is no sealed memfd of its size, or
+            names a buffer that is not there.
+    """
+    pools: list[RequestPool] = []
+    memories = 0
+    try:
+        for pool in described:
+            if isinstance(pool, BufferToken):
+                pools.append(BufferPool(buffers.acquire(pool.token)))
+            else:
+                pools.append(_adopt(pool, fds, memories))
+                memories += 1
+    except BaseException as error:
+        close_pools(pools)
+        if isinstance(error, InvalidArgument):
+            raise InvalidArgument(f"R2: pools[{len(pools)}]: {error}") from error
+        raise
+    return pools
+
+
+def _adopt(pool: MemoryPool, fds: Fds, index: int) -> Pool:
+    if pool.fd_index != index:
+        raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")
+    return Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size)
+
+
+def close_pools(pools: Sequence[RequestPool]) -> None:
     """Close each."""
     for pool in pools:
         pool.close()

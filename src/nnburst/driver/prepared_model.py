@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nnburst.control.messages import Executed
-from nnburst.driver.pools import Pool
+from nnburst.driver.buffered_execution import BufferArgument, BufferedExecution, invalidate
+from nnburst.driver.buffers import DeviceBuffer
+from nnburst.driver.pools import BufferPool, RequestPool
 from nnburst.executor.caching import Cached, CachingPrepared
-from nnburst.executor.protocol import Argument, Bytes, Execution, Outcome, Prepared
+from nnburst.executor.protocol import Argument, Execution, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
-from nnburst.hal.errors import MissedDeadline, error_for
+from nnburst.hal.errors import error_for
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import SCALARS
@@ -50,40 +52,58 @@ class PreparedModel:
         self.priority = priority
         self._prepared = prepared
         self._validator = RequestValidator(model)
+        self._strict_validator = RequestValidator(model, allow_unspecified_output=False)
         outputs = [model.main.operands[i] for i in model.main.output_indexes]
         self.shapes_vary = any(
             0 in output.dimensions or not (output.dimensions or output.type in SCALARS)
             for output in outputs
         )
 
-    def bind(self, request: Request, pools: Sequence[Pool]) -> Execution:
-        """Validate a request and bind it to its memory.
+    def bind(
+        self,
+        request: Request,
+        pools: Sequence[RequestPool],
+        *,
+        allow_unspecified_output: bool = True,
+    ) -> Execution:
+        """Validate a request and bind it to its memory; `run_in_time` runs it.
+
+        Where that fails, buffers that it was to write hold nothing any more (device:§6).
 
         Args:
             request: hostile until validated here.
             pools: the request's pools, in order; their sizes count, not the request's.
+            allow_unspecified_output: whether an output may have unknown dimensions (validation:R10).
 
         Raises:
-            InvalidArgument: the request breaks one of validation:R1 to R15.
+            InvalidArgument: the request breaks one of validation:R1 to R15, or uses a buffer for what
+                it was not allocated for, or twice.
             GeneralFailure: a pool cannot be mapped.
             NnburstError: the executor refuses it.
         """
-        merged = self._validator.validate(request, [pool.size for pool in pools])
-        return self._prepared.bind(
-            [
-                Argument(_bytes(argument, pools, writable=False), dimensions)
+        try:
+            validator = self._validator if allow_unspecified_output else self._strict_validator
+            merged = validator.validate(request, [pool.size for pool in pools])
+            inputs = [
+                _argument(argument, dimensions, pools, writable=False)
                 for argument, dimensions in zip(request.inputs, merged.inputs, strict=True)
-            ],
-            [
-                Argument(_bytes(argument, pools, writable=True), dimensions)
+            ]
+            outputs = [
+                _argument(argument, dimensions, pools, writable=True)
                 for argument, dimensions in zip(request.outputs, merged.outputs, strict=True)
-            ],
-        )
+            ]
+            plain = _without_buffers(inputs), _without_buffers(outputs)
+            if plain[0] is not None and plain[1] is not None:
+                return self._prepared.bind(plain[0], plain[1])
+            return BufferedExecution(self, self._prepared, inputs, outputs)
+        except BaseException:
+            invalidate(_written_buffers(request, pools))
+            raise
 
     def execute_synchronously(
         self,
         request: Request,
-        pools: Sequence[Pool],
+        pools: Sequence[RequestPool],
         *,
         measure: bool = False,
         deadline_ns: int | None = None,
@@ -104,12 +124,8 @@ class PreparedModel:
         called = time.perf_counter_ns()
         execution = self.bind(request, pools)
         try:
-            if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
-                raise MissedDeadline(
-                    "E4: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
-                )
             started = time.perf_counter_ns()
-            outcome = execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+            outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
             ended = time.perf_counter_ns()
         finally:
             execution.close()
@@ -136,13 +152,58 @@ class PreparedModel:
         self._prepared.close()
 
 
-def _bytes(argument: RequestArgument, pools: Sequence[Pool], *, writable: bool) -> Bytes | None:
+def run_in_time(
+    execution: Execution,
+    deadline_ns: int | None = None,
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+) -> Outcome:
+    """Run what `PreparedModel.bind` gave, unless its deadline has passed (device:E4). Never raises.
+
+    Every way to execute ends here, bursts excepted, which carry neither deadlines nor buffers.
+
+    Args:
+        execution: bound.
+        deadline_ns: on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+    """
+    if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
+        if isinstance(execution, BufferedExecution):
+            execution.give_up()
+        status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
+        return Outcome(status, (), "E4: the deadline has passed")
+    return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+
+
+def _argument(
+    argument: RequestArgument,
+    dimensions: tuple[int, ...],
+    pools: Sequence[RequestPool],
+    *,
+    writable: bool,
+) -> Argument | BufferArgument:
     if argument.has_no_value:
-        return None
+        return Argument(None, dimensions)
     location = argument.location
     pool = pools[location.pool_index]
+    if isinstance(pool, BufferPool):
+        return BufferArgument(pool.buffer, dimensions)
     view = pool.writable if writable else pool.readable
-    return view[location.offset : location.offset + location.length]
+    return Argument(view[location.offset : location.offset + location.length], dimensions)
+
+
+def _without_buffers(arguments: Sequence[Argument | BufferArgument]) -> list[Argument] | None:
+    """The arguments themselves, where none of them is a buffer."""
+    plain = [argument for argument in arguments if isinstance(argument, Argument)]
+    return plain if len(plain) == len(arguments) else None
+
+
+def _written_buffers(request: Request, pools: Sequence[RequestPool]) -> Iterator[DeviceBuffer]:
+    """The buffers that a request, which may be invalid, names as outputs."""
+    for output in request.outputs:
+        index = output.location.pool_index
+        pool = pools[index] if not output.has_no_value and 0 <= index < len(pools) else None
+        if isinstance(pool, BufferPool):
+            yield pool.buffer
 
 
 def _raise_for(outcome: Outcome) -> None:

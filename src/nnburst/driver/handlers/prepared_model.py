@@ -7,7 +7,7 @@ from nnburst.control.messages import ExecuteSynchronously
 from nnburst.control.service import Answer
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
-from nnburst.driver.pools import adopt_pools, close_pools
+from nnburst.driver.pools import adopt_request_pools, close_pools
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.driver.scheduler import Work
 
@@ -15,7 +15,7 @@ from nnburst.driver.scheduler import Work
 @answers(ExecuteSynchronously, Work.EXECUTION)
 def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fds: Fds) -> Answer:
     """Execute once and answer with the outcome."""
-    pools = adopt_pools(call.request.pools, fds, "R2")
+    pools = adopt_request_pools(call.request.pools, fds, session.buffers)
     try:
         with session.objects.acquire(call.handle, PreparedModel) as model:
             executed = model.target.execute_synchronously(
