@@ -27,6 +27,13 @@ def prepare_parser(subparsers: Subparsers) -> None:
         " (default: %(default)s)",
     )
     parser.add_argument("--cpus", default="", help="cores to run on, comma-separated")
+    parser.add_argument(
+        "--extension",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="a vendor extension to have beside those of entry points; may be repeated",
+    )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
     add_json_option(parser)
 
@@ -36,6 +43,8 @@ def run(args: argparse.Namespace) -> NoReturn:
     words = ["-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name]
     if args.cpus:
         words += ["--cpus", args.cpus]
+    for extension in args.extension:
+        words += ["--extension", extension]
     if args.any_user:
         words.append("--any-user")
     if args.json:

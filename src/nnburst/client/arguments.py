@@ -6,7 +6,7 @@ Everything is checked here, before anything is sent; messages name the argument 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,11 @@ import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.extensions import (
+    Extension,
+    ExtensionOperandTypeInformation,
+    extension_code,
+)
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.request import RequestArgument
@@ -51,7 +56,8 @@ class Parameter:
     Attributes:
         name: `inputs[i]` or `outputs[i]`, for messages.
         type: the operand's type.
-        dtype: of its arrays; uint8 for types that belong to extensions.
+        dtype: of its arrays; for an extension's type an opaque one of the size that the device says,
+            for which arrays of any dtype of that size are taken.
         dimensions: of the model; 0 is unknown.
         scalar: whether it is a scalar, whose arrays have rank 0.
     """
@@ -121,7 +127,7 @@ class Parameter:
                 f"{self.name} is of type {type(value).__name__},"
                 f" expected a numpy array of {self._wanted()}"
             )
-        if value.dtype != self.dtype and not (value.dtype == np.bool_ and self.type in _BOOLEANS):
+        if not self._takes(value.dtype):
             raise InvalidArgument(
                 f"{self.name} has dtype {value.dtype}, expected {self._wanted()}"
                 f" ({type_name(self.type)})"
@@ -129,6 +135,11 @@ class Parameter:
         if not value.flags.c_contiguous:
             raise InvalidArgument(f"{self.name} is not contiguous, expected C order without gaps")
         return value
+
+    def _takes(self, dtype: np.dtype[Any]) -> bool:
+        if self.dtype.kind == "V":
+            return dtype.itemsize == self.dtype.itemsize and not dtype.hasobject
+        return dtype == self.dtype or (dtype == np.bool_ and self.type in _BOOLEANS)
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         unknown_rank = not self.dimensions and not self.scalar
@@ -173,22 +184,48 @@ class Parameter:
 OMITTED: Final = RequestArgument(has_no_value=True)
 
 
-def parameters(model: Model) -> tuple[list[Parameter], list[Parameter]]:
+def parameters(
+    model: Model, extensions: Callable[[], Sequence[Extension]] = tuple
+) -> tuple[list[Parameter], list[Parameter]]:
     """The inputs and outputs of a model, in order.
+
+    Args:
+        model: the model.
+        extensions: what the device says about its extensions; called where the model uses any.
 
     Raises:
         InvalidArgument: the model names operands that it does not have.
     """
+    known = _extension_types(model, extensions) if model.extension_name_to_prefix else {}
+    main = model.main
     return (
-        [_parameter(model, f"inputs[{n}]", i) for n, i in enumerate(model.main.input_indexes)],
-        [_parameter(model, f"outputs[{n}]", i) for n, i in enumerate(model.main.output_indexes)],
+        [_parameter(model, known, f"inputs[{n}]", i) for n, i in enumerate(main.input_indexes)],
+        [_parameter(model, known, f"outputs[{n}]", i) for n, i in enumerate(main.output_indexes)],
     )
 
 
-def _parameter(model: Model, name: str, index: int) -> Parameter:
+def _extension_types(
+    model: Model, extensions: Callable[[], Sequence[Extension]]
+) -> dict[int, ExtensionOperandTypeInformation]:
+    """What is known about the extensions' operand types, by their codes in this model."""
+    prefixes = {entry.name: entry.prefix for entry in model.extension_name_to_prefix}
+    return {
+        extension_code(prefixes[extension.name], kind.type): kind
+        for extension in extensions()
+        if extension.name in prefixes
+        for kind in extension.operand_types
+    }
+
+
+def _parameter(
+    model: Model, known: Mapping[int, ExtensionOperandTypeInformation], name: str, index: int
+) -> Parameter:
     if not 0 <= index < len(model.main.operands):
         raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
     operand = model.main.operands[index]
+    if found := known.get(operand.type):
+        dtype = np.dtype((np.void, found.byte_size))
+        return Parameter(name, operand.type, dtype, operand.dimensions, not found.is_tensor)
     try:
         kind = OperandType(operand.type)
         return Parameter(name, kind, DTYPES[kind], operand.dimensions, is_scalar(kind))

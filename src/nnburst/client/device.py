@@ -20,15 +20,19 @@ from nnburst.client.upcalls import UpcallServer
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import (
+    GetSupportedExtensions,
     GetSupportedOperations,
     Message,
     Opened,
     PrepareModel,
+    SupportedExtensions,
     SupportedOperations,
 )
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
+from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Model
+from nnburst.hal.validation.values import validate_extensions
 
 #: More threads than that cannot be asked for.
 _MOST_THREADS: Final = 1024
@@ -50,6 +54,7 @@ class Device:
         self._process = process
         self._owner = os.getpid()
         self._closed = False
+        self._extensions: tuple[Extension, ...] | None = None
         self._finalizer = weakref.finalize(self, _close, session, process, self._owner)
 
     @property
@@ -160,6 +165,25 @@ class Device:
                 f" the model has {len(bare.main.operations)}"
             )
         return list(answer.supported)
+
+    def supported_extensions(self, *, timeout: float = 30.0) -> tuple[Extension, ...]:
+        """The extensions whose types and operations the driver has (NNAPI: getSupportedExtensions).
+
+        Args:
+            timeout: seconds; the answer never changes and is remembered.
+
+        Raises:
+            GeneralFailure: the driver's answer breaks validation:S4.
+            DeadObject: the driver has died.
+        """
+        if self._extensions is None:
+            answer, _ = self._call(GetSupportedExtensions(), SupportedExtensions, (), timeout)
+            try:
+                validate_extensions(answer.extensions)
+            except InvalidArgument as error:
+                raise GeneralFailure(f"the driver's extensions: {error}") from error
+            self._extensions = answer.extensions
+        return self._extensions
 
     def prepare(
         self,

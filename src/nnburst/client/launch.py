@@ -23,6 +23,7 @@ def launch(
     executor: str = "reference",
     *,
     cpus: Iterable[int] | None = None,
+    extensions: Iterable[str] = (),
     env: Mapping[str, str] | None = None,
     timeout: float = 30.0,
 ) -> Device:
@@ -32,6 +33,7 @@ def launch(
         executor: "litert", "null", "reference", a name of the entry-point group `nnburst.executors`, or
             `module:attribute`.
         cpus: cores that the driver may run on; this process's own unless given.
+        extensions: vendor extensions to have beside those of entry points, each as `module:attribute`.
         env: variables to set or change in the driver's environment.
         timeout: seconds until it must have answered.
 
@@ -47,6 +49,8 @@ def launch(
     command = [sys.executable, "-m", "nnburst.driver", "--executor", executor]
     if cpus is not None:
         command += ["--cpus", _cores(cpus)]
+    for extension in extensions:
+        command += ["--extension", extension]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         try:

@@ -57,7 +57,7 @@ class PreparedModel:
         self.device = device
         self.model = model
         self.preference = preference
-        self.inputs, self.outputs = parameters(model)
+        self.inputs, self.outputs = parameters(model, device.supported_extensions)
         self._handle = handle
         self._closed = False
         self.staging = StagingPools(device.allocate)

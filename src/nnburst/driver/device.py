@@ -15,6 +15,7 @@ from nnburst.executor.reference.operation import REGISTRY
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.validation import validate_model
 
@@ -50,6 +51,11 @@ class Device:
         """
         engine = getattr(self._executor, "engine_version", "")
         return f"nnburst {nnburst.__version__} {self._executor.name} {engine}".rstrip()
+
+    def supported_extensions(self) -> tuple[Extension, ...]:
+        """The extensions that models may use (NNAPI: getSupportedExtensions)."""
+        found: tuple[Extension, ...] = getattr(self._executor, "extensions", ())
+        return found
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
         """Which operations of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).

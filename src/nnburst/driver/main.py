@@ -18,6 +18,7 @@ from nnburst.control.address import check_length, socket_path
 from nnburst.driver.listener import Listener
 from nnburst.driver.supervisor import Supervisor
 from nnburst.driver.worker import serve_client
+from nnburst.executor.reference.extension import install_from
 from nnburst.hal.errors import NnburstError
 
 
@@ -28,6 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=os.environ.get("NNBURST_LOG", "WARNING"),
         format=f"nnburst driver {args.executor}[%(process)d]: %(message)s",
     )
+    try:
+        for target in args.extension:
+            install_from(target)
+    except NnburstError as error:
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
+        return 1
     if args.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
     if args.fd is not None:
@@ -45,6 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--fd", type=int, help="connected socket of the only client")
     where.add_argument("--serve", metavar="ADDRESS", help="name or path to listen at")
     parser.add_argument("--cpus", default="", help="cores to run on, comma-separated")
+    parser.add_argument(
+        "--extension",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="a vendor extension to have beside those of entry points",
+    )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write where it listens")
     return parser

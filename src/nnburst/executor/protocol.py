@@ -110,6 +110,9 @@ class Executor(Protocol):
     def name(self) -> str:
         """The name under which it is registered in the entry-point group `nnburst.executors`."""
 
+    # An executor that runs vendor extensions also has `extensions: tuple[Extension, ...]`: those whose
+    # types and operations it can all run.
+
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
 

@@ -1,6 +1,13 @@
-"""The calls of a client, one module for each interface of the HAL."""
+"""The calls of a client, one module for each interface of the HAL. Importing this registers them all."""
 
-from nnburst.driver.handlers import buffer, burst, device, objects, prepared_model
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
 from nnburst.driver.handlers.registry import HANDLERS, WORK
 
-__all__ = ["HANDLERS", "WORK", "buffer", "burst", "device", "objects", "prepared_model"]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["HANDLERS", "WORK"]

@@ -19,6 +19,7 @@ from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES
@@ -135,6 +136,11 @@ class LiteRtExecutor:
     def name(self) -> str:
         """`litert`."""
         return "litert"
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Those of the reference executor, which runs them."""
+        return self._reference.extensions
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""

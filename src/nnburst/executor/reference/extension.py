@@ -261,7 +261,8 @@ def with_local_codes(model: Model) -> Model:
 
 
 def _uses_extensions(subgraph: Subgraph) -> bool:
-    return any(is_extension(x.type) for x in (*subgraph.operands, *subgraph.operations))
+    codes = [operand.type for operand in subgraph.operands]
+    return any(map(is_extension, codes)) or any(is_extension(o.type) for o in subgraph.operations)
 
 
 def _translated(subgraph: Subgraph, local: Mapping[int, int]) -> Subgraph:
