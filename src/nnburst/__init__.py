@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nnburst.client.launch import launch
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
+    from nnburst.client.resilient_device import ResilientDevice
     from nnburst.client.stateful_burst import StatefulBurst
     from nnburst.hal.enums import (
         DeviceType,
@@ -71,6 +72,7 @@ __all__ = [
     "connect",
     "devices",
     "Device",
+    "ResilientDevice",
     "DeviceInfo",
     "PreparedModel",
     "Burst",
@@ -112,6 +114,7 @@ _HOMES: Final = {
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),
     "nnburst.client.prepared_model": ("PreparedModel",),
+    "nnburst.client.resilient_device": ("ResilientDevice",),
     "nnburst.client.burst": ("Burst",),
     "nnburst.client.stateful_burst": ("StatefulBurst",),
     "nnburst.client.memory": ("Memory",),

@@ -147,6 +147,11 @@ class Burst:
         return burst
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the driver is there and this object is open."""
+        return not self._closed and self._connection.is_alive
+
+    @property
     def result_bytes(self) -> int:
         """Bytes of the largest result packet."""
         return len(self._buffer)

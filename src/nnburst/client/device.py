@@ -55,6 +55,7 @@ class Device:
         self._owner = os.getpid()
         self._closed = False
         self._extensions: tuple[Extension, ...] | None = None
+        self._home: object = object()  # whose pools count as this device's
         self._finalizer = weakref.finalize(self, _close, session, process, self._owner)
 
     @property
@@ -245,9 +246,13 @@ class Device:
             extension_name_to_prefix=model.extension_name_to_prefix,
         )
 
+    def inherit_pools(self, previous: Device) -> None:
+        """Count the pools of `previous`, which has died, as this device's: they are the client's memory."""
+        self._home = previous._home
+
     def check_owns(self, memory: Memory, name: str) -> None:
         """Raise InvalidArgument, naming `name`, unless `memory` was allocated here."""
-        if memory.device is not self:
+        if memory.device._home is not self._home:
             raise InvalidArgument(
                 f"{name} lies in a pool of device {memory.device.name} (pid {memory.device.pid}),"
                 f" expected one of {self.name} (pid {self.pid})"

@@ -135,6 +135,11 @@ class PreparedModel:
         """Whether `close` was called."""
         return self._closed
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the driver is there and this object is open."""
+        return not self._closed and self.device.is_alive
+
     def close(self) -> None:
         """Release the model; its bursts stay usable. Twice is fine, and so is a dead driver."""
         if self._closed:

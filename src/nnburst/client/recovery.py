@@ -1,0 +1,115 @@
+"""An object in a driver, made again after the driver has died.
+
+NNAPI: utils/common ResilientDevice.cpp and its kin. DEVIATES: an execution that the driver died of is never
+retried (there it is, once): what killed a driver would kill the next one. Calls that find the driver dead
+already make the object again and go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, NnburstError
+
+logger = logging.getLogger(__name__)
+
+
+class Mortal(Protocol):
+    """What can be lost with its driver."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its driver is there."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+T = TypeVar("T", bound=Mortal)
+R = TypeVar("R")
+
+
+class Recoverable(Generic[T]):
+    """The current one of a row of objects, each made when the one before is found dead. Thread-safe.
+
+    Recoveries are serialised: threads that find the same object dead make one new one between them.
+    """
+
+    def __init__(self, first: T, make: Callable[[T], T]) -> None:
+        """Own `first`.
+
+        Args:
+            first: alive.
+            make: makes the successor of the one that it is given, which is dead.
+        """
+        self._current = first
+        self._make = make
+        self._lock = threading.Lock()
+        self._closed = False
+        self._refused: InvalidDevice | None = None
+        #: How often it was made again.
+        self.recoveries = 0
+
+    @property
+    def last(self) -> T:
+        """The one made last, dead or alive."""
+        return self._current
+
+    def get(self) -> T:
+        """One that is alive when looked at; the successor of a dead one is made first.
+
+        Raises:
+            DeadObject: it could not be made again; the message says why. The next call tries once more.
+            InvalidDevice: what came back is another device; final.
+            Closed: `close` was called.
+        """
+        current = self._current
+        if current.is_alive and not self._closed:
+            return current
+        with self._lock:
+            if self._closed:
+                raise Closed("it is closed")
+            if self._refused is not None:
+                raise InvalidDevice(str(self._refused))
+            if not self._current.is_alive:
+                self._recover()
+            return self._current
+
+    def call(self, work: Callable[[T], R]) -> R:
+        """Call the current object; where its driver dies meanwhile, once more on a new one.
+
+        For calls that can be repeated, and no executions.
+        """
+        current = self.get()
+        try:
+            return work(current)
+        except DeadObject:
+            return work(self.get())
+
+    def _recover(self) -> None:
+        dead = self._current
+        try:
+            self._current = self._make(dead)
+        except InvalidDevice as error:
+            self._refused = error
+            raise
+        except DeadObject:
+            raise  # it died again, or says already that it was not recovered
+        except NnburstError as error:
+            raise DeadObject(f"the driver has died and was not recovered: {error}") from error
+        self.recoveries += 1
+        logger.info("made %s again after its driver died", type(dead).__name__)
+        dead.close()
+
+    def close(self) -> None:
+        """Give the current one up; twice is fine."""
+        with self._lock:
+            self._closed = True
+            self._current.close()
+
+
+class InvalidDevice(GeneralFailure):
+    """The service that came back is another one than before; it is not used (NNAPI: InvalidDevice)."""

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst.client.device import Device
+from nnburst.client.recovery import InvalidDevice, Recoverable
+from nnburst.client.resilient_device import ResilientDevice
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+
+F32 = OperandType.TENSOR_FLOAT32
+X = np.arange(4, dtype=np.float32)
+
+
+def model() -> Model:
+    """x + x."""
+    builder = nnburst.ModelBuilder()
+    x, y = builder.input(F32, (4,)), builder.output(F32, (4,))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+def kill(device: Device) -> None:
+    """Kill the driver and wait until the client has noticed."""
+    noticed = threading.Event()
+    device.on_death(noticed.set)
+    os.kill(device.pid, signal.SIGKILL)
+    assert noticed.wait(30)
+
+
+@pytest.fixture
+def device() -> Iterator[ResilientDevice]:
+    with ResilientDevice(lambda: nnburst.launch("reference")) as resilient:
+        yield resilient
+
+
+def test_an_execution_after_a_death_runs_on_a_new_driver(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared:
+        pid = device.current.pid
+        kill(device.current)
+        assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
+        assert device.current.pid != pid
+        assert (device.recoveries, prepared.recoveries) == (1, 1)
+
+
+def test_a_bound_request_keeps_its_arrays(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared, prepared.open_burst() as burst:
+        bound = burst.bind(measure=True)
+        inputs, outputs = bound.inputs, bound.outputs
+        bound.inputs[0][...] = X
+        for round_ in range(3):
+            assert np.shares_memory(bound.run().outputs[0], outputs[0])
+            assert outputs[0].tolist() == (X + X).tolist()
+            outputs[0][...] = 0
+            kill(device.current)
+            assert burst.recoveries == round_
+        result = bound.run()
+        assert result.timing.measured
+        assert bound.inputs is inputs
+        assert outputs[0].tolist() == (X + X).tolist()
+
+
+def test_arrays_are_executed_on_after_a_death(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared, prepared.open_burst() as burst:
+        shared = device.allocate(16).array(np.float32, (4,))
+        shared[...] = X
+        for x in (X, shared):
+            kill(device.current)
+            assert burst.execute([x]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_weights_in_pools_are_prepared_again(device: ResilientDevice) -> None:
+    builder = nnburst.ModelBuilder()
+    x, y = builder.input(F32, (4,)), builder.output(F32, (4,))
+    weights = device.allocate(16)
+    weights.array(np.float32, (4,))[...] = 3
+    from nnburst.hal.enums import OperandLifeTime
+    from nnburst.hal.model import DataLocation, Operand
+
+    w = builder.operand(
+        Operand(
+            type=F32,
+            dimensions=(4,),
+            lifetime=OperandLifeTime.CONSTANT_REFERENCE,
+            location=DataLocation(0, 0, 16),
+        )
+    )
+    builder.operation(OperationType.MUL, [x, w, builder.scalar(0)], [y])
+    with device.prepare(builder.build(), pools=[weights]) as prepared:
+        kill(device.current)
+        assert prepared.execute([X]).outputs[0].tolist() == (3 * X).tolist()
+
+
+class Fatal(RuntimeError):
+    """Stands for whatever an execution can do to its driver."""
+
+
+def test_an_execution_that_kills_its_driver_is_not_retried(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared:
+        current = device.current
+        pid = current.pid
+        os.kill(pid, signal.SIGSTOP)  # it takes the request and never answers
+        outcome: list[BaseException | None] = []
+
+        def execute() -> None:
+            try:
+                prepared.execute([X])
+                outcome.append(None)
+            except nnburst.NnburstError as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=execute)
+        thread.start()
+        os.kill(pid, signal.SIGKILL)
+        thread.join(30)
+        assert isinstance(outcome[0], nnburst.DeadObject) or device.recoveries == 1
+        assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
+        assert device.recoveries == 1
+
+
+def test_threads_that_find_one_driver_dead_recover_it_once(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared:
+        kill(device.current)
+        barrier = threading.Barrier(8)
+        results: list[Any] = []
+
+        def execute() -> None:
+            barrier.wait(30)
+            results.append(prepared.execute([X]).outputs[0].tolist())
+
+        threads = [threading.Thread(target=execute) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert results == [(X + X).tolist()] * 8
+        assert (device.recoveries, prepared.recoveries) == (1, 1)
+
+
+def _different(change: Callable[[Device], None]) -> tuple[ResilientDevice, Any]:
+    launched: list[Device] = []
+
+    def connect() -> Device:
+        found = nnburst.launch("reference")
+        if launched:
+            change(found)
+        launched.append(found)
+        return found
+
+    return ResilientDevice(connect), launched
+
+
+def test_a_device_that_comes_back_different_is_refused_for_ever() -> None:
+    executors = iter(["reference", "null", "reference"])
+    with ResilientDevice(lambda: nnburst.launch(next(executors))) as device:
+        prepared = device.prepare(model())
+        kill(device.current)
+        for _ in range(3):  # even where the right one would be back
+            with pytest.raises(
+                nnburst.GeneralFailure, match="came back different: its name was ref"
+            ):
+                prepared.execute([X])
+        with pytest.raises(nnburst.GeneralFailure, match="came back different"):
+            device.prepare(model())
+        assert next(executors) == "reference"
+
+
+def test_a_device_with_other_extensions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, launched = _different(
+        lambda found: setattr(found, "_extensions", (Extension("com.example.new"),))
+    )
+    with device:
+        kill(device.current)
+        with pytest.raises(InvalidDevice, match="its extensions was"):
+            device.current  # noqa: B018
+        assert not launched[1].is_alive
+
+
+def test_a_service_that_is_not_back_yet_is_asked_again_at_the_next_call() -> None:
+    answers: list[Callable[[], Device]] = [
+        lambda: nnburst.launch("reference"),
+        lambda: nnburst.connect("nobody.serves.this"),
+        lambda: nnburst.launch("reference"),
+    ]
+    with ResilientDevice(lambda: answers.pop(0)()) as device:
+        prepared = device.prepare(model())
+        kill(device.current)
+        with pytest.raises(nnburst.DeadObject, match="was not recovered: "):
+            prepared.execute([X])
+        assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_what_is_closed_does_not_come_back(device: ResilientDevice) -> None:
+    prepared = device.prepare(model())
+    burst = prepared.open_burst()
+    bound = burst.bind()
+    for closable in (burst, prepared, device):
+        closable.close()
+        closable.close()
+    for call in (bound.run, lambda: prepared.execute([X]), lambda: device.prepare(model())):
+        with pytest.raises(nnburst.Closed):
+            call()
+    assert device.recoveries == 0
+
+
+class _Thing:
+    """Alive until told otherwise."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_alive = True
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_call_that_dies_is_repeated_once_and_no_more() -> None:
+    made: list[_Thing] = []
+    recoverable = Recoverable(
+        _Thing(0), lambda dead: made.append(_Thing(dead.number + 1)) or made[-1]
+    )
+    seen: list[int] = []
+
+    def die(thing: _Thing) -> None:
+        seen.append(thing.number)
+        thing.is_alive = False
+        raise nnburst.DeadObject("died")
+
+    with pytest.raises(nnburst.DeadObject):
+        recoverable.call(die)
+    assert seen == [0, 1]
+    assert recoverable.get().number == 2
+    assert made[0].closed == 1
