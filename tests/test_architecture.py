@@ -58,6 +58,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "testing/bench": {"matplotlib", "zmq"},
     "testing/bench/model": {"skimage", "sklearn"},
     "testing/pictures": {"PIL"},
+    "demo": {"PIL", "pymicro_features"},
 }
 
 

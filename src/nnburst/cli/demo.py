@@ -1,137 +1,70 @@
-"""`nnburst demo`: recognise digits in another process, and see what each route costs.
-
-It classifies images that the network was not trained on, in float32 and in 8 bits, by three routes;
-then it kills its own driver, shows what the client sees, and goes on with a new one.
-"""
+"""`nnburst demo [digits|wakeword|face]`: networks at work in another process."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-from time import perf_counter
-from typing import Any, Final
+from pathlib import Path
 
-import numpy as np
-
-import nnburst
 from nnburst.cli import Subparsers
-from nnburst.cli.demo_routes import BURST, IN_PROCESS, Route, open_routes
-from nnburst.cli.output import (
-    add_json_option,
-    microseconds,
-    progress,
-    table,
-    text_for_people,
-    write_json,
-)
-from nnburst.demo.network import Precision, build_network, encode
-from nnburst.demo.split import Split, load_split
+from nnburst.cli.output import add_json_option
+from nnburst.hal.errors import InvalidArgument
 
-_EXECUTOR: Final = "reference"
+#: The options of each demo; what is given to another one is refused.
+_OPTIONS = {
+    "digits": ("rounds",),
+    "wakeword": ("clip", "real_time"),
+    "face": ("rounds", "image"),
+}
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add `nnburst demo`."""
     parser = subparsers.add_parser(
-        "demo", help="recognise digits in another process, and see what each route costs"
+        "demo", help="recognise digits, hear a phrase or find a face in another process"
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, help="how often every image is classified (default: 5)"
+        "what",
+        nargs="?",
+        choices=list(_OPTIONS),
+        default="digits",
+        help="recognise digits by every route and survive a killed driver (default); hear a phrase in"
+        " a stream of sound; find a face in photographs",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="digits, face: how often every image is executed (default: 5, 20)",
+    )
+    parser.add_argument(
+        "--clip",
+        type=Path,
+        metavar="WAV",
+        help="wakeword: a recording of your own, 16 kHz, 16 bits, one channel",
+    )
+    parser.add_argument(
+        "--real-time", action="store_true", help="wakeword: a hop every 10 ms, as from a microphone"
+    )
+    parser.add_argument(
+        "--image", type=Path, metavar="FILE", help="face: a picture of your own instead"
     )
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Classify, compare, kill, recover; 1 if a route disagrees or too few digits are right."""
-    if args.rounds < 1:
-        raise nnburst.InvalidArgument(f"--rounds is {args.rounds}, expected 1 or more")
-    split = load_split()
-    with text_for_people(args.json):
-        with nnburst.launch(_EXECUTOR) as device:
-            networks = [_classify(device, p, split, args.rounds) for p in Precision]
-        _show(networks, len(split.labels))
-        death = _die_and_recover(split)
-    write_json(args.json, {"images": len(split.labels), "networks": networks, "death": death})
-    right = all(n["accuracy"] >= 0.96 and n["routes_agree"] for n in networks)
-    return 0 if right and death["recovered"] else 1
+    """Run the demo; 1 if it does not find what it should, or finds more."""
+    for option in {name for names in _OPTIONS.values() for name in names}:
+        if getattr(args, option) and option not in _OPTIONS[args.what]:
+            raise InvalidArgument(f"--{option.replace('_', '-')} is no option of demo {args.what}")
+    if args.rounds is not None and args.rounds < 1:
+        raise InvalidArgument(f"--rounds is {args.rounds}, expected 1 or more")
+    if args.what == "wakeword":
+        from nnburst.cli.demo_wakeword import hear
 
+        return hear(args.json, args.clip, real_time=args.real_time)
+    if args.what == "face":
+        from nnburst.cli.demo_face import find
 
-def _classify(
-    device: nnburst.Device, precision: Precision, split: Split, rounds: int
-) -> dict[str, Any]:
-    """Figures of one network by all routes, which take turns round by round."""
-    inputs = encode(split.images, precision)
-    with open_routes(build_network(precision), device, inputs[0]) as routes:
-        total = rounds * len(routes) * len(inputs)
-        with progress(f"{precision.value}: executing {total} times", total) as advance:
-            for _ in range(rounds):
-                for route in routes:
-                    route.run_round(inputs)
-                    advance(len(inputs))
-        found = {route.name: route.found for route in routes}
-        return {
-            "precision": precision.value,
-            "accuracy": float((np.array(found[BURST]) == split.labels).mean()),
-            "routes_agree": all(digits == found[IN_PROCESS] for digits in found.values()),
-            "executions_per_route": rounds * len(inputs),
-            "routes": [_figures(route) for route in routes],
-        }
+        return find(args.json, args.image, args.rounds or 20)
+    from nnburst.cli.demo_digits import recognise
 
-
-def _figures(route: Route) -> dict[str, Any]:
-    median, p99 = np.percentile(route.durations_ns, [50, 99])
-    figures = {"name": route.name, "median_ns": float(median), "p99_ns": float(p99)}
-    if route.driver_us:
-        figures["driver_median_us"] = float(np.median(route.driver_us))
-    return figures
-
-
-def _show(networks: list[dict[str, Any]], images: int) -> None:
-    for network in networks:
-        table(
-            f"{network['precision']}: {network['accuracy']:.1%} of {images} unseen digits right,"
-            f" {network['executions_per_route']} executions by each route",
-            ["route", "median µs", "p99 µs", "driver's own µs"],
-            [
-                [
-                    route["name"],
-                    microseconds(route["median_ns"]),
-                    microseconds(route["p99_ns"]),
-                    f"{route['driver_median_us']:.0f}" if "driver_median_us" in route else "",
-                ]
-                for route in network["routes"]
-            ],
-        )
-
-
-def _die_and_recover(split: Split) -> dict[str, Any]:
-    """Kill a driver in the middle of its work, and start again."""
-    model, inputs = build_network(Precision.QUANT8), encode(split.images, Precision.QUANT8)
-    with nnburst.launch(_EXECUTOR) as device, device.prepare(model) as prepared:
-        burst = prepared.open_burst()
-        burst.execute([inputs[0]])
-        start = perf_counter()
-        os.kill(device.pid, signal.SIGKILL)
-        try:
-            while True:
-                burst.execute([inputs[0]])
-        except nnburst.DeadObject as error:
-            noticed = perf_counter() - start
-            print(f"killed the driver; after {noticed * 1e3:.1f} ms the client sees\n  {error}")
-            message = str(error)
-    with (
-        nnburst.launch(_EXECUTOR) as device,
-        device.prepare(model) as prepared,
-        prepared.open_burst() as burst,
-    ):
-        digit = int(burst.execute([inputs[0]]).outputs[0].argmax())
-    recovered = perf_counter() - start
-    right = digit == int(split.labels[0])
-    print(f"a new driver answers {recovered * 1e3:.0f} ms after the kill: a {digit}")
-    return {
-        "message": message,
-        "noticed_ms": noticed * 1e3,
-        "recovered_ms": recovered * 1e3,
-        "recovered": right,
-    }
+    return recognise(args.json, args.rounds or 5)
