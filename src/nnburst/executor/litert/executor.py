@@ -131,6 +131,7 @@ class LiteRtExecutor:
         wanted = int(os.environ.get("NNBURST_LITERT_THREADS", "1"))
         self._threads = max(1, min(wanted, len(os.sched_getaffinity(0))))
         self._reference = ReferenceExecutor()
+        native.available()  # found out while the driver starts, not while a model is prepared
 
     @property
     def name(self) -> str:

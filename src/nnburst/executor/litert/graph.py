@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -31,6 +32,13 @@ _TYPES: Final = {
 #: Operand types that a tensor can have.
 TYPES: Final = frozenset(_TYPES)
 _NONE: Final = 0
+_SCHEMA: Final = "ai_edge_litert.schema_py_generated"
+_BUILDER: Final = "flatbuffers"
+
+# It takes 30 ms, which the workers of a supervisor share and which no prepare pays.
+for _module in (_SCHEMA, _BUILDER):
+    with suppress(ImportError):  # the executor says what is missing
+        import_module(_module)
 
 
 class UnsupportedByEngine(Exception):
@@ -67,7 +75,7 @@ class GraphWriter:
         Raises:
             ImportError: `ai-edge-litert` is not installed.
         """
-        self._schema: Any = import_module("ai_edge_litert.schema_py_generated")
+        self._schema: Any = import_module(_SCHEMA)
         self._buffers = [self._schema.BufferT()]  # buffer 0 is the empty one
         self._tensors: list[Any] = []
         self._operators: list[Any] = []
@@ -163,7 +171,7 @@ class GraphWriter:
 
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> bytes:
         """The file."""
-        flatbuffers = import_module("flatbuffers")
+        flatbuffers = import_module(_BUILDER)
         graph = self._schema.SubGraphT()
         graph.tensors, graph.operators = self._tensors, self._operators
         graph.inputs = np.array([value.index for value in inputs], np.int32)
