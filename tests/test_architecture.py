@@ -56,7 +56,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "executor/litert": {"ai_edge_litert"},
     "testing": {"pytest", "hypothesis"},
     "testing/bench": {"matplotlib", "zmq"},
-    "testing/bench/model": {"skimage", "sklearn"},
+    "testing/bench/model": {"PIL"},
     "testing/pictures": {"PIL"},
     "demo": {"PIL", "pymicro_features"},
 }

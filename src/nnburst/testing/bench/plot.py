@@ -1,13 +1,19 @@
-"""A picture of the latency distributions, as SVG or PNG by the file's name."""
+"""Pictures of latency distributions: a file, SVG or PNG by its name, or SVG for a page."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnburst.testing.bench.rounds import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plot_distributions(measured: Sequence[Measured], path: Path) -> None:
@@ -17,9 +23,16 @@ def plot_distributions(measured: Sequence[Measured], path: Path) -> None:
         ImportError: matplotlib is not installed (extra `cli`).
         OSError: the file cannot be written.
     """
+    draw_distributions(measured).savefig(path)
+
+
+def draw_distributions(
+    measured: Sequence[Measured], size: tuple[float, float] = (9, 5.5)
+) -> Figure:
+    """The same as a figure; `size` in inches."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     for case in measured:
         samples = np.sort(case.samples) / 1000
@@ -30,4 +43,23 @@ def plot_distributions(measured: Sequence[Measured], path: Path) -> None:
     axes.set_ylabel("exchanges that took at most so long, %")
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend(fontsize="small", loc="lower right")
-    figure.savefig(path)
+    return figure
+
+
+def as_svg(figure: Figure, title: str) -> str:
+    """A figure as an SVG element for an HTML page, with a title that is read aloud.
+
+    Names inside one element begin with `title`, so that several fit on a page.
+    """
+    from xml.sax.saxutils import escape
+
+    import matplotlib as mpl
+
+    written = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    _, _, element = written.getvalue().partition("<svg")
+    word = re.sub(r"\W", "-", title)
+    element = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{word}-", element)
+    start, _, rest = element.partition(">")
+    return f'<svg role="img"{start}><title>{escape(title)}</title>{rest}'

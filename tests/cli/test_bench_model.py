@@ -1,0 +1,251 @@
+"""`nnburst bench model` as it is typed, with few examples and rounds, and the parts that it is made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import webbrowser
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+from nnburst.cli import main
+from nnburst.hal.enums import OperandType
+from nnburst.hal.model import Operand
+from nnburst.testing.bench.model import data_sets, preparation
+from nnburst.testing.bench.model.accuracy import Agreement
+from nnburst.testing.bench.model.data_sets import random_input
+from nnburst.testing.bench.model.network import NetworkFile
+from nnburst.testing.tflite_builder import TfliteBuilder
+from nnburst.testing.tflite_networks import NETWORKS
+
+needs_two_cores = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="needs two cores: one for each side"
+)
+SHORT = ("--examples", "3", "--rounds", "2", "--prepares", "1")
+PICTURE = Operand(OperandType.TENSOR_QUANT8_ASYMM, (1, 8, 8, 3), scale=1 / 128, zero_point=128)
+SCORES = Operand(OperandType.TENSOR_QUANT8_ASYMM, (1, 3), scale=0.5, zero_point=10)
+
+
+def write(folder: Path, name: str) -> Path:
+    """A network as a file."""
+    path = folder / f"{name}.tflite"
+    path.write_bytes(NETWORKS[name]())
+    return path
+
+
+def classifier(folder: Path) -> Path:
+    """The mean colour of a picture of 8 by 8 pixels."""
+    b = TfliteBuilder()
+    x = b.input("UINT8", (1, 8, 8, 3), scale=1 / 128, zero_point=128)
+    y = b.output("UINT8", (1, 3), scale=1 / 128, zero_point=128)
+    axes = b.constant("INT32", np.array([1, 2], "<i4"))
+    b.operator("MEAN", [x, axes], [y], "ReducerOptions", keepDims=False)
+    path = folder / "mean<colour>.tflite"
+    path.write_bytes(b.finish())
+    return path
+
+
+def measured(path: Path, *words: str) -> dict[str, Any]:
+    """What a short run wrote for machines."""
+    target = path.with_suffix(".json")
+    assert main(["bench", "model", str(path), *SHORT, "--json", str(target), *words]) == 0
+    return dict(json.loads(target.read_text()))
+
+
+@needs_two_cores
+def test_network_is_compared_timed_and_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = measured(write(tmp_path, "CONV_2D-same-INT8"))
+    assert report["about"]["executor"] == "litert"
+    [network] = report["networks"]
+    [agreement] = network["accuracy"]
+    assert (agreement["data_set"], agreement["examples"]) == ("random", 3)
+    assert agreement["steps"] == {"0": agreement["elements"]}
+    assert agreement["max_abs_difference"] == 0
+    names = [case["name"] for case in network["latency"]["cases"]]
+    assert [name.split()[0] for name in names] == ["burst", "execute", "LiteRT", "LiteRT"]
+    assert all(case["median_ns"] > 0 for case in network["latency"]["cases"])
+    assert network["latency"]["ratios"].keys() == {f"burst / {name}" for name in names[1:]}
+    assert network["latency"]["device_us"] <= network["latency"]["driver_us"]
+    times = network["preparation"]
+    assert 0 < times["prepare_cold_ms"] < times["first_result_ms"]
+    assert (times["prepare_cached_ms"] is not None) == preparation.has_cache()
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("accuracy beside", "latency by route", "preparation"))
+    assert "random inputs, seed 1" in shown
+
+
+@needs_two_cores
+def test_network_that_keeps_a_state_goes_by_three_routes(tmp_path: Path) -> None:
+    [network] = measured(write(tmp_path, "SVDF-FLOAT32"), "--executor", "reference")["networks"]
+    assert len(network["latency"]["cases"]) == 3
+    assert any("keeps its states" in remark for remark in network["remarks"])
+    assert network["accuracy"][0]["max_abs_difference"] < 1e-4
+    assert network["accuracy"][0]["steps"] == {}
+
+
+@needs_two_cores
+def test_page_has_every_network_its_data_sets_and_pictures_and_needs_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'cli')")
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
+    target = tmp_path / "report.html"
+    path = classifier(tmp_path)
+    measured(path, "--html", str(target), "--open", "--reference", "litert-ref")
+    text = target.read_text()
+    assert opened == [target.as_uri()]
+    assert "mean&lt;colour&gt;" in text
+    assert "<colour>" not in text
+    assert "reference kernels" in text
+    assert "random inputs, seed 1" in text
+    assert not re.search(r"""(src|href)=["'](?!#)""", text)
+    assert _is_balanced(text)
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) == 2
+    names = [e.get("id") for p in pictures for e in ET.fromstring(p).iter() if e.get("id")]
+    assert len(names) == len(set(names))
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether every element that is opened is closed, in order."""
+    stack: list[str] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, *_attributes: object) -> None:
+            if tag != "meta":
+                stack.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert stack.pop() == tag
+
+    Parser().feed(text)
+    return not stack
+
+
+def test_photographs_and_digits_become_what_the_input_takes() -> None:
+    for package in ("PIL", "skimage", "sklearn"):
+        pytest.importorskip(package, reason=f"{package} is not installed (extra 'data')")
+    photographs, digits, drawn = data_sets.data_sets([PICTURE], 20, seed=1)
+    assert [s.name for s in (photographs, digits, drawn)] == ["photographs", "digits", "random"]
+    assert "scikit-image" in photographs.source
+    assert "astronaut" in photographs.source
+    assert "scikit-learn" in digits.source
+    for found in (photographs, digits, drawn):
+        assert len(found.examples) == 20
+        assert {values.shape for (values,) in found.examples} == {PICTURE.dimensions}
+        assert {values.dtype for (values,) in found.examples} == {np.dtype(np.uint8)}
+        assert len({values.tobytes() for (values,) in found.examples}) == 20
+    grey = digits.examples[0][0]
+    assert (grey[..., 0] == grey[..., 2]).all()
+    assert any((values[..., 0] != values[..., 2]).any() for (values,) in photographs.examples)
+
+
+def test_the_same_seed_gives_the_same_examples() -> None:
+    first, again, other = (data_sets.data_sets([PICTURE], 5, seed=seed) for seed in (1, 1, 2))
+    assert _bytes(first) == _bytes(again)
+    assert _bytes(first) != _bytes(other)
+
+
+def _bytes(sets: list[data_sets.DataSet]) -> list[bytes]:
+    return [values.tobytes() for found in sets for (values,) in found.examples]
+
+
+def test_without_the_packages_inputs_are_random_and_named_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data_sets, "_missing", lambda *modules: list(modules))
+    [found] = data_sets.data_sets([PICTURE], 4, seed=9)
+    assert (found.name, found.source) == ("random", "random inputs, seed 9")
+    assert data_sets.missing_packages([PICTURE]) == ["pillow", "scikit-image", "scikit-learn"]
+
+
+@pytest.mark.parametrize(
+    "dimensions", [(1, 49, 10, 1), (1, 16), (2, 8, 8, 3), (1, 8, 8, 64), (1, 0, 0, 3)]
+)
+def test_what_is_no_picture_gets_random_inputs_only(dimensions: tuple[int, ...]) -> None:
+    operand = Operand(OperandType.TENSOR_FLOAT32, dimensions)
+    assert [found.name for found in data_sets.data_sets([operand], 1, seed=1)] == ["random"]
+    assert data_sets.missing_packages([operand]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (OperandType.TENSOR_INT32, 0, 1),
+        (OperandType.TENSOR_BOOL8, 0, 1),
+        (OperandType.TENSOR_QUANT8_ASYMM, 0, 255),
+        (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, -128, 127),
+    ],
+)
+def test_random_integers_fill_what_is_harmless(kind: OperandType, low: int, high: int) -> None:
+    values = random_input(Operand(kind, (100, 100)), np.random.default_rng(1))
+    assert (values.min(), values.max()) == (low, high)
+
+
+def test_agreement_counts_steps_and_real_differences() -> None:
+    agreement = Agreement("random", "")
+    agreement.add(
+        [np.array([[10, 12, 11]], np.uint8)], [np.array([[10, 12, 14]], np.uint8)], [SCORES]
+    )
+    agreement.add(
+        [np.array([[9, 12, 11]], np.uint8)], [np.array([[9, 12, 12]], np.uint8)], [SCORES]
+    )
+    found = agreement.as_json()
+    assert found["steps"] == {"0": 4, "1": 1, "3": 1}
+    assert (found["examples"], found["elements"]) == (2, 6)
+    assert found["top1_agreement"] == 0.5
+    assert found["max_abs_difference"] == 1.5
+    assert found["mean_abs_difference"] == pytest.approx(2 / 6)
+
+
+def test_numbers_that_are_none_agree_only_with_each_other() -> None:
+    operand = Operand(OperandType.TENSOR_FLOAT32, (2, 2))
+    same = np.array([[np.nan, np.inf], [1, 2]], np.float32)
+    agreement = Agreement("random", "")
+    agreement.add([same], [same.copy()], [operand])
+    assert agreement.as_json()["max_abs_difference"] == 0
+    assert agreement.as_json()["top1_agreement"] is None
+    other = same.copy()
+    other[0, 0] = 1
+    agreement.add([same], [other], [operand])
+    assert agreement.as_json()["max_abs_difference"] is None
+
+
+def test_states_are_no_inputs_of_a_network_file(tmp_path: Path) -> None:
+    network = NetworkFile.read(write(tmp_path, "SVDF-FLOAT32"))
+    assert len(network.imported.model.main.input_indexes) == 2
+    assert [operand.dimensions for operand in network.inputs] == [(2, 3)]
+    assert network.output_positions == (0,)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--rounds", "0"], "--rounds is 0"),
+        (["--examples", "0"], "--examples is 0"),
+        (["--prepares", "-1"], "--prepares is -1"),
+        (["--open"], "--open needs --html"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "model", "any.tflite", *words]) == 1
+    assert why in capsys.readouterr().err
+
+
+@needs_two_cores
+def test_file_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "model", "absent.tflite"]) == 1
+    assert "absent.tflite" in capsys.readouterr().err
