@@ -24,7 +24,7 @@ def relu(extent: int = 4) -> Model:
 
 
 def entry(program: bytes = b"program", extent: int = 4) -> Entry:
-    return Entry(relu(extent), ExecutionPreference.LOW_POWER, Priority.HIGH, program)
+    return Entry(relu(extent), ExecutionPreference.LOW_POWER, Priority.HIGH, 2, program)
 
 
 def sealed(made: Entry, constants: bytes = b"weights") -> bytes:
@@ -62,7 +62,7 @@ def test_what_was_sealed_comes_back(
     priority: Priority,
     extent: int,
 ) -> None:
-    made = Entry(relu(extent), preference, priority, program)
+    made = Entry(relu(extent), preference, priority, extent, program)
     assert opened(sealed(made, constants), constants) == made
 
 

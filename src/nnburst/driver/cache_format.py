@@ -46,12 +46,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         model: what requests are validated against.
         preference: what the model was prepared for.
         priority: likewise.
+        num_threads: likewise.
         program: the executor's own bytes.
     """
 
     model: Model
     preference: ExecutionPreference
     priority: Priority
+    num_threads: int
     program: bytes
 
 

@@ -23,8 +23,8 @@ from nnburst.driver.cache_key import cache_key
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.executor.caching import CachingExecutor
 from nnburst.executor.protocol import Executor
+from nnburst.fmq.cores import thread_budget
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.validation.values import validate_cache_token
 
@@ -54,7 +54,6 @@ class CompilationCache:
     def save(
         self,
         prepared: PreparedModel,
-        priority: Priority,
         token: bytes,
         model_cache: Sequence[int],
         data_cache: Sequence[int],
@@ -63,7 +62,6 @@ class CompilationCache:
 
         Args:
             prepared: not executed yet.
-            priority: that it was prepared with.
             token: 32 bytes.
             model_cache: borrowed descriptors; none where the client wants nothing cached.
             data_cache: likewise.
@@ -72,7 +70,7 @@ class CompilationCache:
             return False
         try:
             self._check(model_cache, data_cache)
-            return self._save(prepared, priority, token, model_cache, data_cache)
+            return self._save(prepared, token, model_cache, data_cache)
         except (NnburstError, OSError, MemoryError) as error:
             log.warning("a model was prepared and not cached: %s", error)
             return False
@@ -80,7 +78,6 @@ class CompilationCache:
     def _save(
         self,
         prepared: PreparedModel,
-        priority: Priority,
         token: bytes,
         model_cache: Sequence[int],
         data_cache: Sequence[int],
@@ -93,7 +90,13 @@ class CompilationCache:
         if cached.constants and not data_cache:
             raise GeneralFailure("the executor has constants to keep and wants no file for them")
         key = cache_key()
-        entry = Entry(cached.model, prepared.preference, priority, cached.program)
+        entry = Entry(
+            cached.model,
+            prepared.preference,
+            prepared.priority,
+            prepared.num_threads,
+            cached.program,
+        )
         sealed = seal(entry, cached.constants, writer=self._writer, token=token, key=key)
         # The model cache goes last: until it is complete, the pair cannot be loaded.
         for fd in model_cache:
@@ -133,8 +136,10 @@ class CompilationCache:
             token=token,
             key=cache_key(),
         )
-        prepared = self._executor.prepare_from_cache(cached, entry.preference, entry.priority)
-        return PreparedModel(entry.model, prepared, entry.preference)
+        prepared = self._executor.prepare_from_cache(
+            cached, entry.preference, entry.priority, min(entry.num_threads, thread_budget())
+        )
+        return PreparedModel(entry.model, prepared, entry.preference, entry.priority)
 
     def _check(self, model_cache: Sequence[int], data_cache: Sequence[int]) -> None:
         given = NumberOfCacheFiles(len(model_cache), len(data_cache))

@@ -54,7 +54,11 @@ class CachingExecutor(Protocol):
         """(1, 0) where there are never constants, else (1, 1); the same at every start."""
 
     def prepare_from_cache(
-        self, cached: Cached, preference: ExecutionPreference, priority: Priority
+        self,
+        cached: Cached,
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int,
     ) -> Prepared:
         """Prepare what `to_cache` returned, in this or an earlier process of the same version.
 
@@ -62,6 +66,7 @@ class CachingExecutor(Protocol):
             cached: as `Cached` says; the executor may keep its bytes.
             preference: what the model was prepared for.
             priority: likewise.
+            num_threads: likewise; 0 leaves it to the executor.
 
         Raises:
             NnburstError: it cannot be prepared so; its client will have it compiled.

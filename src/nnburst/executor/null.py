@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnburst._native import ffi, lib
+from nnburst.executor.caching import Cached, without_constants
 from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome
+from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
@@ -41,11 +43,19 @@ class NullExecution:
 class NullPrepared:
     """A model that is never computed."""
 
+    def __init__(self, model: Model) -> None:
+        """Do not compute `model`."""
+        self._model = model
+
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> NullExecution:  # noqa: ARG002
         """Any request; unknown output extents are reported as 1."""
         return NullExecution(
             tuple(OutputShape(tuple(d or 1 for d in o.dimensions), True) for o in outputs)
         )
+
+    def to_cache(self) -> Cached:
+        """The model: there is nothing else."""
+        return Cached(without_constants(self._model))
 
     def close(self) -> None:
         """Nothing is held."""
@@ -62,11 +72,26 @@ class NullExecutor:
 
     def prepare(
         self,
-        model: Model,  # noqa: ARG002
+        model: Model,
         pools: Sequence[Bytes],  # noqa: ARG002
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
         priority: Priority = Priority.MEDIUM,  # noqa: ARG002
         num_threads: int = 0,  # noqa: ARG002
     ) -> NullPrepared:
         """Nothing to do."""
-        return NullPrepared()
+        return NullPrepared(model)
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """No constants."""
+        return NumberOfCacheFiles(1, 0)
+
+    def prepare_from_cache(
+        self,
+        cached: Cached,
+        preference: ExecutionPreference,  # noqa: ARG002
+        priority: Priority,  # noqa: ARG002
+        num_threads: int,  # noqa: ARG002
+    ) -> NullPrepared:
+        """Nothing to do, either."""
+        return NullPrepared(cached.model)

@@ -8,7 +8,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from nnburst.executor.litert import native
+from nnburst.executor.caching import Cached
+from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
 from nnburst.executor.litert.interpreter import InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
@@ -17,6 +18,7 @@ from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome, Prep
 from nnburst.executor.reference.arena import byte_size
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
@@ -77,9 +79,16 @@ class LiteRtExecution:
 class LiteRtPrepared:
     """A compiled model. `bind` may be called from several threads at once."""
 
-    def __init__(self, network: Network, num_threads: int) -> None:
-        """Compile it once, by the native route where that works; `num_threads` compute."""
+    def __init__(self, model: Model, network: Network, num_threads: int) -> None:
+        """Compile it once, by the native route where that works.
+
+        Args:
+            model: what is computed.
+            network: how.
+            num_threads: that compute.
+        """
         self.num_threads = num_threads
+        self._model = model
         kind: Callable[[Network, int], Engine] = (
             native.NativeEngine if native.available() else InterpreterEngine
         )
@@ -102,6 +111,10 @@ class LiteRtPrepared:
         )
         binding, give_back = self._engines.bind(given, taken)
         return LiteRtExecution(binding, shapes, give_back)
+
+    def to_cache(self) -> Cached:
+        """The lowered network."""
+        return cache.pack(self._model, [cache.cut_constants(self._model, self._network)])
 
     def close(self) -> None:
         """Free the engines."""
@@ -177,7 +190,43 @@ class LiteRtExecutor:
                 return compute(part.model)
             return self._by_engine(network, part.model, compute, threads)
 
-        return SplitPrepared(model, found, cut(model, found), prepare)
+        parts = [(part, prepare(part)) for part in cut(model, found)]
+        return SplitPrepared(model, found.types, parts)
+
+    @property
+    def engine_version(self) -> str:
+        """The library's, for the device's version string."""
+        return f"{native.PACKAGE} {native.package_version()}"
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """One for what was lowered, one for constants."""
+        return NumberOfCacheFiles(1, 1)
+
+    def prepare_from_cache(
+        self,
+        cached: Cached,
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int,
+    ) -> Prepared:
+        """Prepare what was lowered before; the engine compiles it again, which takes the least time."""
+        if not cached.program:
+            return self._reference.prepare_from_cache(cached, preference, priority)
+        program, constants = cache.unpack(cached)
+        threads = num_threads or self._threads
+
+        def prepare(part: cache.CachedPart, values: bytes) -> Prepared:
+            if part.network is not None:
+                return LiteRtPrepared(part.model, cache.put_back(part.network, values), threads)
+            kept = Cached(part.model, constants=values)
+            return self._reference.prepare_from_cache(kept, preference, priority)
+
+        prepared = [prepare(*both) for both in zip(program.parts, constants, strict=True)]
+        if program.types is None:
+            return prepared[0]
+        parts = [Part(p.model, p.network is not None, p.static) for p in program.parts]
+        return SplitPrepared(cached.model, program.types, list(zip(parts, prepared, strict=True)))
 
     def _by_engine(
         self,
@@ -187,7 +236,7 @@ class LiteRtExecutor:
         num_threads: int,
     ) -> Prepared:
         try:
-            return LiteRtPrepared(network, num_threads)
+            return LiteRtPrepared(model, network, num_threads)
         except GeneralFailure as error:
             log.warning("the reference executor runs what LiteRT refuses: %s", error)
             return otherwise(model)

@@ -26,7 +26,7 @@ from nnburst.hal.operand_types import DTYPES
 
 log = logging.getLogger("nnburst.executor")
 
-_PACKAGE: Final = "ai-edge-litert"
+PACKAGE: Final = "ai-edge-litert"
 #: The declarations in csrc/litert.c are those of this minor version; they have changed between two.
 _MINOR: Final = "2.1."
 _FUNCTION: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_litert_run")))
@@ -64,6 +64,15 @@ def available() -> bool:
     return not why
 
 
+@functools.cache
+def package_version() -> str:
+    """The wheel's version; "unknown" where its metadata are missing."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def _library() -> Path | None:
     spec = importlib.util.find_spec("ai_edge_litert")
     folders = spec.submodule_search_locations if spec is not None else None
@@ -74,11 +83,8 @@ def _library() -> Path | None:
 def _missing() -> str:
     if _library() is None:
         return "the library is not there"
-    try:
-        found = version(_PACKAGE)
-    except PackageNotFoundError:
-        return f"the version of {_PACKAGE} is not known"
-    return "" if found.startswith(_MINOR) else f"{_PACKAGE} is {found}, not {_MINOR}x"
+    found = package_version()
+    return "" if found.startswith(_MINOR) else f"{PACKAGE} is {found}, not {_MINOR}x"
 
 
 def _failed_open() -> str:

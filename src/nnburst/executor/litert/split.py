@@ -7,13 +7,15 @@ reference executor runs everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
 import numpy as np
 
+from nnburst.executor.caching import Cached, CachingPrepared
+from nnburst.executor.litert import cache
 from nnburst.executor.litert.network import Survey
 from nnburst.executor.protocol import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
 from nnburst.executor.reference.arena import aligned_bytes, byte_size
@@ -117,14 +119,20 @@ class SplitPrepared:
     def __init__(
         self,
         model: Model,
-        found: Survey,
-        parts: Sequence[Part],
-        prepare: Callable[[Part], Prepared],
+        types: Mapping[int, TensorType],
+        parts: Sequence[tuple[Part, Prepared]],
     ) -> None:
-        """Prepare every part."""
+        """Own prepared parts.
+
+        Args:
+            model: the whole.
+            types: of its operands whose extents are known.
+            parts: in the order of execution.
+        """
+        self._model = model
         self._graph = model.main
-        self._types = found.types
-        self._parts = [(part, prepare(part)) for part in parts]
+        self._types = types
+        self._parts = list(parts)
         self.num_threads = max(int(getattr(p, "num_threads", 1)) for _, p in self._parts)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> SplitExecution:
@@ -172,6 +180,16 @@ class SplitPrepared:
         if room is not None and fits:
             copies.append((room[:size], private))
         return Argument(private, meta.dimensions)
+
+    def to_cache(self) -> Cached | None:
+        """Every part; None where one of them cannot be kept."""
+        kept: list[tuple[cache.CachedPart, bytes]] = []
+        for part, prepared in self._parts:
+            cached = prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
+            if cached is None:
+                return None
+            kept.append(cache.as_part(cached, static=part.static))
+        return cache.pack(self._model, kept, self._types)
 
     def close(self) -> None:
         """Free every part."""

@@ -10,13 +10,16 @@ from typing import Final
 import numpy as np
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
+from nnburst.executor.caching import Cached
 from nnburst.executor.protocol import Argument, Bytes
+from nnburst.executor.reference.cache import to_cache
 from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.executor.reference.extension import described_extensions, with_local_codes
 from nnburst.executor.reference.layout import Layout, lay_out
 from nnburst.executor.reference.operation import OperationFailed
 from nnburst.executor.reference.plan import Plan, match_operation
 from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.extensions import Extension
@@ -35,6 +38,7 @@ class ReferencePrepared:
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
         """Unpack a validated model, and lay it out where it says all shapes of its inputs."""
+        self._model = model
         self._plan = Plan(model, pools)
         self._layouts: dict[tuple[_Shapes, _Shapes], Layout] = {}
         graph = self._plan.main
@@ -55,6 +59,10 @@ class ReferencePrepared:
         except Exception as error:
             log.exception("a request could not be bound")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
+
+    def to_cache(self) -> Cached:
+        """The model, with its constants."""
+        return to_cache(self._model, self._plan)
 
     def close(self) -> None:
         """Drop constants and layouts."""
@@ -133,6 +141,22 @@ class ReferenceExecutor:
         except Exception as error:
             log.exception("a model could not be prepared")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """One for the model, one for constants."""
+        return NumberOfCacheFiles(1, 1)
+
+    def prepare_from_cache(
+        self,
+        cached: Cached,
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int = 0,
+    ) -> ReferencePrepared:
+        """Prepare the model that was kept; it has been validated before."""
+        constants = [np.frombuffer(cached.constants, np.uint8)] if cached.model.pools else []
+        return self.prepare(cached.model, constants, preference, priority, num_threads)
 
 
 def _typed(meta: TensorType, argument: Argument) -> TensorType:

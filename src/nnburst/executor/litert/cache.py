@@ -1,0 +1,183 @@
+"""What the litert executor keeps of a prepared model: lowered networks, their constants apart.
+
+A lowered network is a flatbuffer, and the engine believes the offsets in it. They stay in the program, which
+the driver protects; only the elements of float32 and 8-bit tensors are cut out into the constants. Nothing in
+the engine is steered by tensors of these types (shapes, axes, paddings and indices are int32), and a client
+could have given its model any other values in the first place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from nnburst.executor.caching import Cached, without_constants
+from nnburst.executor.litert.network import Network
+from nnburst.executor.reference.tensor import TensorType
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.model import Model
+
+#: Constants with fewer bytes stay where they are.
+_SMALLEST: Final = 64
+#: Names of the format's types whose elements are only values.
+_VALUES: Final = ("FLOAT32", "UINT8", "INT8")
+
+
+class CachedNetwork(msgspec.Struct, frozen=True, array_like=True):
+    """A `Network` whose constants have been cut out.
+
+    Attributes:
+        content: the file without them.
+        spans: where they were, as offset and length in the whole file, ascending.
+        inputs: as in `Network`, like the rest.
+    """
+
+    content: bytes
+    spans: tuple[tuple[int, int], ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    private_inputs: frozenset[int]
+    private_outputs: frozenset[int]
+
+
+class CachedPart(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a model; the whole model where it is not cut.
+
+    Attributes:
+        model: that it computes, with constants only where the reference executor runs it.
+        network: that the engine runs; None for the reference executor.
+        constants: bytes of its constants.
+        static: as in `split.Part`.
+    """
+
+    model: Model
+    network: CachedNetwork | None
+    constants: int
+    static: bool = True
+
+
+class Program(msgspec.Struct, frozen=True, array_like=True):
+    """What `Cached.program` holds.
+
+    Attributes:
+        parts: in order; their constants follow each other.
+        types: of the whole model's operands, as far as known; None where the model is not cut.
+    """
+
+    parts: tuple[CachedPart, ...]
+    types: dict[int, TensorType] | None = None
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Program).decode
+
+
+def cut_constants(model: Model, network: Network) -> tuple[CachedPart, bytes]:
+    """A network that computes `model`, and its constants."""
+    content = memoryview(network.content)
+    kept: list[memoryview] = []
+    cut: list[memoryview] = []
+    spans = tuple(sorted(_constant_spans(network.content)))
+    end = 0
+    for offset, length in spans:
+        kept.append(content[end:offset])
+        end = offset + length
+        cut.append(content[offset:end])
+    kept.append(content[end:])
+    constants = b"".join(cut)
+    made = CachedNetwork(
+        b"".join(kept),
+        spans,
+        network.inputs,
+        network.outputs,
+        network.private_inputs,
+        network.private_outputs,
+    )
+    return CachedPart(without_constants(model), made, len(constants)), constants
+
+
+def put_back(made: CachedNetwork, constants: bytes) -> Network:
+    """The network with these constants.
+
+    Raises:
+        GeneralFailure: they are not as long as those that were cut out.
+    """
+    if len(constants) != sum(length for _, length in made.spans):
+        raise GeneralFailure(f"{len(constants)} bytes of constants do not fit the network")
+    kept, cut = memoryview(made.content), memoryview(constants)
+    pieces: list[memoryview] = []
+    end = 0
+    for offset, length in made.spans:
+        pieces += kept[: offset - end], cut[:length]
+        kept, cut = kept[offset - end :], cut[length:]
+        end = offset + length
+    return Network(
+        b"".join((*pieces, kept)),
+        made.inputs,
+        made.outputs,
+        made.private_inputs,
+        made.private_outputs,
+    )
+
+
+def pack(
+    model: Model,
+    parts: Sequence[tuple[CachedPart, bytes]],
+    types: Mapping[int, TensorType] | None = None,
+) -> Cached:
+    """Everything that is kept of a model.
+
+    Args:
+        model: the whole of it.
+        parts: in order, with their constants.
+        types: of its operands, where it is cut.
+    """
+    program = Program(tuple(part for part, _ in parts), None if types is None else dict(types))
+    constants = b"".join(constants for _, constants in parts)
+    return Cached(without_constants(model), _encode(program), constants)
+
+
+def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, bytes]:
+    """What a part of a model gave to be kept: the litert executor's one network, or the reference's model."""
+    if not cached.program:
+        part = CachedPart(cached.model, None, len(cached.constants), static)
+    else:
+        part = msgspec.structs.replace(_decode(cached.program).parts[0], static=static)
+    return part, cached.constants
+
+
+def unpack(cached: Cached) -> tuple[Program, list[bytes]]:
+    """What `pack` was given: the program, and the constants of each part.
+
+    Raises:
+        GeneralFailure: they do not fit each other.
+    """
+    try:
+        program = _decode(cached.program)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise GeneralFailure(f"a program that is none: {error}") from error
+    if len(cached.constants) != sum(part.constants for part in program.parts):
+        raise GeneralFailure(f"{len(cached.constants)} bytes of constants do not fit the program")
+    ends = list(accumulate((part.constants for part in program.parts), initial=0))
+    each = [cached.constants[start:end] for start, end in pairwise(ends)]
+    return program, each
+
+
+def _constant_spans(content: bytes) -> Iterator[tuple[int, int]]:
+    """Offset and length of each constant in a lowered network that may be cut out."""
+    schema: Any = import_module("ai_edge_litert.schema_py_generated")
+    model = schema.Model.GetRootAs(content, 0)
+    graph = model.Subgraphs(0)
+    start = np.frombuffer(content, np.uint8).ctypes.data
+    values = {getattr(schema.TensorType, name) for name in _VALUES}
+    tensors = [graph.Tensors(at) for at in range(graph.TensorsLength())]
+    steering = {tensor.Buffer() for tensor in tensors if tensor.Type() not in values}
+    for buffer in {tensor.Buffer() for tensor in tensors} - steering:
+        data = model.Buffers(buffer).DataAsNumpy()  # 0 where there are none
+        if isinstance(data, np.ndarray) and data.nbytes >= _SMALLEST:
+            yield data.ctypes.data - start, data.nbytes
