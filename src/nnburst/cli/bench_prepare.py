@@ -1,0 +1,78 @@
+"""`nnburst bench prepare`: from the start of a driver to its first result, and the engine's own share.
+
+Every figure comes from processes that have just been started. `prepare` is cold: the first of its driver;
+`compile` is the engine's own part of it, for the file and in another new process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import nnburst
+from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+_STEPS: Final = (
+    "launch",
+    "prepare",
+    "open and bind",
+    "first run",
+    "start to first result",
+    "prepare again",
+    "open and try",
+    "compile",
+)
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser(
+        "prepare", help="from the start of a driver to its first result", description=__doc__
+    )
+    parser.add_argument("networks", nargs="+", type=Path, help=".tflite files")
+    parser.add_argument("--rounds", type=int, default=9, help="starts of each (default: 9)")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, write."""
+    if find_spec("ai_edge_litert") is None:
+        print("bench prepare needs ai-edge-litert: pip install nnburst[litert]")
+        return 1
+    with text_for_people(args.json):
+        with progress("starts", args.rounds * len(args.networks)) as advance:
+            found = [_measure(path, args.rounds, advance) for path in args.networks]
+        columns = ["network", *_STEPS, "prepare - compile"]
+        rows = [[n["network"], *(f"{n[c]:.1f}" for c in columns[1:])] for n in found]
+        table("milliseconds, medians of the rounds", columns, rows)
+        if not _is_bytecode_kept():
+            print("without cached bytecode: an installed package has it and starts faster")
+    write_json(args.json, {"bytecode": _is_bytecode_kept(), "networks": found})
+    return 0
+
+
+def _measure(path: Path, rounds: int, advance: Any) -> dict[str, Any]:  # noqa: ANN401
+    from nnburst.testing.bench.preparing import measure
+
+    laps: list[dict[str, float]] = []
+    for _ in range(rounds):
+        laps.append(measure("driver", path) | measure("engine", path))
+        advance(1)
+    return {
+        "network": path.stem,
+        **{step: statistics.median(lap[step] for lap in laps) for step in _STEPS},
+        "prepare - compile": statistics.median(lap["prepare"] - lap["compile"] for lap in laps),
+        "rounds": laps,
+    }
+
+
+def _is_bytecode_kept() -> bool:
+    """Whether the package's modules lie compiled where Python looks for them."""
+    return Path(importlib.util.cache_from_source(nnburst.__file__)).exists()

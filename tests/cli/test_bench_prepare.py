@@ -1,0 +1,24 @@
+"""`nnburst bench prepare` times every step in processes of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+from nnburst.cli import main
+from nnburst.testing.tflite_networks import NETWORKS
+
+
+def test_every_step_is_timed_and_the_steps_make_up_the_whole(tmp_path: Path) -> None:
+    network, report = tmp_path / "sum.tflite", tmp_path / "report.json"
+    network.write_bytes(NETWORKS["ADD-FLOAT32"]())
+    assert main(["bench", "prepare", str(network), "--rounds", "1", "--json", str(report)]) == 0
+    [found] = json.loads(report.read_text())["networks"]
+    steps = ["launch", "prepare", "open and bind", "first run"]
+    assert all(found[step] > 0 for step in [*steps, "prepare again", "open and try", "compile"])
+    assert found["start to first result"] == pytest.approx(sum(found[step] for step in steps))
+    assert found["prepare - compile"] == pytest.approx(found["prepare"] - found["compile"])
