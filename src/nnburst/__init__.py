@@ -25,6 +25,7 @@ if sys.byteorder != "little":
 
 if TYPE_CHECKING:
     from nnburst.client.arguments import ExecutionResult
+    from nnburst.client.buffer import Buffer
     from nnburst.client.burst import Burst
     from nnburst.client.connect import DeviceInfo, connect, devices
     from nnburst.client.device import Device
@@ -78,6 +79,7 @@ __all__ = [
     "Burst",
     "StatefulBurst",
     "Memory",
+    "Buffer",
     "ExecutionResult",
     "OutputShape",
     "Timing",
@@ -118,6 +120,7 @@ _HOMES: Final = {
     "nnburst.client.burst": ("Burst",),
     "nnburst.client.stateful_burst": ("StatefulBurst",),
     "nnburst.client.memory": ("Memory",),
+    "nnburst.client.buffer": ("Buffer",),
     "nnburst.client.arguments": ("ExecutionResult",),
     "nnburst.hal.timing": ("OutputShape", "Timing"),
     "nnburst.hal.model": ("Model",),

@@ -38,13 +38,13 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
     """What an execution gave.
 
     Attributes:
-        outputs: one array for each output of the model.
+        outputs: for each output of the model its array, or the `Buffer` that was given for it.
         output_shapes: one for each output; the model's where the driver left them out (which it may
             where the model says them all).
         timing: microseconds; NO_TIMING unless the execution was measured.
     """
 
-    outputs: list[Array]
+    outputs: list[Any]
     output_shapes: tuple[OutputShape, ...]
     timing: Timing
 

@@ -7,11 +7,12 @@ pool, copied into before the run and out of after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, head
+from nnburst.client.buffer import Buffer
 from nnburst.client.memory import find_memory
 from nnburst.hal.errors import OutputInsufficientSize
 from nnburst.hal.timing import OutputShape
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 Casting = Literal["no", "unsafe"]
 
 
+class _NotForBursts(Exception):
+    """A request names buffers."""
+
+
 def execute_arrays(
     burst: Burst,
-    inputs: Sequence[Array | None],
-    outputs: Sequence[Array | None] | None,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any] | None,
     measure: bool,
     timeout: float,
     copy: bool,
@@ -35,7 +40,11 @@ def execute_arrays(
     given = outputs if outputs is not None else (None,) * len(burst.outputs)
     sizes: list[int] | None = None
     while True:
-        bound = _bound_for(burst, inputs, given, sizes, measure)
+        try:
+            bound = _bound_for(burst, inputs, given, sizes, measure)
+        except _NotForBursts:
+            model = burst.prepared_model
+            return model.execute(inputs, outputs, measure=measure, timeout=timeout)
         for mine, theirs in zip(bound.inputs, inputs, strict=True):
             if mine is not theirs and theirs is not None and not _in_pool(theirs):
                 np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
@@ -60,6 +69,9 @@ def _bound_for(
 
     Everything that decides whether an array fits is in the key, so arrays whose key is remembered
     need no check.
+
+    Raises:
+        _NotForBursts: one of them is a buffer, which is never remembered.
     """
     last = burst.last_executed
     if last is not None and last.is_of(inputs, outputs, measure):
@@ -67,6 +79,8 @@ def _bound_for(
     key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
     bound = burst.remembered(key) if sizes is None else None
     if bound is None:
+        if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
+            raise _NotForBursts
         for parameter, array in zip(burst.inputs, inputs, strict=True):
             if array is not None:
                 parameter.check_input(array)

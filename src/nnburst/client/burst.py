@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from nnburst._native import ffi, lib
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
 from nnburst.client.bound_request import BUSY, BoundRequest, PendingQueue
+from nnburst.client.buffer import Buffer, refuse_buffers
 from nnburst.client.burst_channels import BurstChannels
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.slots import SlotReleaser, SlotTable
@@ -187,6 +188,8 @@ class Burst:
         check_count("inputs", given, self.inputs)
         taken = outputs if outputs is not None else [None] * len(self.outputs)
         check_count("outputs", taken, self.outputs)
+        refuse_buffers("inputs", given)
+        refuse_buffers("outputs", taken)
         rooms = output_bytes if output_bytes is not None else [None] * len(self.outputs)
         check_count("output_bytes", rooms, self.outputs)
         for index, room in enumerate(rooms):
@@ -261,8 +264,8 @@ class Burst:
 
     def execute(
         self,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None] | None = None,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
         *,
         measure: bool = False,
         timeout: float = 30.0,
@@ -271,11 +274,12 @@ class Burst:
         """Execute once on numpy arrays.
 
         Arrays that lie in a pool of this device are used where they are; others are copied through a
-        private pool. Requests are remembered, so the same arrays again cost only their run.
+        private pool. Requests are remembered, so the same arrays again cost only their run. A request with
+        buffers goes over the socket: bursts cannot carry their tokens.
 
         Args:
             inputs: one for each input; None where the operation allows to omit it.
-            outputs: arrays to write to; None for results of the burst's own.
+            outputs: arrays or buffers to write to; None for results of the burst's own.
             measure: whether to time it.
             timeout: seconds.
             copy: with `outputs` None: whether results are copies, or views that the next `execute` with

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from nnburst.client.arguments import check_timeout
+from nnburst.client.buffer import Buffer, Use
 from nnburst.client.carried_pools import CarriesPools, unpacked
 from nnburst.client.handshake import Session
 from nnburst.client.memory import Memory
@@ -138,6 +139,32 @@ class Device:
         self.connection  # noqa: B018 - checks that it is open
         return Memory(self, size)
 
+    def allocate_buffer(
+        self,
+        inputs: Sequence[Use] = (),
+        outputs: Sequence[Use] = (),
+        *,
+        dimensions: Sequence[int] = (),
+        timeout: float = 30.0,
+    ) -> Buffer:
+        """A buffer that the driver keeps, for arguments of executions over the socket (NNAPI: allocate).
+
+        Args:
+            inputs: pairs of a prepared model of this device and the number of an input, as which the buffer
+                will be used.
+            outputs: the same for outputs.
+            dimensions: of the content, where the models leave them open; what nobody says the driver learns
+                from the first content.
+            timeout: seconds.
+
+        Raises:
+            InvalidArgument: validation:D1 to D12: models, roles or dimensions do not fit each other.
+            GeneralFailure: the driver does not keep such operands.
+            ResourceExhausted: there is not so much memory, or the client has too many buffers.
+            DeadObject, Closed, MissedDeadline: as they say.
+        """
+        return Buffer.allocate(self, inputs, outputs, dimensions, timeout)
+
     def supported_operations(
         self,
         model: Model | CarriesPools,
@@ -250,11 +277,13 @@ class Device:
         """Count the pools of `previous`, which has died, as this device's: they are the client's memory."""
         self._home = previous._home
 
-    def check_owns(self, memory: Memory, name: str) -> None:
+    def check_owns(self, memory: Memory | Buffer, name: str) -> None:
         """Raise InvalidArgument, naming `name`, unless `memory` was allocated here."""
-        if memory.device._home is not self._home:
+        kind = "buffer" if isinstance(memory, Buffer) else "pool"
+        mine = memory.device is self  # a buffer dies with its driver, a pool does not
+        if not mine and (kind == "buffer" or memory.device._home is not self._home):
             raise InvalidArgument(
-                f"{name} lies in a pool of device {memory.device.name} (pid {memory.device.pid}),"
+                f"{name} lies in a {kind} of device {memory.device.name} (pid {memory.device.pid}),"
                 f" expected one of {self.name} (pid {self.pid})"
             )
 

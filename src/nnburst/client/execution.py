@@ -16,12 +16,13 @@ from nnburst.client.arguments import (
     complete_shapes,
     head,
 )
+from nnburst.client.buffer import Buffer
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.staging import Layout
 from nnburst.control.channel import Fds
 from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError
-from nnburst.hal.model import DataLocation, MemoryPool
+from nnburst.hal.model import BufferToken, DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
 
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Place:
-    """Where one input or output lies: in a pool of the caller's, or (None) in the private one."""
+    """Where one input or output lies: in a pool or buffer of the caller's, or (None) in the private pool."""
 
     parameter: Parameter
     array: Array | None
     length: int
-    memory: Memory | None = None
+    memory: Memory | Buffer | None = None
     offset: int = 0
     dimensions: tuple[int, ...] = ()
     omitted: bool = False
@@ -48,13 +49,14 @@ class SocketExecution:
     def __init__(
         self,
         model: PreparedModel,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None],
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None],
     ) -> None:
-        """Check all arrays.
+        """Check all arrays and buffers.
 
         Raises:
             InvalidArgument: one does not fit, or lies in a pool of another device.
+            Closed: a buffer is closed.
         """
         self._model = model
         self._inputs = [
@@ -78,7 +80,7 @@ class SocketExecution:
         ]
         for place, shape in short:
             more = place.parameter.more_room(place.length, shape)
-            if place.array is not None or more is None:
+            if place.array is not None or place.memory is not None or more is None:
                 return False
             place.length = more
         return bool(short)
@@ -92,6 +94,9 @@ class SocketExecution:
             executed = self._call(handle, private, measure, deadline)
             result = self._result(executed, private)
         except NnburstError as error:
+            for place in self._outputs:
+                if isinstance(place.memory, Buffer):
+                    place.memory.holds(None)
             # After a timeout the driver may still write to the pool, so nobody else may have it; the
             # same holds for Ctrl-C.
             if private is not None and not isinstance(error, MissedDeadline):
@@ -112,10 +117,10 @@ class SocketExecution:
     def _call(
         self, handle: int, private: Memory | None, measure: bool, deadline: float
     ) -> Executed:
-        pools: list[Memory] = []
+        pools: list[Memory | Buffer] = []
         inputs = tuple(_argument(place, private, pools) for place in self._inputs)
         outputs = tuple(_argument(place, private, pools) for place in self._outputs)
-        described = tuple(MemoryPool(pool.size, index) for index, pool in enumerate(pools))
+        memories = [pool for pool in pools if not isinstance(pool, Buffer)]
         for place in self._inputs:
             if place.memory is None and place.array is not None:
                 staged = _staged(place, place.array.shape, private)
@@ -125,13 +130,13 @@ class SocketExecution:
             raise MissedDeadline("timeout: it passed before the request could be sent")
         message = ExecuteSynchronously(
             handle,
-            Request(inputs, outputs, described),
+            Request(inputs, outputs, _described(pools)),
             measure,
             time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(left * 1e9),
         )
         with Fds() as fds:
-            for pool in pools:
-                fds.add(pool.duplicate())
+            for memory in memories:
+                fds.add(memory.duplicate())
             connection = self._model.device.connection
             return connection.call(message, Executed, list(fds), timeout=left)[0]
 
@@ -149,10 +154,13 @@ class SocketExecution:
         return ExecutionResult(outputs, complete, executed.timing)
 
 
-def _output(place: _Place, reported: OutputShape | None, private: Memory | None) -> Array:
-    """The array that an output ends up in."""
+def _output(place: _Place, reported: OutputShape | None, private: Memory | None) -> Array | Buffer:
+    """The array or buffer that an output ends up in."""
     parameter, given = place.parameter, place.array
     shape = parameter.shape_of(reported)
+    if isinstance(place.memory, Buffer):
+        place.memory.holds(shape)
+        return place.memory
     if parameter.dtype.itemsize * math.prod(shape) > place.length:
         raise GeneralFailure(
             f"the driver reports shape {shape} for {parameter.name}, which has {place.length} bytes"
@@ -172,23 +180,43 @@ def _staged(place: _Place, shape: tuple[int, ...], private: Memory | None) -> Ar
     return private.array(place.parameter.dtype, shape, place.offset)
 
 
-def _input_place(parameter: Parameter, value: Array | None) -> _Place:
+def _input_place(parameter: Parameter, value: Array | Buffer | None) -> _Place:
     if value is None:
         return _Place(parameter, None, 0, omitted=True)
+    if isinstance(value, Buffer):
+        return _Place(parameter, None, 0, value, dimensions=value.input_extents(parameter))
     array = parameter.check_input(value)
     memory, offset = find_memory(array) or (None, 0)
     return _Place(parameter, array, array.nbytes, memory, offset, parameter.extents(array))
 
 
-def _output_place(parameter: Parameter, value: Array | None) -> _Place:
+def _output_place(parameter: Parameter, value: Array | Buffer | None) -> _Place:
     if value is None:
         return _Place(parameter, None, parameter.first_room)
+    if isinstance(value, Buffer):
+        value.handle  # noqa: B018 - one that is closed is told before anything is sent
+        return _Place(parameter, None, 0, value)
     array = parameter.check_output(value)
     memory, offset = find_memory(array) or (None, 0)
     return _Place(parameter, array, array.nbytes, memory, offset)
 
 
-def _argument(place: _Place, private: Memory | None, pools: list[Memory]) -> RequestArgument:
+def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:
+    """The pools as a request names them; descriptors are counted by the memories alone."""
+    described: list[MemoryPool | BufferToken] = []
+    memories = 0
+    for pool in pools:
+        if isinstance(pool, Buffer):
+            described.append(BufferToken(token=pool.token))
+        else:
+            described.append(MemoryPool(pool.size, memories))
+            memories += 1
+    return tuple(described)
+
+
+def _argument(
+    place: _Place, private: Memory | None, pools: list[Memory | Buffer]
+) -> RequestArgument:
     """How the request refers to a place; adds its pool where the request has none of it yet."""
     if place.omitted:
         return OMITTED

@@ -24,6 +24,7 @@ from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, OutputInsuffi
 from nnburst.hal.model import Model
 
 if TYPE_CHECKING:
+    from nnburst.client.buffer import Buffer
     from nnburst.client.burst import Burst
     from nnburst.client.device import Device
 
@@ -77,8 +78,8 @@ class PreparedModel:
 
     def execute(
         self,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None] | None = None,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
         *,
         measure: bool = False,
         timeout: float = 30.0,
@@ -89,14 +90,15 @@ class PreparedModel:
         a private pool. Inputs must not change until this returns.
 
         Args:
-            inputs: one for each input of the model; None where the operation allows to omit it.
-            outputs: arrays to write to, or None for a new one each. Where the model does not say
+            inputs: an array or a buffer (`Device.allocate_buffer`) for each input of the model; None where
+                the operation allows to omit it.
+            outputs: arrays or buffers to write to, or None for a new array each. Where the model does not say
                 an output's whole shape, a given array is a buffer, and the result is a view of it.
             measure: whether to time it.
             timeout: seconds.
 
         Returns:
-            Outputs (the given arrays or new ones), shapes and timing.
+            Outputs (the given arrays and buffers, or new arrays), shapes and timing.
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
@@ -109,7 +111,9 @@ class PreparedModel:
         handle = self.handle
         self.device.connection  # noqa: B018 - a closed device is told before anything else
         check_count("inputs", inputs, self.inputs)
-        given: Sequence[Array | None] = [None] * len(self.outputs) if outputs is None else outputs
+        given: Sequence[Array | Buffer | None] = (
+            [None] * len(self.outputs) if outputs is None else outputs
+        )
         check_count("outputs", given, self.outputs)
         execution = SocketExecution(self, inputs, given)
         while True:
