@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,12 @@ from nnburst.control.messages import (
     PROTOCOL_VERSION,
     Hello,
     Message,
+    Nothing,
+    PrepareModel,
     Reply,
     Welcome,
     decode_reply,
+    decode_upcall,
     encode,
 )
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
@@ -40,6 +44,7 @@ class RawClient:
         self.socket = ours
         self.channel = Channel(ours)
         self.upcalls, self._their_upcalls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.upcall_channel = Channel(self.upcalls)
         self._calls = 0
 
     def send(self, body: bytes, fds: Sequence[int] = ()) -> Reply:
@@ -53,6 +58,27 @@ class RawClient:
 
     def call(self, message: Message, fds: Sequence[int] = ()) -> Reply:
         return self.send(encode(message), fds)
+
+    def notification(self, timeout: float = 30) -> Message:
+        """The next one-way upcall."""
+        incoming = self.upcall_channel.receive(timeout)
+        assert incoming.id == 0
+        assert not len(incoming.fds)
+        return decode_upcall(incoming.body)
+
+    def launch(self, message: Message, fds: Sequence[int] = ()) -> tuple[Reply, Any]:
+        """Call what only launches something; the answer and the notification."""
+        reply = self.call(message, fds)
+        notified: Any = self.notification()
+        assert notified.callback == message.callback  # type: ignore[attr-defined]
+        return reply, notified
+
+    def prepare(self, model: Model, fds: Sequence[int] = ()) -> int:
+        """The handle of a prepared model."""
+        reply, notified = self.launch(PrepareModel(model, 7), fds)
+        assert (reply.status, notified.status) == (ErrorStatus.NONE, ErrorStatus.NONE), notified
+        assert isinstance(reply.result, Nothing)
+        return int(notified.handle)
 
     def hello(self, protocol: int = PROTOCOL_VERSION, level: int = 8) -> Reply:
         return self.call(Hello(protocol, level), [self._their_upcalls.fileno()])

@@ -20,7 +20,6 @@ from nnburst.control.messages import (
     FreeMemory,
     GetSupportedOperations,
     Hello,
-    Opened,
     Ping,
     PrepareModel,
     Release,
@@ -41,9 +40,7 @@ def request(*pools: MemoryPool) -> Request:
 
 
 def prepare(client: Any, model: Model) -> int:
-    reply = client.call(PrepareModel(model))
-    assert isinstance(reply.result, Opened), reply.message
-    return reply.result.handle
+    return int(client.prepare(model))
 
 
 def assert_alive(client: Any) -> None:
@@ -51,7 +48,7 @@ def assert_alive(client: Any) -> None:
 
 
 def test_first_call_must_be_hello(raw: Any, model: Model) -> None:
-    for message in (PrepareModel(model), GetSupportedOperations(model)):
+    for message in (PrepareModel(model, 1), GetSupportedOperations(model)):
         reply = raw.call(message)
         assert (reply.status, reply.message) == (INVALID, "the first call must be Hello")
     raw.introduce()
@@ -147,7 +144,9 @@ def test_handle_of_a_model_is_no_burst(known: Any, model: Model) -> None:
 def test_more_models_than_a_connection_may_hold_are_refused(raw: Any, model: Model) -> None:
     raw.introduce()
     handles = [prepare(raw, model) for _ in range(MAX_OBJECTS)]
-    assert raw.call(PrepareModel(model)).status == ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
+    reply, notified = raw.launch(PrepareModel(model, 1))
+    assert (reply.status, notified.status) == (NONE, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+    assert notified.handle is None
     assert raw.call(Release(handles[0])).status == NONE
     prepare(raw, model)
 
@@ -272,7 +271,8 @@ def test_passed_deadline_is_missed_for_good(known: Any, model: Model) -> None:
 
 def test_invalid_model_is_answered_with_its_rule(known: Any, model: Model) -> None:
     main = msgspec.structs.replace(model.main, output_indexes=(99,))
-    reply = known.call(PrepareModel(msgspec.structs.replace(model, main=main)))
+    reply, notified = known.launch(PrepareModel(msgspec.structs.replace(model, main=main), 1))
+    assert (reply.status, reply.message) == (notified.status, notified.reason)
     assert reply.status == INVALID
     assert reply.message[0] in "MOP"
 

@@ -15,6 +15,7 @@ from nnburst.client.buffer import Buffer, Use
 from nnburst.client.carried_pools import CarriesPools, unpacked
 from nnburst.client.handshake import Session
 from nnburst.client.memory import Memory
+from nnburst.client.preparation import Preparation
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.process import DriverProcess
 from nnburst.client.upcalls import UpcallServer
@@ -24,7 +25,6 @@ from nnburst.control.messages import (
     GetSupportedExtensions,
     GetSupportedOperations,
     Message,
-    Opened,
     PrepareModel,
     SupportedExtensions,
     SupportedOperations,
@@ -37,6 +37,9 @@ from nnburst.hal.validation.values import validate_extensions
 
 #: More threads than that cannot be asked for.
 _MOST_THREADS: Final = 1024
+
+#: Seconds that a driver gets to take a call whose outcome comes later.
+_LAUNCH_TIMEOUT: Final = 30.0
 
 R = TypeVar("R", bound=Message)
 E = TypeVar("E", bound=IntEnum)
@@ -111,6 +114,11 @@ class Device:
         if os.getpid() != self._owner:
             raise Closed(f"device {self.name} belongs to process {self._owner}, which forked")
         return self._session.connection
+
+    @property
+    def session(self) -> Session:
+        """What was agreed with the driver, and where its notifications arrive."""
+        return self._session
 
     @property
     def upcalls(self) -> UpcallServer:
@@ -239,18 +247,69 @@ class Device:
             DeadObject: the driver has died.
             MissedDeadline: it took too long.
         """
+        seconds = check_timeout(timeout)
+        preparation = self.prepare_async(
+            model,
+            preference=preference,
+            priority=priority,
+            pools=pools,
+            num_threads=num_threads,
+        )
+        try:
+            return preparation.result(seconds)
+        except BaseException:
+            preparation.cancel()
+            raise
+
+    def prepare_async(
+        self,
+        model: Model | CarriesPools,
+        *,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        pools: Sequence[Memory] = (),
+        num_threads: int = 0,
+        deadline_ns: int | None = None,
+        callback: Callable[[Preparation], object] | None = None,
+    ) -> Preparation:
+        """Have a model prepared while this program goes on.
+
+        Args:
+            model: as for `prepare`, and so are `preference`, `priority`, `pools` and `num_threads`.
+            preference: what to optimise for.
+            priority: among the models of this client; those of a higher one are prepared first.
+            pools: may be closed as soon as this returns.
+            num_threads: most threads that an execution may use.
+            deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
+            callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
+
+        Returns:
+            What becomes the prepared model; can be awaited.
+
+        Raises:
+            InvalidArgument: an argument makes no sense; what the driver finds wrong comes later.
+            MissedDeadline: the driver does not take the call.
+            DeadObject: the driver has died.
+        """
         preference = _member(ExecutionPreference, preference, "preference")
+        priority = _member(Priority, priority, "priority")
+        threads = _thread_count(num_threads)
         with unpacked(self, model, pools) as (bare, memories):
             described = self._describe(bare, memories)
-            message = PrepareModel(
-                described,
-                preference=preference,
-                priority=_member(Priority, priority, "priority"),
-                num_threads=_thread_count(num_threads),
-            )
-            opened, _ = self._call(message, Opened, memories, timeout)
-        threads = opened.fields.get("num_threads", 1)
-        return PreparedModel(self, opened.handle, bare, preference, threads)
+            preparation = Preparation(self, bare, preference)
+            if callback is not None:
+                preparation.add_done_callback(callback)
+            with Fds() as fds:
+                for memory in memories:
+                    fds.add(memory.duplicate())
+                preparation.launch(
+                    lambda number: PrepareModel(
+                        described, number, preference, priority, deadline_ns, threads
+                    ),
+                    list(fds),
+                    _LAUNCH_TIMEOUT,
+                )
+        return preparation
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""

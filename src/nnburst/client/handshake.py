@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
+from nnburst.client.callbacks import Callbacks, CallbackThread
 from nnburst.client.death_notices import DeathNotices
 from nnburst.client.death_watch import DeathWatch
 from nnburst.client.ending import PATIENCE, how_it_ended
@@ -48,7 +49,11 @@ class Session:
         self._ending = ""
         self._death_watch: DeathWatch | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.upcalls = UpcallServer(Channel(ours))
+        self.callback_thread = CallbackThread()
+        self.callbacks = Callbacks(self.connection)
+        self.upcalls = UpcallServer(
+            Channel(ours), self.callbacks.notified, self.connection.peer_died
+        )
         _sessions.add(self)
         try:
             with theirs:
@@ -79,6 +84,7 @@ class Session:
             self._death_watch.close()
         self.connection.close()
         self.upcalls.close()
+        self.callback_thread.close()
         pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)

@@ -1,4 +1,4 @@
-"""Answers what drivers ask and hears what they tell about bursts, on one thread per device."""
+"""Answers what drivers ask and hears what they tell, on one thread per device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from nnburst.client.memory import Memory
 from nnburst.control.channel import Channel, Fds, ProtocolError
-from nnburst.control.messages import BurstClosed, GetMemories, Memories, Message, decode_upcall
+from nnburst.control.messages import (
+    BurstClosed,
+    GetMemories,
+    Memories,
+    Message,
+    NotifyExecuted,
+    NotifyPrepared,
+    decode_upcall,
+)
 from nnburst.control.service import Answer, Service, nothing
 from nnburst.hal.errors import InvalidArgument
 
@@ -29,9 +37,22 @@ class BurstCallback(NamedTuple):
 class UpcallServer:
     """Serves a driver's upcalls. Thread-safe; no lock is held while a callback runs."""
 
-    def __init__(self, channel: Channel) -> None:
-        """Own `channel` from here on and start the thread."""
+    def __init__(
+        self,
+        channel: Channel,
+        notified: Callable[[NotifyPrepared | NotifyExecuted], None],
+        ended: Callable[[], None],
+    ) -> None:
+        """Own `channel` from here on and start the thread.
+
+        Args:
+            channel: connected.
+            notified: hears the notifications of what was launched; must not block.
+            ended: the driver does not call any more; runs on this thread, last.
+        """
         self._channel = channel
+        self._notified = notified
+        self._ended = ended
         self._callbacks: dict[int, BurstCallback] = {}
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="nnburst upcalls", daemon=True)
@@ -62,12 +83,16 @@ class UpcallServer:
         try:
             Service[Message](self._channel, decode_upcall, self._answer).serve()
         except ProtocolError:
-            self._channel.shutdown()  # upcalls of this driver fail from now on, and it will say so
+            self._channel.shutdown()
+        finally:
+            self._ended()  # who waits for a notification would wait for ever
 
     def _answer(self, call: Message, _fds: Fds) -> Answer:
         if isinstance(call, GetMemories):
             return self._get_memories(call)
-        if isinstance(call, BurstClosed) and (callback := self._callbacks.get(call.callback)):
+        if isinstance(call, NotifyPrepared | NotifyExecuted):
+            self._notified(call)
+        elif isinstance(call, BurstClosed) and (callback := self._callbacks.get(call.callback)):
             callback.closed(call.reason)
         return nothing()
 

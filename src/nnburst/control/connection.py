@@ -11,11 +11,12 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
+from nnburst.control.limits import SEND_TIMEOUT
 from nnburst.control.messages import Message, Opened, Release, Reply, decode_reply, encode
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
@@ -38,7 +39,38 @@ class _Answer(NamedTuple):
     fds: Fds
 
 
-_Pending = queue.SimpleQueue[_Answer | None]
+class _Pending(Protocol):
+    """Where an answer goes; None once there will be none."""
+
+    def put(self, answer: _Answer | None, /) -> None:
+        """Take it; never blocks."""
+
+
+_Waiting = queue.SimpleQueue[_Answer | None]
+
+
+class _Listener:
+    """Tells somebody how a call went."""
+
+    def __init__(
+        self,
+        expected: type[Message],
+        name: str,
+        answered: Callable[[NnburstError | None], None],
+        dead: Callable[[], NnburstError],
+    ) -> None:
+        self._expected, self._name, self._answered, self._dead = expected, name, answered, dead
+
+    def put(self, answer: _Answer | None, /) -> None:
+        error: NnburstError | None = None
+        if answer is None:
+            error = self._dead()
+        else:
+            try:
+                _result(answer, self._expected, self._name)[1].close()
+            except NnburstError as refusal:
+                error = refusal
+        self._answered(error)
 
 
 class Connection:
@@ -115,7 +147,7 @@ class Connection:
             DeadObject: the peer is gone.
             NnburstError: the peer's answer was an error.
         """
-        pending: _Pending = queue.SimpleQueue()
+        pending: _Waiting = queue.SimpleQueue()
         call = self._register(pending)
         try:
             self._send(call, message, fds, timeout)
@@ -136,12 +168,63 @@ class Connection:
             raise self._dead()
         return _result(answer, expected, self._name)
 
+    def launch(
+        self,
+        message: Message,
+        expected: type[Message],
+        fds: Sequence[int],
+        answered: Callable[[NnburstError | None], None],
+        *,
+        timeout: float,
+    ) -> None:
+        """Call the peer and do not wait for the answer.
+
+        Args:
+            message: the call.
+            expected: type of the result, which brings no descriptors.
+            fds: descriptors that go with it; they stay the caller's.
+            answered: hears once how it went, on a thread that must go on; not where this raises.
+            timeout: seconds until the call must have left.
+
+        Raises:
+            MissedDeadline: the peer does not read.
+            DeadObject: the peer is gone.
+        """
+        call = self._register(_Listener(expected, self._name, answered, self._dead))
+        try:
+            self._send(call, message, fds, timeout)
+        except (NnburstError, TimeoutError) as error:
+            if self._pending.pop(call, None) is None:
+                return  # the connection has ended, and `answered` has heard of it
+            if isinstance(error, NnburstError):
+                raise
+            what = type(message).__name__
+            raise MissedDeadline(
+                f"timeout: {self._name} did not take {what} in {timeout:g} s"
+            ) from None
+
     def post(self, message: Message) -> None:
         """Send a call whose answer nobody waits for; a peer that is gone is not an error."""
         try:
-            self._channel.send(_ONE_WAY, encode(message))
-        except (Disconnected, TimeoutError):
+            self.notify(message, SEND_TIMEOUT)
+        except (NnburstError, TimeoutError):
             pass  # whatever it was about is gone with the peer
+
+    def notify(self, message: Message, timeout: float) -> None:
+        """Send a call whose answer nobody waits for.
+
+        Args:
+            message: the call; brings no descriptors.
+            timeout: seconds to wait for room; 0 does not wait.
+
+        Raises:
+            TimeoutError: the peer does not read; nothing was sent.
+            DeadObject: the peer is gone.
+        """
+        try:
+            self._channel.send(_ONE_WAY, encode(message), timeout=timeout)
+        except Disconnected:
+            raise self._dead() from None
 
     def post_later(self, message: Message) -> None:
         """Send a call whose answer nobody waits for just before the next one.
@@ -181,7 +264,7 @@ class Connection:
                 return
             self.post(message)
 
-    def _abandon(self, call: int, pending: _Pending) -> None:
+    def _abandon(self, call: int, pending: _Waiting) -> None:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
         with self._lock:
             if self._pending.pop(call, None) is not None and not self._ended:

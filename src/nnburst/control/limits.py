@@ -21,8 +21,10 @@ UPCALL_TIMEOUT: Final = 5.0
 #: Seconds that a client may hold a worker without saying anything.
 HELLO_TIMEOUT: Final = 30.0
 #: Calls of one connection that may be in progress at once.
-MAX_CALLS: Final = 256
+MAX_CALLS: Final = 1024
 #: Objects (prepared models and bursts) that one connection may hold.
 MAX_OBJECTS: Final = 1024
+#: Notifications that one connection may have to come: one for each launched call and each open burst.
+MAX_NOTIFICATIONS: Final = 2048
 #: Characters of an error message.
 MAX_MESSAGE_CHARACTERS: Final = 4096

@@ -88,14 +88,14 @@ class Service(Generic[M]):
                 raise ResourceExhausted(f"{MAX_CALLS} calls are in progress")  # noqa: TRY301
         except Exception as error:
             incoming.fds.close()
-            self._reply(incoming.id, _failure(error), Fds())
+            self._reply(incoming.id, failure(error), Fds())
             return
         try:
             self._submit(call, lambda: self._run(incoming, call))
         except Exception as error:
             self._free.release()
             incoming.fds.close()
-            self._reply(incoming.id, _failure(error), Fds())
+            self._reply(incoming.id, failure(error), Fds())
 
     def _run(self, incoming: Incoming, call: M) -> None:
         try:
@@ -103,7 +103,7 @@ class Service(Generic[M]):
                 result, outgoing = self._handler(call, fds)
             reply = Reply(result=result)
         except Exception as error:
-            reply, outgoing = _failure(error), Fds()
+            reply, outgoing = failure(error), Fds()
         finally:
             self._free.release()
         self._reply(incoming.id, reply, outgoing)
@@ -117,10 +117,10 @@ class Service(Generic[M]):
             except (Disconnected, TimeoutError):
                 self._channel.shutdown()  # a peer that does not read its replies is as good as gone
             except NnburstError as error:
-                self._channel.send(call, encode(_failure(error)))
+                self._channel.send(call, encode(failure(error)))
 
 
-def _failure(error: Exception) -> Reply:
+def failure(error: Exception) -> Reply:
     """The reply that tells the peer about an exception."""
     if isinstance(error, NnburstError):
         return Reply(error.status, str(error)[:MAX_MESSAGE_CHARACTERS], error.output_shapes)

@@ -11,6 +11,7 @@ from nnburst.control.messages import GetMemories, Memories
 from nnburst.control.objects import ObjectTable
 from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.device import Device
+from nnburst.driver.outbox import Outbox
 from nnburst.driver.scheduler import Scheduler
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import Priority
@@ -26,6 +27,7 @@ class ClientSession:
         objects: what its handles stand for.
         buffers: those of them that requests name by tokens.
         scheduler: runs its work.
+        outbox: what it is yet to be told.
     """
 
     def __init__(self, device: Device, upcalls: Connection) -> None:
@@ -35,6 +37,7 @@ class ClientSession:
         self.objects: Final = ObjectTable()
         self.buffers: Final = BufferTracker(self.objects)
         self.scheduler: Final = Scheduler()
+        self.outbox: Final = Outbox(upcalls)
 
     def priority_of(self, handle: int) -> Priority:
         """The priority of the prepared model behind a handle; MEDIUM where it has none."""

@@ -9,7 +9,7 @@ import nnburst
 from nnburst.driver.compilation_cache import CompilationCache
 from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
-from nnburst.executor.protocol import Executor
+from nnburst.executor.protocol import Bytes, Executor
 from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
 from nnburst.executor.reference.operation import REGISTRY
 from nnburst.fmq.cores import thread_budget
@@ -63,8 +63,30 @@ class Device:
         Raises:
             InvalidArgument: the model breaks one of validation's rules.
         """
-        _validate(model, pools)
+        self.check(model, pools)
         return self._executor.supported(model)
+
+    def check(self, model: Model, pools: Sequence[Pool]) -> None:
+        """Raise InvalidArgument where a model breaks one of validation's rules (device:P2).
+
+        Args:
+            model: hostile until checked here.
+            pools: its pools, which have been checked against their declared sizes.
+        """
+        if len(pools) != len(model.pools):
+            raise InvalidArgument(
+                f"{len(pools)} pools came with a model that has {len(model.pools)}"
+            )
+        validate_model(model, _SIGNATURES)
+
+    def check_supported(self, model: Model) -> None:
+        """Raise InvalidArgument where an operation of a checked model is not supported (device:P8)."""
+        for index, supported in enumerate(self._executor.supported(model)):
+            if not supported:
+                kind = model.main.operations[index].type
+                raise InvalidArgument(
+                    f"P8: operation {index} (type {kind}) is not supported by {self.name}"
+                )
 
     def prepare(
         self,
@@ -80,21 +102,24 @@ class Device:
             InvalidArgument: device:P2, or P8: an operation is not supported.
             NnburstError: the executor's reason.
         """
-        _validate(model, pools)
-        for index, supported in enumerate(self._executor.supported(model)):
-            if not supported:
-                kind = model.main.operations[index].type
-                raise InvalidArgument(
-                    f"P8: operation {index} (type {kind}) is not supported by {self.name}"
-                )
+        self.check(model, pools)
+        self.check_supported(model)
         views = [pool.readable for pool in pools]
+        return self.prepare_checked(model, views, preference, priority, num_threads)
+
+    def prepare_checked(
+        self,
+        model: Model,
+        views: Sequence[Bytes],
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int = 0,
+    ) -> PreparedModel:
+        """Have the executor prepare a model that has been checked; no more than that.
+
+        Raises:
+            NnburstError: the executor's reason.
+        """
         threads = min(num_threads, self.thread_budget)
         prepared = self._executor.prepare(model, views, preference, priority, threads)
         return PreparedModel(model, prepared, preference, priority)
-
-
-def _validate(model: Model, pools: Sequence[Pool]) -> None:
-    """Check a model from a client; its pools have been checked against their declared sizes."""
-    if len(pools) != len(model.pools):
-        raise InvalidArgument(f"{len(pools)} pools came with a model that has {len(model.pools)}")
-    validate_model(model, _SIGNATURES)

@@ -124,18 +124,11 @@ class PreparedModel:
         called = time.perf_counter_ns()
         execution = self.bind(request, pools)
         try:
-            started = time.perf_counter_ns()
-            outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
-            ended = time.perf_counter_ns()
+            return execute_bound(
+                execution, called if measure else None, deadline_ns, loop_timeout_ns
+            )
         finally:
             execution.close()
-        _raise_for(outcome)
-        timing = (
-            Timing(_microseconds(ended - started), _microseconds(time.perf_counter_ns() - called))
-            if measure
-            else Timing()
-        )
-        return Executed(outcome.output_shapes, timing)
 
     def to_cache(self) -> Cached | None:
         """What the executor wants kept of it; None where it cannot be cached."""
@@ -150,6 +143,33 @@ class PreparedModel:
     def close(self) -> None:
         """Free what the executor holds. No execution runs any more."""
         self._prepared.close()
+
+
+def execute_bound(
+    execution: Execution,
+    called: int | None,
+    deadline_ns: int | None,
+    loop_timeout_ns: int,
+) -> Executed:
+    """Run what `PreparedModel.bind` gave.
+
+    Args:
+        execution: bound.
+        called: when the client's call came (perf_counter_ns), where it is to be timed.
+        deadline_ns: on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE.
+
+    Raises:
+        NnburstError: with the status that the client shall see (device:E4, E7, E8).
+    """
+    started = time.perf_counter_ns()
+    outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
+    ended = time.perf_counter_ns()
+    _raise_for(outcome)
+    if called is None:
+        return Executed(outcome.output_shapes)
+    in_driver = _microseconds(time.perf_counter_ns() - called)
+    return Executed(outcome.output_shapes, Timing(_microseconds(ended - started), in_driver))
 
 
 def run_in_time(

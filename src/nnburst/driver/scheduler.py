@@ -10,22 +10,25 @@ import os
 from enum import Enum
 from typing import Final
 
-from nnburst.control.limits import MAX_CALLS
+from nnburst.control.limits import MAX_NOTIFICATIONS
 from nnburst.driver.lanes import Job, Lanes
 from nnburst.hal.enums import Priority
 
 #: Jobs of one kind that may wait.
-_CAPACITY: Final = 4 * MAX_CALLS
+_CAPACITY: Final = MAX_NOTIFICATIONS
 
 
 class Work(Enum):
     """Kinds of jobs; those of one kind never wait for another."""
 
     CALL = "nnburst call"
-    """Answered soon: release, freeMemory, copies, what launches an execution."""
+    """Answered soon: release, freeMemory, copies."""
 
     INQUIRY = "nnburst inquiry"
     """Looks at a whole model: getSupportedOperations, what launches a preparation."""
+
+    LAUNCH = "nnburst launch"
+    """Checks and binds a request whose execution comes later."""
 
     PREPARATION = "nnburst preparation"
     """The executor's part of prepareModel."""
@@ -53,6 +56,7 @@ class Scheduler:
         self._lanes: Final = {
             Work.CALL: Lanes(Work.CALL.value, 16, capacity=_CAPACITY),
             Work.INQUIRY: Lanes(Work.INQUIRY.value, max(2, cores), capacity=_CAPACITY),
+            Work.LAUNCH: Lanes(Work.LAUNCH.value, max(2, cores), capacity=_CAPACITY),
             Work.PREPARATION: _with_low(Work.PREPARATION, max(2, cores)),
             Work.EXECUTION: _with_low(Work.EXECUTION, executions),
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from nnburst.control.messages.message import (
     CacheFiles,
     Callback,
@@ -72,10 +74,10 @@ class PrepareModel(Message, frozen=True):
 
     Attributes:
         model: the model.
-        callback: what `NotifyPrepared` names; 0 to have the prepared model in the answer.
+        callback: what `NotifyPrepared` names; 0 is none (device:P1).
         preference: an ExecutionPreference; a plain number here, so that S1 says what is wrong with it.
         priority: a Priority; likewise with S2.
-        deadline_ns: CLOCK_BOOTTIME at which the prepared model is useless.
+        deadline_ns: CLOCK_BOOTTIME at which the prepared model is useless; a plain number here, for P5.
         num_threads: threads that executions may use; 0 leaves it to the device.
         model_cache: how many model cache files come along.
         data_cache: how many data cache files come along.
@@ -83,10 +85,10 @@ class PrepareModel(Message, frozen=True):
     """
 
     model: Model
-    callback: Callback = 0
+    callback: Callback
     preference: int = ExecutionPreference.FAST_SINGLE_ANSWER
     priority: int = Priority.MEDIUM
-    deadline_ns: Nanoseconds | None = None
+    deadline_ns: int | None = None
     num_threads: Count = 0
     model_cache: CacheFiles = 0
     data_cache: CacheFiles = 0
@@ -121,9 +123,11 @@ class NotifyPrepared(Message, frozen=True):
         status: how it went.
         reason: for people, where it failed.
         handle: the prepared model; None unless `status` is NONE.
+        fields: numbers about it.
     """
 
     callback: Callback
     status: ErrorStatus
     reason: str = ""
     handle: Handle | None = None
+    fields: dict[str, int] = msgspec.field(default_factory=dict)

@@ -47,10 +47,14 @@ class Execute(RequestMessage, frozen=True, kw_only=True):
     """Launch an execution; `NotifyExecuted` says how it went.
 
     Attributes:
-        callback: what `NotifyExecuted` names.
+        callback: what `NotifyExecuted` names; 0 is none (device:E1).
+        deadline_ns: a plain number here, for device:E3.
+        loop_timeout_ns: likewise.
     """
 
     callback: Callback
+    deadline_ns: int | None = None
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
 
 
 class NotifyExecuted(Message, frozen=True):

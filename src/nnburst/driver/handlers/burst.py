@@ -11,6 +11,7 @@ from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
+from nnburst.driver.outbox import Ticket
 from nnburst.driver.prepared_model import PreparedModel
 
 
@@ -19,18 +20,24 @@ def configure_execution_burst(
     session: ClientSession, call: ConfigureExecutionBurst, fds: Fds
 ) -> Answer:
     """Open a burst on a prepared model."""
-    model = session.objects.acquire(call.handle, PreparedModel)
+    ticket = session.outbox.ticket()
 
     def closed(reason: str) -> None:
-        session.upcalls.post(BurstClosed(call.callback, reason))
+        ticket.post(BurstClosed(call.callback, reason))
 
+    try:
+        model = session.objects.acquire(call.handle, PreparedModel)
+    except BaseException:
+        ticket.drop()
+        raise
     try:
         client = BurstClient(partial(session.get_memories, call.callback), closed)
         context = open_burst(model.target, call, fds, client)
     except BaseException:
         model.drop()
+        ticket.drop()
         raise
-    handle = session.objects.add(_OpenBurst(context, model))
+    handle = session.objects.add(_OpenBurst(context, model, ticket))
     return Opened(handle, context.reply), Fds()
 
 
@@ -45,12 +52,16 @@ def free_memory(session: ClientSession, call: FreeMemory, _fds: Fds) -> Answer:
 class _OpenBurst:
     """A burst and its hold on the prepared model, which may be released before it."""
 
-    def __init__(self, context: BurstContext, model: Reference[PreparedModel]) -> None:
+    def __init__(
+        self, context: BurstContext, model: Reference[PreparedModel], ticket: Ticket
+    ) -> None:
         self.context = context
         self._model = model
+        self._ticket = ticket
 
     def close(self) -> None:
         try:
             self.context.close()
         finally:
             self._model.drop()
+            self._ticket.drop()

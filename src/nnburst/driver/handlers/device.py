@@ -5,16 +5,19 @@ from __future__ import annotations
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
     GetSupportedOperations,
-    Opened,
+    NotifyPrepared,
     PrepareModel,
+    Reply,
     SupportedOperations,
 )
 from nnburst.control.service import Answer
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
+from nnburst.driver.launching import launch
 from nnburst.driver.pools import adopt_pools, close_pools
+from nnburst.driver.preparation import Preparation
 from nnburst.driver.scheduler import Work
-from nnburst.hal.validation.values import validate_execution_preference, validate_priority
+from nnburst.hal.errors import InvalidArgument
 
 
 @answers(GetSupportedOperations, Work.INQUIRY)
@@ -32,15 +35,11 @@ def get_supported_operations(
 
 @answers(PrepareModel, Work.INQUIRY)
 def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answer:
-    """Prepare a model."""
-    preference = validate_execution_preference(call.preference)
-    priority = validate_priority(call.priority)
-    pools = adopt_pools(call.model.pools, fds, "M4")
-    try:
-        prepared = session.device.prepare(
-            call.model, pools, preference, priority, call.num_threads
-        )
-    finally:
-        close_pools(pools)
-    fields = {"num_threads": prepared.num_threads}
-    return Opened(session.objects.add(prepared), fields), Fds()
+    """Launch the preparation of a model; `NotifyPrepared` says how it went."""
+    if not call.callback:
+        raise InvalidArgument("P1: callback: there is none")
+
+    def failed(reply: Reply) -> NotifyPrepared:
+        return NotifyPrepared(call.callback, reply.status, reply.message)
+
+    return launch(session, Work.PREPARATION, lambda: Preparation(session, call, fds), failed)

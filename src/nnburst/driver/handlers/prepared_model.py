@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import ExecuteSynchronously
+from nnburst.control.messages import Execute, ExecuteSynchronously, NotifyExecuted, Reply
 from nnburst.control.service import Answer
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
+from nnburst.driver.launched_execution import LaunchedExecution
+from nnburst.driver.launching import launch
 from nnburst.driver.pools import adopt_request_pools, close_pools
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.driver.scheduler import Work
+from nnburst.hal.errors import InvalidArgument
 
 
 @answers(ExecuteSynchronously, Work.EXECUTION)
@@ -28,3 +31,15 @@ def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fd
     finally:
         close_pools(pools)
     return executed, Fds()
+
+
+@answers(Execute, Work.LAUNCH)
+def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
+    """Launch an execution; `NotifyExecuted` says how it went."""
+    if not call.callback:
+        raise InvalidArgument("E1: callback: there is none")
+
+    def failed(reply: Reply) -> NotifyExecuted:
+        return NotifyExecuted(call.callback, reply.status, reply.message, reply.output_shapes)
+
+    return launch(session, Work.EXECUTION, lambda: LaunchedExecution(session, call, fds), failed)

@@ -9,17 +9,15 @@ import msgspec
 
 from nnburst.client.memory import Memory
 from nnburst.control.channel import Fds
-from nnburst.control.connection import Connection
 from nnburst.control.messages import (
     GetSupportedOperations,
     Message,
-    Nothing,
-    Opened,
     PrepareModel,
-    Release,
     SupportedOperations,
 )
 from nnburst.hal.errors import DeadObject, InvalidArgument, NnburstError
+from nnburst.hal.model import Model
+from nnburst.testing.model_fuzzer.launches import launch
 from nnburst.testing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
 from nnburst.testing.model_fuzzer.target import Target
 from nnburst.testing.model_mutators import suite_mutations
@@ -37,23 +35,19 @@ def fuzz_model(target: Target, report: FuzzReport, selection: Selection = EVERYT
     Raises:
         NnburstError: the driver has died or does not answer; the last failure in `report` says to what.
     """
-    connection = target.device.connection
     _accept(target, report, "the valid model")
     for description, model in suite_mutations(target.model):
         if selection.takes(description):
             report.count(description)
-            for message, expected in (
-                (GetSupportedOperations(model), SupportedOperations),
-                (PrepareModel(model), Opened),
-            ):
-                _refused(connection, message, expected, target, description, report)
+            _question_is_refused(target, model, description, report)
+            _launch_is_refused(target, PrepareModel(model, 0), description, report)
     for rule, field in (("VM22", "preference"), ("VM23", "priority")):
         for value in _UNKNOWN:
             description = f"{rule} {field} {value}"
             if selection.takes(description):
                 report.count(description)
-                wrong = msgspec.structs.replace(PrepareModel(target.model), **{field: value})
-                _refused(connection, wrong, Opened, target, description, report)
+                wrong = msgspec.structs.replace(PrepareModel(target.model, 0), **{field: value})
+                _launch_is_refused(target, wrong, description, report)
     _accept(target, report, "the valid model, after all mutations")
 
 
@@ -70,30 +64,57 @@ def _accept(target: Target, report: FuzzReport, description: str) -> None:
         report.fail(target.name, description, f"supported operations: {supported}")
 
 
-def _refused(
-    connection: Connection,
-    message: Message,
-    expected: type[Message],
+def _question_is_refused(
+    target: Target, model: Model, description: str, report: FuzzReport
+) -> None:
+    """Ask what of a model is supported, which must be answered with INVALID_ARGUMENT."""
+    message = GetSupportedOperations(model)
+    error: NnburstError | None = None
+    try:
+        with _descriptors(target.pools) as fds:
+            target.device.connection.call(message, SupportedOperations, list(fds), timeout=_TIMEOUT)
+    except NnburstError as answer:
+        error = answer
+    _judge(target, message, error, description, report)
+
+
+def _launch_is_refused(
+    target: Target, message: PrepareModel, description: str, report: FuzzReport
+) -> None:
+    """Have a model prepared, which must be answered and notified of with INVALID_ARGUMENT."""
+    try:
+        with _descriptors(target.pools) as fds:
+            launched = launch(
+                target.device,
+                lambda number: msgspec.structs.replace(message, callback=number),
+                list(fds),
+                _TIMEOUT,
+            )
+    except DeadObject as error:
+        _judge(target, message, error, description, report)
+        return
+    if not launched.agree:
+        report.fail(target.name, description, f"notified of {launched.status.name}")
+    _judge(target, message, launched.answer, description, report)
+
+
+def _judge(
     target: Target,
+    message: Message,
+    answer: NnburstError | None,
     description: str,
     report: FuzzReport,
 ) -> None:
-    """Send a call that must be answered with INVALID_ARGUMENT, and note any other answer."""
+    """Note every answer but INVALID_ARGUMENT as a failure; raise where the driver has died."""
     call = type(message).__name__
-    try:
-        with _descriptors(target.pools) as fds:
-            result, _ = connection.call(message, expected, list(fds), timeout=_TIMEOUT)
-    except InvalidArgument as error:
-        report.refused(str(error))
-    except DeadObject as error:
-        report.fail(target.name, description, f"{call}: the driver died: {error}")
-        raise
-    except NnburstError as error:
-        report.fail(target.name, description, f"{call}: {error.status.name}: {error}")
+    if isinstance(answer, InvalidArgument):
+        report.refused(str(answer))
+    elif isinstance(answer, DeadObject):
+        report.fail(target.name, description, f"{call}: the driver died: {answer}")
+        raise answer
     else:
-        report.fail(target.name, description, f"{call}: accepted")
-        if isinstance(result, Opened):
-            connection.call(Release(result.handle), Nothing, timeout=_TIMEOUT)
+        how = f"{answer.status.name}: {answer}" if answer else "accepted"
+        report.fail(target.name, description, f"{call}: {how}")
 
 
 def _descriptors(pools: Sequence[Memory]) -> Fds:

@@ -1,0 +1,78 @@
+"""Preparation: a model that a driver is preparing."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from nnburst.client.callbacks import Notification
+from nnburst.client.pending import Pending
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.control.connection import Connection
+from nnburst.control.messages import Message, NotifyPrepared, Release
+from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.errors import GeneralFailure, NnburstError
+from nnburst.hal.model import Model
+
+if TYPE_CHECKING:
+    from nnburst.client.device import Device
+
+
+class Preparation(Pending[PreparedModel]):
+    """A model that is being prepared. Thread-safe; made by `Device.prepare_async`.
+
+    `result()` is the prepared model, which the caller owns. One that nobody fetches is released with this
+    object, and one that comes after `cancel` at once.
+    """
+
+    def __init__(self, device: Device, model: Model, preference: ExecutionPreference) -> None:
+        """Send nothing yet."""
+        session = device.session
+        super().__init__("the preparation", session.callback_thread)
+        self._device = device
+        self._connection = device.connection
+        self._callbacks = session.callbacks
+        self._model = model
+        self._preference = preference
+
+    def launch(self, message: Callable[[int], Message], fds: Sequence[int], timeout: float) -> None:
+        """Send the call that prepares it.
+
+        Args:
+            message: makes the call from the number of its callback.
+            fds: borrowed descriptors that go with it.
+            timeout: seconds until it must have left.
+
+        Raises:
+            NnburstError: it could not be sent.
+        """
+        self._callbacks.launch(message, fds, self._notified, timeout)
+
+    def _notified(self, outcome: Notification | NnburstError) -> None:
+        if isinstance(outcome, NnburstError):
+            self._complete(outcome)
+            return
+        if not isinstance(outcome, NotifyPrepared) or outcome.handle is None:
+            self._complete(GeneralFailure("the driver notifies of a model without its handle"))
+            return
+        message = outcome
+        handle: int = outcome.handle
+        # Its finalizer runs where a result is never asked for; the garbage collector must not wait.
+        unclaimed = weakref.finalize(self, _release_later, self._connection, handle)
+        unclaimed.atexit = False
+
+        def claim() -> PreparedModel:
+            threads = message.fields.get("num_threads", 1)
+            prepared = PreparedModel(self._device, handle, self._model, self._preference, threads)
+            unclaimed.detach()
+            return prepared
+
+        if not self._complete(claim):
+            unclaimed.detach()
+            self._callbacks.dispose(message)
+
+
+def _release_later(connection: Connection, handle: int) -> None:
+    if connection.is_alive:
+        connection.post_later(Release(handle))

@@ -1,0 +1,117 @@
+"""Notifications on their way to the client: each leaves exactly once, however slowly the client reads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import Final
+
+from nnburst.control.connection import Connection
+from nnburst.control.limits import MAX_NOTIFICATIONS, SEND_TIMEOUT
+from nnburst.control.messages import Message
+from nnburst.hal.errors import NnburstError, ResourceExhausted
+
+logger = logging.getLogger(__name__)
+
+
+class Outbox:
+    """Sends one-way upcalls in order and keeps those that do not fit into the socket. Thread-safe.
+
+    What it keeps is bounded, since whoever wants to post needs a ticket before it begins what it will
+    notify of. A thread runs only while the client does not keep up. It ends with the connection.
+    """
+
+    def __init__(self, upcalls: Connection, limit: int = MAX_NOTIFICATIONS) -> None:
+        """Post to the peer of `upcalls`; at most `limit` tickets are out at once."""
+        self._upcalls = upcalls
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._waiting: deque[Message] = deque()
+        self._tickets = 0
+        self._sending = False
+
+    def ticket(self) -> Ticket:
+        """The right to post one message.
+
+        Raises:
+            ResourceExhausted: as many are out as may, counting those whose message has not left.
+        """
+        with self._lock:
+            if self._tickets >= self._limit:
+                raise ResourceExhausted(f"{self._limit} notifications are to come or to be read")
+            self._tickets += 1
+        return Ticket(self)
+
+    def post(self, message: Message) -> None:
+        """Send or keep a message; for tickets only."""
+        with self._lock:
+            if not self._waiting and self._leaves(message, 0):
+                self._tickets -= 1
+                return
+            self._waiting.append(message)
+            if self._sending:
+                return
+            self._sending = True
+        try:
+            threading.Thread(target=self._send, name="nnburst outbox", daemon=True).start()
+        except RuntimeError as error:
+            logger.warning("the outbox has no thread until the next notification: %s", error)
+            with self._lock:
+                self._sending = False
+
+    def give_back(self) -> None:
+        """A ticket will not be used."""
+        with self._lock:
+            self._tickets -= 1
+
+    def _send(self) -> None:
+        """Send what waits, until nothing does."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._sending = False
+                    return
+                message = self._waiting[0]
+            if self._leaves(message, SEND_TIMEOUT):
+                with self._lock:
+                    self._waiting.popleft()
+                    self._tickets -= 1
+
+    def _leaves(self, message: Message, timeout: float) -> bool:
+        """Whether a message has left, or nobody is there any more who could miss it."""
+        try:
+            self._upcalls.notify(message, timeout)
+        except TimeoutError:
+            return False
+        except NnburstError as error:
+            logger.debug("%s was for nobody: %s", type(message).__name__, error)
+        return True
+
+
+class Ticket:
+    """The right to post one message. Thread-safe: the first one wins, later ones are dropped."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        """Use `Outbox.ticket`."""
+        self._outbox: Outbox | None = outbox
+        self._lock: Final = threading.Lock()
+
+    def post(self, message: Message) -> bool:
+        """Tell the client; whether this was the first."""
+        outbox = self._take()
+        if outbox is None:
+            return False
+        outbox.post(message)
+        return True
+
+    def drop(self) -> None:
+        """Never tell; fine after `post`."""
+        outbox = self._take()
+        if outbox is not None:
+            outbox.give_back()
+
+    def _take(self) -> Outbox | None:
+        with self._lock:
+            outbox, self._outbox = self._outbox, None
+        return outbox

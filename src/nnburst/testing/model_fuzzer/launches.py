@@ -1,0 +1,69 @@
+"""Calls that only launch something: their answer and their notification, which must agree."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nnburst.client.callbacks import Notification
+from nnburst.client.device import Device
+from nnburst.control.messages import Message, Nothing, NotifyPrepared
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import NnburstError
+
+
+class Launch(NamedTuple):
+    """What was heard of a launched call.
+
+    Attributes:
+        answer: why it was not launched; None where it was.
+        outcome: what its callback heard: a notification of success, or an error.
+    """
+
+    answer: NnburstError | None
+    outcome: Notification | NnburstError
+
+    @property
+    def status(self) -> ErrorStatus:
+        """Of the outcome."""
+        return self.outcome.status
+
+    @property
+    def agree(self) -> bool:
+        """Whether a call that was not launched was notified of the same status."""
+        return self.answer is None or self.answer.status == self.status
+
+
+def launch(
+    device: Device, message: Callable[[int], Message], fds: Sequence[int], timeout: float
+) -> Launch:
+    """Launch a call and wait for both of its answers; a prepared model that comes is released.
+
+    Args:
+        device: whom to call.
+        message: makes the call from the number of its callback.
+        fds: borrowed descriptors that go with it.
+        timeout: seconds for each of the two.
+
+    Raises:
+        TimeoutError: one of them did not come.
+        DeadObject: the driver has died.
+    """
+    callbacks = device.session.callbacks
+    heard: queue.SimpleQueue[Notification | NnburstError] = queue.SimpleQueue()
+    call = message(callbacks.open(heard.put).number)
+    answer: NnburstError | None = None
+    try:
+        device.connection.call(call, Nothing, fds, timeout=timeout)
+    except NnburstError as error:
+        if not device.is_alive:
+            raise
+        answer = error
+    try:
+        outcome = heard.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError(f"{type(call).__name__} was answered and not notified of") from None
+    if isinstance(outcome, NotifyPrepared):
+        callbacks.dispose(outcome)
+    return Launch(answer, outcome)
