@@ -247,6 +247,52 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     return let_go(client, finish(client, bound, timeout_ns));
 }
 
+/* What is there now, less overdue results; TIMED_OUT where it is nothing. */
+static int look(struct nnb_client *client) {
+    while (nnb_ring_poll(&client->results)) {
+        if (client->overdue == 0) {
+            return client->in_flight != 0 ? NNB_CLIENT_RESULT : NNB_CLIENT_SURPLUS;
+        }
+        uint64_t count;
+        int status = take(client, &count);
+        if (status != NNB_CLIENT_RESULT) {
+            return status;
+        }
+        client->overdue--;
+        client->dropped++;
+    }
+    return stopped(client) ? NNB_CLIENT_STOPPED : NNB_CLIENT_TIMED_OUT;
+}
+
+int nnb_client_arm(struct nnb_client *client) {
+    if (!enter(client)) {
+        return NNB_CLIENT_BUSY;
+    }
+    if (client->waiter.may_spin) {
+        (void)nnb_spin_briefly(&client->results, FIRST_POLLS);
+    }
+    int status = look(client);
+    if (status == NNB_CLIENT_TIMED_OUT) {
+        /* SYNC POINT J: a result published after this finds the bit and sends a byte; one published
+         * before is visible to the look that follows.
+         * TRUST: what the driver does with the bit decides about a byte, never about a result. */
+        (void)nnb_fetch_or_u32(client->result_flag, NNB_FMQ_ASYNC);
+        nnb_fence();
+        status = look(client);
+    }
+    return let_go(client, status);
+}
+
+int nnb_client_forsake(struct nnb_client *client) {
+    if (!enter(client)) {
+        return NNB_CLIENT_BUSY;
+    }
+    if (client->overdue < client->in_flight) {
+        client->overdue++;
+    }
+    return let_go(client, NNB_CLIENT_RESULT);
+}
+
 void nnb_client_stop(struct nnb_client *client) {
     nnb_waiter_call(&client->waiter, client->result_flag);
 }

@@ -86,6 +86,14 @@ void nnb_client_abandon(struct nnb_bound *bound);
 int nnb_client_submit(struct nnb_bound *bound);
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 
+/* For whoever waits in an event loop: drops overdue results that are there, then says what there is to
+ * collect: RESULT, or TIMED_OUT where nothing is, and then the driver sends a byte with the next result.
+ * The driver alone takes that wish back, and never without a byte, so no waiter can miss one. */
+int nnb_client_arm(struct nnb_client *client);
+
+/* Makes the oldest request out overdue: nobody wants its result any more. RESULT, or BUSY. */
+int nnb_client_forsake(struct nnb_client *client);
+
 /* Ends every wait now and from now on. Any thread. */
 void nnb_client_stop(struct nnb_client *client);
 

@@ -54,6 +54,7 @@ struct nnb_server {
     struct nnb_ring results;
     nnb_atomic_u32 *request_flag;
     nnb_atomic_u32 *result_flag;
+    int kick; /* socket for a byte when a result is there that the client awaits in an event loop, or -1 */
     struct nnb_waiter waiter;
     uint32_t max_in_flight;
     uint64_t idle_ns;

@@ -98,6 +98,8 @@ int nnb_client_resume(struct nnb_bound *, uint64_t timeout_ns);
 void nnb_client_abandon(struct nnb_bound *);
 int nnb_client_submit(struct nnb_bound *);
 int nnb_client_collect(struct nnb_bound *, uint64_t timeout_ns);
+int nnb_client_arm(struct nnb_client *);
+int nnb_client_forsake(struct nnb_client *);
 void nnb_client_stop(struct nnb_client *);
 int nnb_client_drain_unlocked(struct nnb_client *, uint64_t timeout_ns);
 
@@ -118,6 +120,7 @@ struct nnb_server {
     struct nnb_ring results;
     nnb_atomic_u32 *request_flag;
     nnb_atomic_u32 *result_flag;
+    int kick;
     struct nnb_waiter waiter;
     uint32_t max_in_flight;
     uint64_t idle_ns;
@@ -189,6 +192,7 @@ uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *s
 #define NNB_FMQ_NOT_FULL ...
 #define NNB_FMQ_NOT_EMPTY ...
 #define NNB_FMQ_ATTENTION ...
+#define NNB_FMQ_ASYNC ...
 enum nnb_ring_status { NNB_RING_OK, NNB_RING_FULL, NNB_RING_EMPTY, NNB_RING_TOO_LARGE, NNB_RING_CORRUPT, NNB_RING_OVERRUN, ... };
 enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EVENT_FLAG_INTERRUPTED, NNB_EVENT_FLAG_BAD_VALUE, ... };
 enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };

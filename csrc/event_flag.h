@@ -14,6 +14,8 @@
 /* Ours, in bits that the original leaves alone: a private word of the sleeper's own process has
  * changed (a command, a death); whoever sleeps looks at it. */
 #define NNB_FMQ_ATTENTION 0x04u
+/* Ours, too: a client waits for a result in an event loop, so whoever publishes one also sends a byte. */
+#define NNB_FMQ_ASYNC 0x08u
 
 enum nnb_event_flag_status {
     NNB_EVENT_FLAG_OK = 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable
 
@@ -437,12 +438,30 @@ def test_channel_that_is_no_sealed_memory_is_refused_by_name(position: int) -> N
         _open(*queues, fds=Fds(fds))
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("count", [0, 1, 4])
 def test_one_descriptor_for_each_channel_is_expected(count: int) -> None:
     queues = MessageQueue.create(REQUEST_DATUM, 8), MessageQueue.create(RESULT_DATUM, 8)
     fds = Fds(os.dup(queues[0].memories[0].fd) for _ in range(count))
     with pytest.raises(InvalidArgument, match=f"{count} fds, expected one for each"):
         _open(*queues, fds=fds)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: os.open("/dev/null", os.O_RDWR),
+        lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach(),
+        lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach(),
+    ],
+)
+def test_third_descriptor_that_is_no_stream_socket_is_refused(make: Callable[[], int]) -> None:
+    queues = MessageQueue.create(REQUEST_DATUM, 8), MessageQueue.create(RESULT_DATUM, 8)
+    before = open_fds()
+    fds = Fds([*(os.dup(queue.memories[0].fd) for queue in queues), make()])
+    with pytest.raises(InvalidArgument, match="kicks: "):
+        _open(*queues, fds=fds)
+    fds.close()
+    assert open_fds() == before
 
 
 def test_channel_laid_out_by_the_original_is_served() -> None:

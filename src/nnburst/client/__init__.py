@@ -9,7 +9,9 @@ execution.py       one such execution
 burst.py           Burst: executes over shared memory
 bound_request.py   a request bound to its memory, and the run that is one C call
 array_execution.py `Burst.execute`: arrays to a bound request and back
+burst_asyncio.py   runs in an event loop
 burst_channels.py  the two queues of a burst
+kicks.py           how a driver wakes an event loop
 slots.py           the numbers by which a burst names pools
 stateful_burst.py  networks whose state stays in the pools
 carried_pools.py   models that bring their pools along

@@ -153,6 +153,35 @@ class BoundRequest:
             self._recover()
             raise
 
+    async def run_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
+    ) -> ExecutionResult:
+        """Execute once; the event loop goes on meanwhile.
+
+        A result that comes within two microseconds is taken at once, without a turn of the loop. Where
+        `max_in_flight` requests are out, this one waits for its turn. Cancelling it is fine: the burst
+        stays usable, and the result is dropped when it comes.
+
+        Args:
+            timeout: seconds, 30 unless given; the wait for its turn included.
+
+        Raises:
+            BurstBusy: this request is under way, or another thread is using the burst.
+            MissedDeadline, OutputInsufficientSize, InvalidArgument, GeneralFailure, DeadObject, Closed: as
+                for `run`.
+        """
+        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
+        deadline_ns = time.monotonic_ns() + timeout_ns
+        self._check_idle()
+        try:
+            return await self._burst.waiter.run(self, deadline_ns)
+        except _NoRoom:
+            import asyncio
+
+            left = max(deadline_ns - time.monotonic_ns(), 1)
+            return await asyncio.to_thread(self._fall_back, left)
+
     def submit(self) -> Pending:
         """Send the request without waiting; results come in the order of submission.
 
@@ -160,15 +189,14 @@ class BoundRequest:
             BurstBusy: `max_in_flight` requests are out, this one is, or another thread is inside.
             DeadObject, Closed: as for `run`.
         """
-        if self.in_flight:
-            raise BurstBusy("this request is under way: its memory is in use")
+        self._check_idle()
         with self._burst.pending.only_thread():
             pending = Pending(self._burst, self)
             self._burst.pending.append(pending)
             try:
                 code = lib.nnb_client_submit(self._bound)
                 if code != _RESULT:
-                    self._fail(code)
+                    self.fail(code)
                 self.in_flight = True
             except BaseException:
                 self._burst.pending.forget_unsent()
@@ -207,6 +235,16 @@ class BoundRequest:
             self._recover()
             raise
 
+    def _check_idle(self) -> None:
+        if self.in_flight:
+            raise BurstBusy("this request is under way: its memory is in use")
+
+    def end_burst(self, reason: str) -> NoReturn:
+        """The two sides have lost each other: end the burst and say so."""
+        self._burst.end(reason)
+        self._burst.check_open()
+        raise self._burst.stopped_error()
+
     def _recover(self) -> None:
         """Let go of the burst after an exception, where this thread's run holds it.
 
@@ -230,7 +268,7 @@ class BoundRequest:
             return self._timed(self._last)
         if code in (_SAME, _SAME_BUT_TIMING, _RESULT):
             return self._read()
-        return self._fail(code)
+        return self.fail(code)
 
     def _resume(self, timeout_ns: int) -> int:
         """Go on waiting in slices, so that signals are handled in between."""
@@ -255,7 +293,7 @@ class BoundRequest:
         while code == _IN_FLIGHT:
             left = deadline - time.monotonic_ns()
             if left <= 0:
-                return self._fail(_TIMED_OUT)
+                return self.fail(_TIMED_OUT)
             self._timeout_ns = left
             self._bound.timeout_ns = min(left, _LONGEST_NS)
             code = int(_run(self._bound))
@@ -281,7 +319,7 @@ class BoundRequest:
         try:
             status, shapes, _ = deserialize_result(data)
         except MalformedPacket:
-            return self._fail(_MALFORMED)
+            return self.fail(_MALFORMED)
         if status != ErrorStatus.NONE:
             self._last = None
             raise error_for(status, f"the driver answered {status.name}", shapes)
@@ -303,7 +341,7 @@ class BoundRequest:
             shaped.append(array if parameter.known else head(array, shape))
         return shaped
 
-    def _fail(self, code: int) -> NoReturn:
+    def fail(self, code: int) -> NoReturn:
         """Raise what a code that is no result stands for."""
         burst = self._burst
         if code == _TIMED_OUT:
@@ -316,30 +354,44 @@ class BoundRequest:
         if code == _MALFORMED:
             raise GeneralFailure("the driver sent an ill-formed result packet")
         if code == _NO_ROOM:
-            raise GeneralFailure("the request does not fit the channel")
+            raise _NoRoom("the request does not fit the channel")
         if code in (_CORRUPT, _SURPLUS):
-            burst.end(
+            self.end_burst(
                 "the burst has ended: the driver's counters are impossible"
                 if code == _CORRUPT
                 else "the burst has ended: the driver sent a result that nobody asked for"
             )
-            burst.check_open()
         if code == _UNBOUND:
             burst.check_open()
             raise Closed("a pool of the bound request is closed")
         raise burst.stopped_error()
 
 
-class Pending:
-    """A submitted request. Results come in order, so earlier ones are collected on the way."""
+class _NoRoom(GeneralFailure):
+    """The packet cannot be sent, now or ever."""
 
-    __slots__ = ("_bound", "_burst", "_outcome")
+
+class Pending:
+    """A submitted request. Results come in order, so earlier ones are collected on the way.
+
+    Attributes:
+        bound: the request.
+        abandoned: nobody wants its result any more.
+    """
+
+    __slots__ = ("_burst", "_outcome", "abandoned", "bound")
 
     def __init__(self, burst: Burst, bound: BoundRequest) -> None:
         """Made by `BoundRequest.submit`."""
         self._burst = burst
-        self._bound = bound
+        self.bound = bound
+        self.abandoned = False
         self._outcome: ExecutionResult | BaseException | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known, so that `result` does not wait."""
+        return self._outcome is not None
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
@@ -351,6 +403,21 @@ class Pending:
             raise self._outcome
         return self._outcome
 
+    async def result_async(
+        self,
+        timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
+    ) -> ExecutionResult:
+        """`result`, while the event loop goes on; where it is cancelled it may be called again."""
+        deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
+        await self._burst.waiter.settle(self, deadline_ns)
+        return self.result()
+
+    def abandon(self) -> None:
+        """Do without the result: it is overdue as soon as it is the oldest one out."""
+        self.abandoned = self._outcome is None
+        with contextlib.suppress(BurstBusy), self._burst.pending.only_thread():
+            self._burst.pending.forsake()
+
     def collect(self, deadline_ns: int) -> None:
         """Fetch this request's result, which must be the oldest one out.
 
@@ -358,7 +425,7 @@ class Pending:
             deadline_ns: on CLOCK_MONOTONIC.
         """
         try:
-            self._settle(self._bound.collect(deadline_ns))
+            self._settle(self.bound.collect(deadline_ns))
         except BaseException as error:
             waiting = isinstance(error, MissedDeadline | BurstBusy)
             interrupted = not isinstance(error, Exception)
@@ -372,8 +439,9 @@ class Pending:
 
     def _settle(self, outcome: ExecutionResult | BaseException) -> None:
         self._outcome = outcome
-        self._bound.in_flight = False
+        self.bound.in_flight = False
         self._burst.pending.popleft()
+        self._burst.pending.forsake()
 
 
 class PendingQueue(deque[Pending]):
@@ -405,6 +473,11 @@ class PendingQueue(deque[Pending]):
     def first_is_out(self) -> bool:
         """Whether the oldest one's result has not been taken yet."""
         return self._out() >= len(self)
+
+    def forsake(self) -> None:
+        """Make those at the front overdue that nobody wants any more. Inside of `only_thread`."""
+        while self and self[0].abandoned and lib.nnb_client_forsake(self._client) == _RESULT:
+            self.popleft().bound.in_flight = False
 
     def forget_unsent(self) -> None:
         """Take the newest one back where it has not been sent."""

@@ -38,6 +38,7 @@ from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH, U
 from nnburst.serialize import DATUM_BYTES
 
 if TYPE_CHECKING:
+    from nnburst.client.burst_asyncio import ResultWaiter
     from nnburst.client.prepared_model import PreparedModel
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class Burst:
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
         self.last_executed: BoundRequest | None = None
         self.pending = PendingQueue(self.client)
+        self._waiter: ResultWaiter | None = None
         self._lock = threading.Lock()
         self._executing = threading.Lock()
         # Whoever is told something about this burst must not keep it alive: one that nobody can reach any
@@ -305,6 +307,29 @@ class Burst:
         finally:
             self._executing.release()
 
+    async def run_async(
+        self,
+        bound: BoundRequest,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `BoundRequest.run`
+    ) -> ExecutionResult:
+        """Run a request of this burst while the event loop goes on; see `BoundRequest.run_async`.
+
+        Raises:
+            InvalidArgument: it is another burst's.
+        """
+        if bound not in self._bound:
+            raise InvalidArgument("bound: a request of another burst")
+        return await bound.run_async(timeout)
+
+    @property
+    def waiter(self) -> ResultWaiter:
+        """What waits for results in an event loop, made when it is first needed."""
+        if self._waiter is None:
+            from nnburst.client.burst_asyncio import ResultWaiter
+
+            self._waiter = ResultWaiter(self.client, self.pending, self._channels.kicks)
+        return self._waiter
+
     def remembered(self, key: object) -> BoundRequest | None:
         """The request remembered under `key`."""
         bound = self._remembered.get(key)
@@ -363,6 +388,7 @@ class Burst:
         """In a forked child: its queues are not mapped here, so nothing may touch them any more."""
         self._forked_from, self._closed = os.getppid(), True
         self._finalizer.detach()
+        self._channels.kicks.disown()
         for bound in list(self._bound):
             bound.forbid()
 
@@ -432,6 +458,7 @@ class _Stop:
 
     def __call__(self) -> None:
         lib.nnb_client_stop(self._client)
+        self._channels.kicks.end()
 
 
 def _clean_up(connection: Connection, channels: BurstChannels, stop: _Stop) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from nnburst.client.kicks import Kicks
 from nnburst.client.upcalls import BurstCallback
 from nnburst.control.messages import (
     ConfigureExecutionBurst,
@@ -35,6 +36,7 @@ class BurstChannels:
     Attributes:
         requests: written by this process.
         results: read by this process.
+        kicks: where the driver says that a result awaited in an event loop is there.
         handle: the driver's number for the burst.
         may_spin: both sides can run at the same moment.
     """
@@ -63,6 +65,7 @@ class BurstChannels:
         handle = prepared_model.handle  # a released model is told before anything else
         self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
         self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
+        self.kicks = Kicks()
         self._upcalls = prepared_model.device.upcalls
         self._callback = self._upcalls.register(callback)
         self._connection = prepared_model.device.connection
@@ -75,13 +78,14 @@ class BurstChannels:
             cpus=allowed_cores(),
             preference=preference,
         )
-        fds = [self.requests.memories[0].fd, self.results.memories[0].fd]
+        fds = [self.requests.memories[0].fd, self.results.memories[0].fd, self.kicks.their_fd]
         try:
             with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
                 opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
         except BaseException:
             self._forget()
             raise
+        self.kicks.give_away()
         self.handle = opened.handle
         self.may_spin = bool(opened.fields.get("may_spin"))
 
@@ -111,3 +115,4 @@ class BurstChannels:
         self._upcalls.unregister(self._callback)
         self.requests.close()
         self.results.close()
+        self.kicks.close()

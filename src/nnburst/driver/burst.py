@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -77,22 +78,53 @@ def open_burst(
     Args:
         prepared: outlives the burst.
         call: descriptors of the two channels and the client's wishes; hostile until checked here.
-        fds: one region for each channel.
+        fds: one region for each channel, and a socket for kicks where the client uses event loops.
         client: its callbacks.
 
     Raises:
         InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
-            flag in its region.
+            flag in its region, or the third one is no such socket.
     """
-    if len(fds) != 2:
-        raise InvalidArgument(f"{len(fds)} fds, expected one for each of the two channels")
+    if len(fds) not in (2, 3):
+        raise InvalidArgument(
+            f"{len(fds)} fds, expected one for each of the two channels, and a socket or none"
+        )
+    kicks = _adopt_kicks(fds.take(2)) if len(fds) == 3 else None
+    try:
+        return _open_burst(prepared, call, fds, client, kicks)
+    except BaseException:
+        if kicks is not None:
+            kicks.close()
+        raise
+
+
+def _open_burst(
+    prepared: PreparedModel,
+    call: ConfigureExecutionBurst,
+    fds: Fds,
+    client: BurstClient,
+    kicks: socket.socket | None,
+) -> BurstContext:
     requests = _open_channel("request_channel", call.request_channel, fds.take(0), REQUEST_DATUM)
     try:
         results = _open_channel("result_channel", call.result_channel, fds.take(1), RESULT_DATUM)
     except BaseException:
         requests.close()
         raise
-    return BurstContext(prepared, call, requests, results, client)
+    return BurstContext(prepared, call, (requests, results), client, kicks)
+
+
+def _adopt_kicks(fd: int) -> socket.socket:
+    """The client's socket for kicks; a byte is only ever sent to it without waiting."""
+    try:
+        kicks = socket.socket(fileno=fd)
+    except OSError as error:
+        os.close(fd)
+        raise InvalidArgument(f"kicks: no socket: {error}") from error
+    if (kicks.family, kicks.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+        kicks.close()
+        raise InvalidArgument("kicks: expected an AF_UNIX STREAM socket")
+    return kicks
 
 
 def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
@@ -137,15 +169,17 @@ class BurstContext:
         self,
         prepared: PreparedModel,
         call: ConfigureExecutionBurst,
-        requests: MessageQueue,
-        results: MessageQueue,
+        queues: tuple[MessageQueue, MessageQueue],
         client: BurstClient,
+        kicks: socket.socket | None = None,
     ) -> None:
-        """Own the queues and start serving."""
+        """Own the queues (requests, results) and the socket for kicks, and start serving."""
+        requests, results = queues
         spin = may_spin(call.cpus) if call.cpus else False
         self.reply = {"may_spin": int(spin)}
         self._prepared = prepared
-        self._queues = (requests, results)
+        self._queues = queues
+        self._kicks = kicks
         self._slots = SlotCache(client.get_memories)
         self._tell_closed = client.closed
         self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
@@ -154,6 +188,7 @@ class BurstContext:
         self._server = _new_server(requests, results, call.max_in_flight)
         self._server.packet = self._packet
         self._server.waiting = self._waiting
+        self._server.kick = -1 if kicks is None else kicks.fileno()
         lib.nnb_waiter_init(
             ffi.addressof(self._server, "waiter"),
             spin and not low_power,
@@ -210,6 +245,8 @@ class BurstContext:
             self._slots.close()
             for queue_ in self._queues:
                 queue_.close()
+            if self._kicks is not None:
+                self._kicks.close()
             self._ended.set()
             for command in self._posted():
                 command.done.set()

@@ -12,11 +12,12 @@ from nnburst.hal.errors import InvalidArgument
 
 
 class EventFlagBits(IntFlag):
-    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; ATTENTION is ours)."""
+    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; ATTENTION and ASYNC are ours)."""
 
     NOT_FULL = 0x01
     NOT_EMPTY = 0x02
     ATTENTION = 0x04
+    ASYNC = 0x08
 
 
 def timeout_ns(timeout: float) -> int:

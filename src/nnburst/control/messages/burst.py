@@ -14,6 +14,9 @@ from nnburst.hal.enums import ExecutionPreference
 class ConfigureExecutionBurst(Message, frozen=True):
     """Open a burst on a prepared model; the fds are those of the two descriptors.
 
+    A third one is the driver's end of a stream socket, to which it sends a byte with a result that the client
+    awaits in an event loop.
+
     Attributes:
         handle: the prepared model.
         callback: what the client calls this burst in `GetMemories`.

@@ -1,0 +1,76 @@
+"""The socket on which a driver says that a result is there for somebody who waits in an event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Final
+
+#: More than a driver ever sends before somebody looks: one byte for each time that somebody began to wait.
+_ENOUGH: Final = 4096
+
+
+class Kicks:
+    """The client's end; readable after a kick and after the end. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Make both ends; the driver's stays until `give_away`."""
+        self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._in_use = False
+
+    @property
+    def their_fd(self) -> int:
+        """The driver's end; borrowed, for one message."""
+        return self._theirs.fileno()
+
+    def give_away(self) -> None:
+        """Close the driver's end here: its end of the message is what counts."""
+        self._theirs.close()
+
+    def fileno(self) -> int:
+        """For an event loop."""
+        return self._socket.fileno()
+
+    def drain(self) -> bool:
+        """Take the kicks that are there; False after the end."""
+        try:
+            return bool(self._socket.recv(_ENOUGH))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def hold(self) -> None:
+        """An event loop watches the descriptor from now on: `close` leaves it to `let_go`."""
+        with self._lock:
+            self._in_use = True
+
+    def let_go(self) -> None:
+        """No event loop watches it any more."""
+        with self._lock:
+            self._in_use = False
+            if self._closed:
+                self._socket.close()
+
+    def end(self) -> None:
+        """Wake whoever waits, now and from now on."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End, and close both ends as soon as nobody watches them; twice is fine."""
+        self.end()
+        with self._lock:
+            self._closed = True
+            self._theirs.close()
+            if not self._in_use:
+                self._socket.close()
+
+    def disown(self) -> None:
+        """In a forked child: close the descriptors, which are the parent's to use."""
+        self._theirs.close()
+        self._socket.close()
