@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 import wave
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,24 @@ def test_word_is_heard_as_often_as_it_is_said(tmp_path: Path) -> None:
     twice = write_clip(tmp_path / "twice.wav", np.tile(shipped_clip().samples, 2))
     figures = run(tmp_path / "out.json", "wakeword", "--clip", str(twice))
     assert len(figures["detections"]) == 2
+
+
+@needs_wakeword
+def test_hops_of_a_microphone_come_every_10_ms(tmp_path: Path) -> None:
+    short = write_clip(tmp_path / "short.wav", np.zeros(16 * 250))
+    start = time.monotonic()
+    figures = run(tmp_path / "out.json", "wakeword", "--clip", str(short), "--real-time")
+    assert time.monotonic() - start >= 0.25
+    assert figures["hops"] == 25
+    assert figures["real_time"]
+
+
+@needs_wakeword
+def test_clip_shorter_than_a_hop_has_nothing_in_it(tmp_path: Path) -> None:
+    short = write_clip(tmp_path / "short.wav", np.zeros(100))
+    figures = run(tmp_path / "out.json", "wakeword", "--clip", str(short))
+    assert figures["hops"] == 0
+    assert figures["detections"] == figures["probabilities"] == []
 
 
 @needs_wakeword

@@ -115,7 +115,7 @@ class _Ear:
         stream = self._streams[number % STRIDE]
         stream.inputs[0][0] = self._features.latest
         ready = perf_counter_ns()
-        stream.run(timeout=1.0)
+        stream.run(timeout=10.0)
         done = perf_counter_ns()
         probability = (int(stream.outputs[0][0, 0]) - self._zero_point) * self._scale
         heard = self._decision.hear(probability)
