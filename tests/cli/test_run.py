@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import wave
 import zipfile
 from pathlib import Path
@@ -17,6 +19,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.running import Peer
 from nnburst.cli import main
+from nnburst.client.launch import driver_environment
 from nnburst.testing.tflite_builder import TfliteBuilder
 from nnburst.testing.tflite_networks import NETWORKS
 
@@ -283,6 +286,23 @@ def test_driver_that_is_not_there_is_named(
     given = saved(tmp_path, np.ones((1, 4), np.float32))
     told = refusal(capsys, path, "--input", given, "--connect", tmp_path / "nobody.sock")
     assert "nobody.sock" in told
+
+
+def test_driver_that_is_running_executes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    serve = [sys.executable, "-m", "nnburst", "serve", "lab", "--executor", "reference"]
+    served = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, env=driver_environment())
+    try:
+        assert served.stdout is not None
+        assert served.stdout.readline().startswith("reference listens at ")
+        path = doubling(tmp_path, "FLOAT32", (1, 4))
+        given = saved(tmp_path, np.ones((1, 4), np.float32))
+        report, found = executed(path, "--input", given, "--connect", "lab")
+    finally:
+        served.kill()
+        served.communicate(timeout=10)
+    assert found.tolist() == [[2, 2, 2, 2]]
+    assert report["device"]["name"] == "lab"
 
 
 @pytest.mark.parametrize("text", ["1", "1:0", "a:b", "0:inf"])
