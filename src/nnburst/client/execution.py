@@ -88,15 +88,13 @@ class SocketExecution:
     def run(self, handle: int, *, measure: bool, deadline: float) -> ExecutionResult:
         """Execute once; raises what `PreparedModel.execute` says."""
         staging = self._model.staging
-        size = self._lay_out()
+        size = self.lay_out()
         private = staging.take(size) if size else None
         try:
             executed = self._call(handle, private, measure, deadline)
-            result = self._result(executed, private)
+            result = self.result(executed, private)
         except NnburstError as error:
-            for place in self._outputs:
-                if isinstance(place.memory, Buffer):
-                    place.memory.holds(None)
+            self.fail()
             # After a timeout the driver may still write to the pool, so nobody else may have it; the
             # same holds for Ctrl-C.
             if private is not None and not isinstance(error, MissedDeadline):
@@ -106,31 +104,50 @@ class SocketExecution:
             staging.give_back(private)
         return result
 
-    def _lay_out(self) -> int:
-        """Give everything outside of the caller's pools an offset in the private one."""
+    def lay_out(self) -> int:
+        """Give everything outside of the caller's pools an offset in the private one; its size."""
         layout = Layout()
         for place in (*self._inputs, *self._outputs):
             if place.memory is None and not place.omitted:
                 place.offset = layout.place(place.length)
         return layout.size
 
-    def _call(
-        self, handle: int, private: Memory | None, measure: bool, deadline: float
-    ) -> Executed:
+    def describe(self, private: Memory | None) -> tuple[Request, list[Memory]]:
+        """The request, and the memory that goes along with it.
+
+        Args:
+            private: of `lay_out` bytes at least.
+        """
         pools: list[Memory | Buffer] = []
         inputs = tuple(_argument(place, private, pools) for place in self._inputs)
         outputs = tuple(_argument(place, private, pools) for place in self._outputs)
         memories = [pool for pool in pools if not isinstance(pool, Buffer)]
+        return Request(inputs, outputs, _described(pools)), memories
+
+    def stage(self, private: Memory | None) -> None:
+        """Copy inputs that lie in no pool to the private one."""
         for place in self._inputs:
             if place.memory is None and place.array is not None:
                 staged = _staged(place, place.array.shape, private)
                 staged.view(place.array.dtype)[...] = place.array
+
+    def fail(self) -> None:
+        """Note that it has failed: buffers that it was to write hold nothing any more."""
+        for place in self._outputs:
+            if isinstance(place.memory, Buffer):
+                place.memory.holds(None)
+
+    def _call(
+        self, handle: int, private: Memory | None, measure: bool, deadline: float
+    ) -> Executed:
+        request, memories = self.describe(private)
+        self.stage(private)
         left = deadline - time.monotonic()
         if left <= 0:
             raise MissedDeadline("timeout: it passed before the request could be sent")
         message = ExecuteSynchronously(
             handle,
-            Request(inputs, outputs, _described(pools)),
+            request,
             measure,
             time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(left * 1e9),
         )
@@ -140,7 +157,12 @@ class SocketExecution:
             connection = self._model.device.connection
             return connection.call(message, Executed, list(fds), timeout=left)[0]
 
-    def _result(self, executed: Executed, private: Memory | None) -> ExecutionResult:
+    def result(self, executed: Executed, private: Memory | None) -> ExecutionResult:
+        """What it gave, with outputs copied from the private pool to where they belong.
+
+        Raises:
+            GeneralFailure: the driver reports what cannot be.
+        """
         shapes: Sequence[OutputShape | None] = executed.output_shapes or [None] * len(self._outputs)
         if len(shapes) != len(self._outputs):
             raise GeneralFailure(
