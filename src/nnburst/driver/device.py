@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import nnburst
+from nnburst.driver.capabilities import load_capabilities
 from nnburst.driver.compilation_cache import CompilationCache
 from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
@@ -31,6 +32,7 @@ class Device:
     Attributes:
         name: that it is served under.
         compilation_cache: saves and loads what it has prepared.
+        capabilities: how fast it says it is, as read when it was made.
     """
 
     feature_level: Final = FeatureLevel.AIDL_V4
@@ -42,6 +44,7 @@ class Device:
         self._executor = executor
         self.thread_budget: Final = thread_budget()
         self.compilation_cache: Final = CompilationCache(executor, self.version_string)
+        self.capabilities: Final = load_capabilities(name, self.version_string)
 
     @property
     def version_string(self) -> str:

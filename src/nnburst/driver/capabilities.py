@@ -1,0 +1,151 @@
+"""How fast a device says it is: what a person wrote, what `nnburst bench capabilities` measured, or 1.
+
+All numbers are ratios to the reference executor on this machine; lower is better (`hal.capabilities`).
+They are read once, when the driver starts, and are the same at every start as long as nobody writes the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from nnburst.driver.user_files import config_directory, state_directory
+from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.validation.values import validate_capabilities
+from nnburst.hal.versions.performance import non_extension_operand_performance
+
+log = logging.getLogger(__name__)
+
+_AS_THE_REFERENCE: Final = PerformanceInfo(1.0, 1.0)
+#: What a device says that nobody has measured: as good as the reference executor at everything.
+UNMEASURED: Final = Capabilities(
+    _AS_THE_REFERENCE,
+    _AS_THE_REFERENCE,
+    non_extension_operand_performance(_AS_THE_REFERENCE),
+    _AS_THE_REFERENCE,
+    _AS_THE_REFERENCE,
+)
+#: Longest file that is read.
+_MAX_BYTES: Final = 1 << 20
+
+
+class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of capabilities, in JSON. Types that `operands` does not list count as infinitely slow.
+
+    Attributes:
+        operands: by the names of OperandType.
+        relaxed_scalar: float32 that may be computed as float16, scalars.
+        relaxed_tensor: the same for tensors.
+        if_: overhead of IF ("if" in the file).
+        while_: overhead of WHILE ("while" in the file).
+        version_string: of the device that was measured; where another version runs, the file does not count.
+            Empty in a file that counts for all.
+        measured: how, for people.
+    """
+
+    operands: dict[str, PerformanceInfo]
+    relaxed_scalar: PerformanceInfo
+    relaxed_tensor: PerformanceInfo
+    if_: PerformanceInfo = msgspec.field(default=_AS_THE_REFERENCE, name="if")
+    while_: PerformanceInfo = msgspec.field(default=_AS_THE_REFERENCE, name="while")
+    version_string: str = ""
+    measured: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def capabilities(self) -> Capabilities:
+        """What the file says.
+
+        Raises:
+            InvalidArgument: validation:S3: a type is not known or has no performance, or a number is not
+                positive and finite.
+        """
+        unknown = self.operands.keys() - OperandType.__members__.keys()
+        if unknown:
+            raise InvalidArgument(f"S3: operands: there is no type {min(unknown)!r}")
+        table = (
+            OperandPerformance(OperandType[name], info) for name, info in self.operands.items()
+        )
+        found = Capabilities(
+            self.relaxed_scalar,
+            self.relaxed_tensor,
+            tuple(sorted(table, key=lambda entry: entry.type)),
+            self.if_,
+            self.while_,
+        )
+        validate_capabilities(found)
+        named = (self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
+        for info in (*named, *self.operands.values()):
+            if not (math.isfinite(info.exec_time) and math.isfinite(info.power_usage)):
+                raise InvalidArgument("S3: a number is not finite")
+        return found
+
+
+def capabilities_files(device: str) -> list[Path]:
+    """Where a device's capabilities may lie: what a person wrote counts more than what was measured."""
+    name = f"{quote(device, safe='')}.json"
+    return [folder() / "capabilities" / name for folder in (config_directory, state_directory)]
+
+
+def load_capabilities(device: str, version_string: str) -> Capabilities:
+    """The capabilities of a device; UNMEASURED where no file counts.
+
+    Args:
+        device: its name.
+        version_string: its version.
+    """
+    try:
+        files = capabilities_files(device)
+    except GeneralFailure as error:
+        log.debug("capabilities: %s", error)
+        return UNMEASURED
+    for path in files:
+        try:
+            found = _read(path, version_string)
+        except FileNotFoundError:
+            continue
+        except (InvalidArgument, msgspec.MsgspecError, OSError) as error:
+            log.warning("the capabilities in %s do not count: %s", path, error)
+            continue
+        if found is not None:
+            return found
+    return UNMEASURED
+
+
+def _read(path: Path, version_string: str) -> Capabilities | None:
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise InvalidArgument(f"more than {_MAX_BYTES} bytes")
+    found = msgspec.json.decode(content, type=CapabilitiesFile)
+    if found.version_string not in ("", version_string):
+        log.info("the capabilities in %s are of %s", path, found.version_string)
+        return None
+    return found.capabilities()
+
+
+def store_capabilities(device: str, measured: CapabilitiesFile) -> Path:
+    """Remember what was measured, for drivers that start from now on; where it lies.
+
+    Raises:
+        InvalidArgument: validation:S3.
+        GeneralFailure: there is no place for it.
+        OSError: it cannot be written.
+    """
+    measured.capabilities()
+    path = capabilities_files(device)[-1]
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
+        os.replace(temporary, path)  # noqa: PTH105 - drivers see the old file or the new one
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,28 @@
+"""IDevice: what a device is and can, the same at every start."""
+
+from __future__ import annotations
+
+from nnburst.control.channel import Fds
+from nnburst.control.messages import (
+    DeviceCapabilities,
+    GetCapabilities,
+    GetNumberOfCacheFilesNeeded,
+    NumberOfCacheFiles,
+)
+from nnburst.control.service import Answer
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.handlers.registry import answers
+
+
+@answers(GetCapabilities)
+def get_capabilities(session: ClientSession, _call: GetCapabilities, _fds: Fds) -> Answer:
+    """How fast the device says it is."""
+    return DeviceCapabilities(session.device.capabilities), Fds()
+
+
+@answers(GetNumberOfCacheFilesNeeded)
+def get_number_of_cache_files_needed(
+    session: ClientSession, _call: GetNumberOfCacheFilesNeeded, _fds: Fds
+) -> Answer:
+    """How many files of each kind a compilation is cached in."""
+    return NumberOfCacheFiles(*session.device.compilation_cache.files_needed), Fds()
