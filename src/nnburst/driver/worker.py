@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from pathlib import Path
 from typing import NoReturn
 
 from nnburst.control.channel import Channel, Fds, ProtocolError
@@ -29,9 +30,11 @@ from nnburst.driver.executors import find_executor
 from nnburst.driver.handlers import HANDLERS, WORK
 from nnburst.driver.liveness import Liveness
 from nnburst.driver.quotas import limit_this_process
+from nnburst.driver.sandbox import enter_sandbox
 from nnburst.driver.scheduler import Work
+from nnburst.driver.user_files import state_directory
 from nnburst.hal.enums import FeatureLevel, Priority
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
         name: the device's name.
     """
     limit_this_process()
+    enter_sandbox(_remembered())
     channel = Channel(connected)
     worker = Worker(executor, name)
     status = 0
@@ -58,6 +62,14 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
         status = 70
     finally:
         os._exit(status)
+
+
+def _remembered() -> Path | None:
+    """Where drivers remember things for their user; None where the user has no such place."""
+    try:
+        return state_directory()
+    except GeneralFailure:
+        return None
 
 
 class Worker:

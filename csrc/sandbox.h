@@ -1,0 +1,18 @@
+/* What a worker gives up before it hears its client: new privileges, other programs, files, networks. */
+#ifndef NNB_SANDBOX_H
+#define NNB_SANDBOX_H
+
+/* Steps that are in force, or'ed. */
+enum {
+    NNB_SANDBOX_NO_NEW_PRIVILEGES = 1,
+    NNB_SANDBOX_LANDLOCK = 2, /* no file is opened for writing, made, removed or executed */
+    NNB_SANDBOX_SECCOMP = 4,  /* no other programs, processes' memory, networks or kernel interfaces */
+};
+
+/* Puts the calling thread, which must be the only one, into the sandbox for good; its children are in it
+ * too. `writable`, where not NULL, is a directory below which files may still be made and written.
+ *
+ * Returns the steps that the kernel has, or a negative errno where one that it has was refused. */
+int nnb_sandbox_enter(const char *writable);
+
+#endif
