@@ -17,7 +17,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
 from nnburst.testing.conformance import Selection, find_files, run_files
-from nnburst.testing.driver_runners import ExecuteRunner
+from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.run_result import RunResult, require_supported
 from nnburst.testing.runners import LocalRunner
 from nnburst.testing.suites import run_suite
@@ -42,6 +42,9 @@ class Canned:
 
     def run(self, _inputs: object, _output_sizes: Sequence[int], _limit: int = 0) -> RunResult:
         return self.results.pop(0) if len(self.results) > 1 else self.results[0]
+
+    def run_in_buffers(self, _inputs: object) -> RunResult:
+        return self.results[0]
 
     def close(self) -> None:
         pass
@@ -126,8 +129,26 @@ def test_endless_loops_must_miss_their_deadline() -> None:
     assert run_suite(relu(), "timeout", Canned(other)).outcome == "failed"
 
 
-def test_device_memory_is_skipped_with_its_reason() -> None:
-    assert run_suite(relu(), "device_memory", Canned(answer())) == ("skipped", "not available")
+def test_results_in_buffers_are_compared() -> None:
+    assert run_suite(relu(), "device_memory", Canned(answer())).outcome == "passed"
+    assert run_suite(relu(), "device_memory", Canned(answer([0, 2]))).outcome == "failed"
+
+
+@pytest.mark.parametrize("runner", [LocalRunner, ExecuteRunner, BurstRunner])
+def test_buffers_are_skipped_where_only_execute_can_carry_them(
+    runner: type[LocalRunner | ExecuteRunner],
+) -> None:
+    reached = runner("reference")
+    try:
+        outcome, reason = run_suite(relu(), "device_memory", reached)
+    finally:
+        reached.close()
+    wanted = {
+        LocalRunner: ("skipped", "not available: buffers are a driver's"),
+        BurstRunner: ("skipped", "bursts cannot carry buffers"),
+        ExecuteRunner: ("passed", ""),
+    }
+    assert (outcome, reason) == wanted[runner]
 
 
 class Refusing(Canned):
@@ -326,5 +347,16 @@ def test_reference_executor_passes_every_open_vector(shared_dir: Path) -> None:
     results = [r for found in run_files(files, selection, 2) for r in found]
     failed = [(r.name, r.suite, r.reason) for r in results if r.outcome == "failed"]
     assert failed == []
-    assert {r.reason for r in results if r.outcome == "skipped"} == {"not available"}
+    skipped = {(r.suite, r.reason) for r in results if r.outcome == "skipped"}
+    assert skipped == {("device_memory", "not available: buffers are a driver's")}
     assert len(results) > 20_000
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_driver_passes_every_open_vector_with_buffers(shared_dir: Path) -> None:
+    selection = Selection(via="execute", suites=("device_memory",))
+    files = find_files([shared_dir / "vectors"])
+    results = [r for found in run_files(files, selection, 2) for r in found]
+    assert [(r.name, r.reason) for r in results if r.outcome != "passed"] == []
+    assert len(results) > 7_000

@@ -88,8 +88,9 @@ class DeviceBuffer:
         self._forget = forget
         self._lock = threading.Lock()
         self._initialised = False
-        self._content: Shape = operand.dimensions  # dimensions of what it holds
-        size = self.size_of(self.dimensions)
+        self._content: Shape = operand.dimensions  # of what it holds, or may hold
+        self._content_bytes: int | None = self.size_of(self.dimensions)
+        size = self._content_bytes
         self._room = None if size is None else Room(size)
 
     def size_of(self, dimensions: Shape) -> int | None:
@@ -127,7 +128,7 @@ class DeviceBuffer:
             if not self._initialised or self._room is None:
                 raise GeneralFailure(f"E6: buffer {self.token} is not initialised")
             self._combine(self._content, dimensions)
-            return self._room.readable[: self.size_of(self._content)]
+            return self._room.readable[: self._content_bytes]
 
     def check_output(self, dimensions: Shape) -> Shape:
         """The dimensions of an output of `dimensions` in this buffer, as far as both say them.
@@ -147,8 +148,7 @@ class DeviceBuffer:
         """
         size = self.size_of(dimensions)
         with self._lock:
-            self._initialised = False
-            self._content = self.dimensions
+            self._clear()
             if size is not None and (self._room is None or self._room.writable.size < size):
                 self._room = Room(size)
             if self._room is None:
@@ -181,21 +181,25 @@ class DeviceBuffer:
             GeneralFailure: device:E9: they contradict those of the buffer, or cannot lie in it.
         """
         try:
-            found = combine_dimensions(self.dimensions, dimensions)
+            combine_dimensions(self.dimensions, dimensions)
         except Broken as broken:
             raise GeneralFailure(f"E9: buffer {self.token}: {broken.message}") from None
         with self._lock:
-            size = self.size_of(found)
-            if size is None or self._room is None or size > self._room.writable.size:
-                raise GeneralFailure(f"E9: buffer {self.token} cannot hold {list(found)}")
-            self._content = found
+            size = self._element_bytes * math.prod(dimensions)
+            room = 0 if self._room is None else self._room.writable.size
+            if size > room or not (dimensions or self._is_scalar):
+                raise GeneralFailure(f"E9: buffer {self.token} cannot hold {list(dimensions)}")
+            self._content, self._content_bytes = dimensions, size
             self._initialised = True
 
     def invalidate(self) -> None:
         """Note that it holds nothing any more: an execution that was to write it has failed."""
         with self._lock:
-            self._initialised = False
-            self._content = self.dimensions
+            self._clear()
+
+    def _clear(self) -> None:
+        self._initialised = False
+        self._content, self._content_bytes = self.dimensions, self.size_of(self.dimensions)
 
     def copy_to(self, target: Callable[[], Bytes], size: int) -> None:
         """Copy the content out (NNAPI: IBuffer::copyTo).
@@ -209,7 +213,7 @@ class DeviceBuffer:
             GeneralFailure: it holds nothing, or `target` fails so.
         """
         with self._lock:
-            wanted = self.size_of(self._content)
+            wanted = self._content_bytes
             if wanted is not None and size != wanted:
                 raise InvalidArgument(f"copyTo: {size} bytes, buffer {self.token} has {wanted}")
             if not self._initialised or self._room is None:
@@ -230,8 +234,7 @@ class DeviceBuffer:
             ResourceExhausted: there is not so much memory.
         """
         with self._lock:
-            self._initialised = False
-            self._content = self.dimensions
+            self._clear()
             data = source()
             found, wanted = self._incoming(dimensions)
             if size != wanted:
@@ -239,7 +242,7 @@ class DeviceBuffer:
             if self._room is None or self._room.writable.size < wanted:
                 self._room = Room(wanted)
             np.copyto(self._room.writable[:wanted], data)
-            self._content = found
+            self._content, self._content_bytes = found, wanted
             self._initialised = True
 
     def _incoming(self, dimensions: Shape) -> tuple[Shape, int]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.client.buffer import Buffer
 from nnburst.client.device import Device
 from nnburst.client.launch import launch
 from nnburst.client.memory import Memory
@@ -28,7 +30,7 @@ from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.raw_burst import RawBurst
-from nnburst.testing.run_result import RunResult, require_supported
+from nnburst.testing.run_result import RunResult, Unsupported, require_supported
 
 Array = npt.NDArray[Any]
 
@@ -102,6 +104,11 @@ class _DriverPrepared:
     def _answer(self, staged: _Staged, loop_timeout_ns: int) -> Answer:
         raise NotImplementedError
 
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """Nothing carries buffers; see `PreparedRun`."""
+        del inputs
+        raise Unsupported("bursts cannot carry buffers")
+
     def close(self) -> None:
         """Release the prepared model."""
         self._prepared.close()
@@ -123,6 +130,31 @@ class _ExecutePrepared(_DriverPrepared):
         except NnburstError as error:
             return error.status, error.output_shapes, Timing(), str(error)
         return ErrorStatus.NONE, executed.output_shapes, executed.timing, ""
+
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """Execute once with every argument in a buffer of the driver's; see `PreparedRun`."""
+        prepared, allocate = self._prepared, self._device.allocate_buffer
+        with ExitStack() as stack:
+            given: list[Buffer | None] = []
+            for index, array in enumerate(inputs):
+                buffer = None
+                if array is not None:
+                    buffer = allocate(inputs=[(prepared, index)], dimensions=array.shape)
+                    stack.enter_context(buffer).copy_from(np.asarray(array, order="C"))
+                given.append(buffer)
+            taken = [
+                stack.enter_context(allocate(outputs=[(prepared, index)]))
+                for index in range(len(prepared.outputs))
+            ]
+            began = time.perf_counter_ns()
+            try:
+                result = prepared.execute(given, taken, measure=True, timeout=_TIMEOUT)
+            except NnburstError as error:
+                return RunResult(error.status, error.output_shapes, (), str(error))
+            total_ns = time.perf_counter_ns() - began
+            outputs = tuple(buffer.copy_to().tobytes() for buffer in taken)
+            shapes = result.output_shapes
+            return RunResult(ErrorStatus.NONE, shapes, outputs, "", result.timing, total_ns)
 
 
 class _BurstPrepared(_DriverPrepared):

@@ -23,7 +23,7 @@ from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.validation import RequestValidator, validate_model
 from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.run_result import RunResult, require_supported
+from nnburst.testing.run_result import RunResult, Unsupported, require_supported
 
 Array = npt.NDArray[Any]
 
@@ -49,6 +49,16 @@ class PreparedRun(Protocol):
                 where the request gives no value.
             output_sizes: bytes of each output buffer.
             loop_timeout_ns: limit of WHILE.
+        """
+
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """Execute once with every argument in a buffer that the driver manages.
+
+        Args:
+            inputs: as for `run`.
+
+        Raises:
+            Unsupported: there are no buffers this way.
         """
 
     def close(self) -> None:
@@ -125,6 +135,11 @@ class LocalPrepared:
         outputs = tuple(b.tobytes() for b in buffers)
         return RunResult(outcome.status, outcome.output_shapes, outputs, outcome.message)
 
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """There is no driver; see `PreparedRun`."""
+        del inputs
+        raise Unsupported("not available: buffers are a driver's")
+
     def _bind(
         self, inputs: Sequence[Array | None], given: Sequence[Bytes | None], buffers: list[Bytes]
     ) -> Execution:
@@ -197,6 +212,11 @@ class _ObservedRun:
     ) -> RunResult:
         """See `PreparedRun`."""
         self._observed.last = self._prepared.run(inputs, output_sizes, loop_timeout_ns)
+        return self._observed.last
+
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """See `PreparedRun`."""
+        self._observed.last = self._prepared.run_in_buffers(inputs)
         return self._observed.last
 
     def close(self) -> None:

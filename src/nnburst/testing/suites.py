@@ -69,11 +69,10 @@ def run_suite(vector: Vector, suite: str, runner: Runner, *, exact: bool = False
         runner: how to reach the executor.
         exact: allow no difference where results are not floating point.
     """
-    if suite == "device_memory":
-        return Verdict("skipped", "not available")
     run: Callable[[], Verdict] = {
         "run": lambda: _compared(vector, runner, exact=exact),
         "dynamic_output_shape": lambda: _dynamic(vector, runner, exact=exact),
+        "device_memory": lambda: _in_buffers(vector, runner, exact=exact),
         "signed_coupling": lambda: _compared(signed(vector), runner, exact=exact),
         "must_fail": lambda: _must_fail(vector, runner),
         "timeout": lambda: _timeout(vector, runner),
@@ -145,6 +144,19 @@ def _sizes(vector: Vector) -> list[int]:
 
 def _compared(vector: Vector, runner: Runner, *, exact: bool) -> Verdict:
     return _attempt(lambda: _judge(vector, _execute(vector, runner, _sizes(vector)), exact=exact))
+
+
+def _in_buffers(vector: Vector, runner: Runner, *, exact: bool) -> Verdict:
+    def attempt() -> Verdict:
+        built = build(vector)
+        prepared = runner.prepare(built.model, built.pools)
+        try:
+            result = prepared.run_in_buffers([_array(vector, o) for o in vector.inputs])
+        finally:
+            prepared.close()
+        return _judge(vector, result, exact=exact)
+
+    return _attempt(attempt)
 
 
 def _dynamic(vector: Vector, runner: Runner, *, exact: bool) -> Verdict:
