@@ -11,11 +11,32 @@ import os
 import stat
 from typing import Final
 
+from nnburst.control.channel import Fds
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 #: Longest cache file that is read.
 MAX_CACHE_BYTES: Final = 1 << 30
 _CHUNK: Final = 1 << 20
+
+
+class CacheFiles:
+    """The cache files that came with a call, taken from it.
+
+    Attributes:
+        model: descriptors of the model cache, in order.
+        data: descriptors of the data cache, in order.
+    """
+
+    def __init__(self, fds: Fds, first: int, model: int, data: int) -> None:
+        """Own `model` and then `data` descriptors of a message, from the one numbered `first` on."""
+        self._fds = Fds(fds.take(first + at) for at in range(model + data))
+        found = list(self._fds)
+        self.model: Final = found[:model]
+        self.data: Final = found[model:]
+
+    def close(self) -> None:
+        """Close them all."""
+        self._fds.close()
 
 
 def check_cache_file(fd: int, name: str) -> None:

@@ -118,15 +118,11 @@ class CompilationCache:
             data_cache: likewise.
 
         Raises:
-            InvalidArgument: token or number of files are wrong, or a descriptor is not a regular file
-                opened to be read and written (device:P5).
-            GeneralFailure: nothing is cached here, or the files are not what `save` wrote for this token.
+            InvalidArgument: as `check` does, and so GeneralFailure.
+            GeneralFailure: the files are not what `save` wrote for this token.
             NnburstError: the executor's reason.
         """
-        validate_cache_token(token)
-        if self._executor is None:
-            raise GeneralFailure("this device caches no compilations")
-        self._check(model_cache, data_cache)
+        executor = self.check(token, model_cache, data_cache)
         copies = [read_copy(fd, f"model_cache[{at}]") for at, fd in enumerate(model_cache)]
         constants = [read_copy(fd, f"data_cache[{at}]") for at, fd in enumerate(data_cache)]
         entry, cached = unseal(
@@ -136,10 +132,31 @@ class CompilationCache:
             token=token,
             key=cache_key(),
         )
-        prepared = self._executor.prepare_from_cache(
+        prepared = executor.prepare_from_cache(
             cached, entry.preference, entry.priority, min(entry.num_threads, thread_budget())
         )
         return PreparedModel(entry.model, prepared, entry.preference, entry.priority)
+
+    def check(
+        self, token: bytes, model_cache: Sequence[int], data_cache: Sequence[int]
+    ) -> CachingExecutor:
+        """What can be said before a file is read; who would load from it.
+
+        Args:
+            token: as at `load`, and so are the descriptors.
+            model_cache: borrowed.
+            data_cache: borrowed.
+
+        Raises:
+            InvalidArgument: device:P5: token or number of files are wrong, or a descriptor is not a regular
+                file opened to be read and written.
+            GeneralFailure: nothing is cached here.
+        """
+        validate_cache_token(token)
+        if self._executor is None:
+            raise GeneralFailure("this device caches no compilations")
+        self._check(model_cache, data_cache)
+        return self._executor
 
     def _check(self, model_cache: Sequence[int], data_cache: Sequence[int]) -> None:
         given = NumberOfCacheFiles(len(model_cache), len(data_cache))

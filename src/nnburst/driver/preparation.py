@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages import NotifyPrepared, PrepareModel
+from nnburst.driver.cache_files import CacheFiles
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.launching import has_passed, naming
 from nnburst.driver.pools import adopt_pools, close_pools
@@ -31,7 +32,7 @@ class Preparation:
         Args:
             session: whose call it is.
             call: hostile until checked here.
-            fds: the model's pools first.
+            fds: the model's pools, then its cache files.
 
         Raises:
             InvalidArgument: P2: the model breaks a rule of validation; P3, P4: no such preference or
@@ -60,6 +61,7 @@ class Preparation:
             device.check_supported(call.model)
         finally:
             close_pools(pools)  # the views keep the mappings
+        self._files = CacheFiles(fds, len(pools), call.model_cache, call.data_cache)
 
     def run(self) -> NotifyPrepared:
         """Prepare the model; the notification has its handle.
@@ -69,26 +71,45 @@ class Preparation:
             ResourceExhausted: the client holds as many objects as it may.
             NnburstError: the executor's reason.
         """
-        prepared = self._prepare()
-        fields = {"num_threads": prepared.num_threads}
-        handle = self._session.objects.add(prepared)
-        return NotifyPrepared(self._call.callback, ErrorStatus.NONE, handle=handle, fields=fields)
+        try:
+            prepared = self._prepare()
+        finally:
+            self._files.close()
+        return opened(self._session, self._call.callback, prepared)
 
     def _prepare(self) -> PreparedModel:
-        call = self._call
-        _check_in_time(call.deadline_ns)
-        prepared = self._session.device.prepare_checked(
+        call, device = self._call, self._session.device
+        check_in_time(call.deadline_ns)
+        prepared = device.prepare_checked(
             call.model, self._views, self._preference, self.priority, call.num_threads
         )
-        try:
-            _check_in_time(call.deadline_ns)
-        except MissedDeadline:
-            prepared.close()
-            raise
-        return prepared
+        device.compilation_cache.save(prepared, call.token, self._files.model, self._files.data)
+        return in_time(prepared, call.deadline_ns)
 
     def give_up(self) -> None:
-        """Nothing is held but mappings."""
+        """Let go of the cache files; beside them only mappings are held."""
+        self._files.close()
+
+
+def opened(session: ClientSession, callback: int, prepared: PreparedModel) -> NotifyPrepared:
+    """The notification of a prepared model, which its client owns from here on.
+
+    Raises:
+        ResourceExhausted: the client holds as many objects as it may.
+    """
+    fields = {"num_threads": prepared.num_threads}
+    handle = session.objects.add(prepared)
+    return NotifyPrepared(callback, ErrorStatus.NONE, handle=handle, fields=fields)
+
+
+def in_time(prepared: PreparedModel, deadline_ns: int | None) -> PreparedModel:
+    """`prepared` itself; closed where its deadline has passed (MissedDeadline, TRANSIENT)."""
+    try:
+        check_in_time(deadline_ns)
+    except MissedDeadline:
+        prepared.close()
+        raise
+    return prepared
 
 
 def check_deadline(rule: str, deadline_ns: int | None) -> None:
@@ -99,7 +120,8 @@ def check_deadline(rule: str, deadline_ns: int | None) -> None:
         )
 
 
-def _check_in_time(deadline_ns: int | None) -> None:
+def check_in_time(deadline_ns: int | None) -> None:
+    """Raise MissedDeadline where a deadline has passed since the call came (TRANSIENT)."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
             "the deadline passed while the model was being prepared",

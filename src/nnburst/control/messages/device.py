@@ -10,7 +10,6 @@ from nnburst.control.messages.message import (
     Count,
     Handle,
     Message,
-    Nanoseconds,
 )
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NO_CACHE_TOKEN
@@ -107,7 +106,7 @@ class PrepareModelFromCache(Message, frozen=True):
     model_cache: CacheFiles
     data_cache: CacheFiles
     token: bytes
-    deadline_ns: Nanoseconds | None = None
+    deadline_ns: int | None = None
 
     @property
     def fd_count(self) -> int:
