@@ -22,7 +22,7 @@ from nnburst.hal.model import Operand
 from nnburst.testing.bench.model import data_sets, preparation
 from nnburst.testing.bench.model.accuracy import Agreement
 from nnburst.testing.bench.model.data_sets import random_input
-from nnburst.testing.bench.model.network import NetworkFile
+from nnburst.testing.network_file import NetworkFile
 from nnburst.testing.tflite_builder import TfliteBuilder
 from nnburst.testing.tflite_networks import NETWORKS
 

@@ -32,8 +32,8 @@ from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers
-    from nnburst.testing.bench.model.network import NetworkFile
     from nnburst.testing.bench.model.report import Measurement
+    from nnburst.testing.network_file import NetworkFile
 
 #: What the reference engines are called in reports.
 _REFERENCES: Final = {
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, write; 0 whatever the figures are."""
     cores = sorted(os.sched_getaffinity(0))
     _check(args, cores)
-    from nnburst.testing.bench.model.network import NetworkFile
+    from nnburst.testing.network_file import NetworkFile
 
     here, there = cores[0], cores[1]
     with text_for_people(args.json):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nnburst.cli import Subparsers
     from nnburst.client.arguments import ExecutionResult
     from nnburst.client.device import Device
-    from nnburst.importer.imported_model import ImportedModel
+    from nnburst.testing.network_file import NetworkFile
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -89,21 +89,20 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, execute, show, write."""
-    from nnburst.importer.load import load
+    from nnburst.testing.network_file import NetworkFile
 
     for name in ("repeat", "top"):
         if getattr(args, name) < 1:
             raise InvalidArgument(f"--{name} is {getattr(args, name)}, expected 1 or more")
-    imported = load(args.model)
-    network = _Network(imported)
+    network = NetworkFile.read(args.model)
     inputs = read_inputs(args.input, network.input_names, network.inputs, args.pixel_range)
     check_output_count(args.output, network.output_names)
     labels = [] if args.labels is None else [read_labels(args.labels)]
     if labels:
         check_labels(args.labels, labels[0], network.outputs)
     with text_for_people(args.json):
-        report, results = _execute(args, imported, inputs)
-        outputs = [results[at] for at in network.output_positions]
+        report, results = _execute(args, network, inputs)
+        outputs = network.without_states(results)
         report["outputs"] = [
             summary(name, values, operand, labels or packed_labels(args.model), args.top)
             for name, values, operand in zip(
@@ -117,21 +116,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Network:
-    """The inputs and outputs of a network that are no states."""
-
-    def __init__(self, imported: ImportedModel) -> None:
-        main = imported.model.main
-        given = {state.input_index for state in imported.states}
-        left = {state.output_index for state in imported.states}
-        into = [at for at in range(len(main.input_indexes)) if at not in given]
-        self.output_positions = [at for at in range(len(main.output_indexes)) if at not in left]
-        self.input_names = [imported.input_names[at] for at in into]
-        self.output_names = [imported.output_names[at] for at in self.output_positions]
-        self.inputs = [main.operands[main.input_indexes[at]] for at in into]
-        self.outputs = [main.operands[main.output_indexes[at]] for at in self.output_positions]
-
-
 def _open_device(args: argparse.Namespace) -> Device:
     from nnburst.client.connect import connect
     from nnburst.client.launch import launch
@@ -143,14 +127,14 @@ def _open_device(args: argparse.Namespace) -> Device:
 
 
 def _execute(
-    args: argparse.Namespace, imported: ImportedModel, inputs: Sequence[Any]
+    args: argparse.Namespace, network: NetworkFile, inputs: Sequence[Any]
 ) -> tuple[dict[str, Any], list[Any]]:
     """Execute as often as asked for; what is known of it, and all outputs of the last time."""
     from nnburst.cli.run_routes import open_route
 
     durations: list[int] = []
     timings: list[Any] = []
-    with _open_device(args) as device, device.prepare(imported) as prepared:
+    with _open_device(args) as device, device.prepare(network.imported) as prepared:
         report = {
             "model": str(args.model),
             "device": {"name": device.name, "version": device.version_string},
@@ -161,7 +145,7 @@ def _execute(
         with open_route(
             args.via,
             prepared,
-            imported.states,
+            network,
             inputs,
             measure=args.measure,
             timeout=args.timeout,

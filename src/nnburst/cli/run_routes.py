@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from nnburst.client.arguments import ExecutionResult
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.stateful_burst import StatefulBurst
-from nnburst.importer.imported_model import State
+from nnburst.testing.network_file import NetworkFile
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +27,7 @@ class Route(Protocol):
 def open_route(
     via: str,
     prepared: PreparedModel,
-    states: Sequence[State],
+    network: NetworkFile,
     inputs: Sequence[Array],
     *,
     measure: bool,
@@ -38,18 +37,18 @@ def open_route(
 
     Args:
         via: "burst" or "execute".
-        prepared: the network.
-        states: its variables.
+        prepared: the network on a device.
+        network: the network.
         inputs: one for each input that is no state.
         measure: whether the driver times every execution.
         timeout: seconds of one execution.
     """
     if via == "execute":
-        yield _OverSocket(prepared, states, inputs, measure, timeout)
+        yield _OverSocket(prepared, network, inputs, measure, timeout)
         return
     with prepared.open_burst() as burst:
-        if states:
-            stateful = StatefulBurst(burst, states, measure=measure)
+        if network.imported.states:
+            stateful = StatefulBurst(burst, network.imported.states, measure=measure)
             places: Sequence[Array] = stateful.inputs
             run: Any = stateful.run
         else:
@@ -66,20 +65,16 @@ class _OverSocket:
     def __init__(
         self,
         prepared: PreparedModel,
-        states: Sequence[State],
+        network: NetworkFile,
         inputs: Sequence[Array],
         measure: bool,
         timeout: float,
     ) -> None:
         self._prepared = prepared
-        self._states = states
+        self._states = network.imported.states
         self._measure = measure
         self._timeout = timeout
-        initial = {state.input_index: np.array(state.initial) for state in states}
-        others = iter(inputs)
-        self._inputs = [
-            initial[at] if at in initial else next(others) for at in range(len(prepared.inputs))
-        ]
+        self._inputs = network.with_states(inputs)
 
     def __call__(self) -> ExecutionResult:
         result = self._prepared.execute(self._inputs, measure=self._measure, timeout=self._timeout)

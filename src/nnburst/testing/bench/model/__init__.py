@@ -1,6 +1,5 @@
 """Accuracy, latency and preparation of .tflite networks through a driver process.
 
-    network.py       a file, as LiteRT and as NNAPI see it
     data_sets.py     photographs, digits and random inputs
     accuracy.py      a driver's outputs beside those of the reference engine in this process
     latency.py       routes in turn, and what the driver says of its own time

@@ -17,8 +17,8 @@ from nnburst.hal.enums import OperandType
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.testing.bench.model.data_sets import DataSet, Example
-from nnburst.testing.bench.model.network import NetworkFile
 from nnburst.testing.litert import interpreter
+from nnburst.testing.network_file import NetworkFile
 from nnburst.testing.pictures import real_values
 
 Array = npt.NDArray[Any]
@@ -150,7 +150,6 @@ def by_driver(network: NetworkFile, device: Device) -> Iterator[Compute]:
             stateful.reset()
             for place, values in zip(stateful.inputs, example, strict=True):
                 place[...] = values
-            outputs = stateful.run().outputs
-            return [outputs[at].copy() for at in network.output_positions]
+            return [values.copy() for values in network.without_states(stateful.run().outputs)]
 
         yield compute

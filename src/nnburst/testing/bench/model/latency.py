@@ -17,10 +17,10 @@ from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.errors import NnburstError
 from nnburst.testing.bench.contestants import Contestant, Looped
 from nnburst.testing.bench.model.data_sets import Example
-from nnburst.testing.bench.model.network import NetworkFile
 from nnburst.testing.bench.networks import InProcess, OnCore, in_process, warm_up_of
 from nnburst.testing.bench.rounds import Measured, run_rounds
 from nnburst.testing.litert import interpreter
+from nnburst.testing.network_file import NetworkFile
 
 BURST: Final = "burst"
 EXECUTE: Final = "execute"
@@ -102,7 +102,8 @@ def _routes(
         burst = stack.enter_context(prepared.open_burst())
         bound = burst.bind()
         timed = burst.bind(bound.inputs, bound.outputs, measure=True)
-        _fill(network, bound, example)
+        for place, values in zip(bound.inputs, network.with_states(example), strict=True):
+            place[...] = values
         bound.run()
         warm_up = warm_up_of(bound)
         routes: list[Contestant] = [
@@ -128,13 +129,6 @@ def _routes(
 def _execute(prepared: PreparedModel, bound: BoundRequest) -> None:
     """Over the socket, on arrays that lie in a pool."""
     prepared.execute(bound.inputs, bound.outputs)
-
-
-def _fill(network: NetworkFile, bound: BoundRequest, example: Example) -> None:
-    states = {state.input_index: state.initial for state in network.imported.states}
-    others = iter(example)
-    for at, place in enumerate(bound.inputs):
-        place[...] = states[at] if at in states else next(others)
 
 
 def _driver_times(timed: BoundRequest) -> tuple[float, float]:

@@ -14,8 +14,8 @@ from nnburst.client.launch import launch
 from nnburst.importer.load import load
 from nnburst.testing.bench.drivers import pinned
 from nnburst.testing.bench.model.data_sets import Example
-from nnburst.testing.bench.model.network import NetworkFile
 from nnburst.testing.litert import interpreter
+from nnburst.testing.network_file import NetworkFile
 
 Times = dict[str, float]
 
@@ -89,7 +89,7 @@ def _in_new_driver(
         with device.prepare(network.imported, **options) as prepared:
             ready = perf_counter()
             with prepared.open_burst() as burst:
-                burst.execute(_with_states(network, example))
+                burst.execute(network.with_states(example))
                 done = perf_counter()
     progress(1)
     return {
@@ -97,13 +97,6 @@ def _in_new_driver(
         "prepare": 1e3 * (ready - launched),
         "first": 1e3 * (done - began),
     }
-
-
-def _with_states(network: NetworkFile, example: Example) -> list[Any]:
-    states = {state.input_index: state.initial for state in network.imported.states}
-    others = iter(example)
-    count = len(network.imported.model.main.input_indexes)
-    return [states[at] if at in states else next(others) for at in range(count)]
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -1,0 +1,78 @@
+"""A .tflite file, as LiteRT reads it and as NNAPI sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.model import Operand
+from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.load import load
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """A network and what its user sees of it: inputs and outputs that are no states.
+
+    Attributes:
+        name: of the file, without suffix.
+        content: the file.
+        imported: the model, whose inputs and outputs hold the states, too.
+        inputs: operands.
+        outputs: operands.
+        input_names: as the file calls them.
+        output_names: as the file calls them.
+        output_positions: which of the model's outputs these are.
+    """
+
+    name: str
+    content: bytes
+    imported: ImportedModel
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    output_positions: tuple[int, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> NetworkFile:
+        """Read a file.
+
+        Raises:
+            InvalidArgument: it is no network that NNAPI can say.
+            OSError: it cannot be read.
+        """
+        imported = load(path)
+        main = imported.model.main
+        given = {state.input_index for state in imported.states}
+        left = {state.output_index for state in imported.states}
+        into = [at for at in range(len(main.input_indexes)) if at not in given]
+        out = [at for at in range(len(main.output_indexes)) if at not in left]
+        return cls(
+            path.stem,
+            path.read_bytes(),
+            imported,
+            tuple(main.operands[main.input_indexes[at]] for at in into),
+            tuple(main.operands[main.output_indexes[at]] for at in out),
+            tuple(imported.input_names[at] for at in into),
+            tuple(imported.output_names[at] for at in out),
+            tuple(out),
+        )
+
+    def with_states(self, inputs: Sequence[Array]) -> list[Array]:
+        """All inputs of the model, the states as they are before the first execution (copies)."""
+        initial = {state.input_index: state.initial for state in self.imported.states}
+        others = iter(inputs)
+        count = len(self.imported.model.main.input_indexes)
+        return [np.array(initial[at]) if at in initial else next(others) for at in range(count)]
+
+    def without_states(self, outputs: Sequence[Array]) -> list[Array]:
+        """The outputs among all outputs of the model."""
+        return [outputs[at] for at in self.output_positions]
