@@ -50,17 +50,26 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
     return status;
 }
 
+/* Whether a sleep that ended without an event was the last one. A peer that writes into the flag all the time
+ * keeps everybody awake, and a waiter that is always awake would never be told that its time is up. */
+static bool is_over(bool slept, uint64_t deadline_ns) {
+    return slept && nnb_now_ns() >= deadline_ns;
+}
+
 /* Sleeps on the flag until something is there, attention, or the deadline; leaves the bits clear. */
 static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                     uint64_t deadline_ns) {
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
-    for (;;) {
+    for (bool slept = false;; slept = true) {
         (void)nnb_event_flag_prepare(flag, bits);
         if (nnb_ring_poll(ring)) {
             return NNB_WAIT_READY;
         }
         if (nnb_waiter_has_attention(waiter)) {
             return NNB_WAIT_ATTENTION;
+        }
+        if (is_over(slept, deadline_ns)) {
+            return NNB_WAIT_TIMED_OUT;
         }
         waiter->sleeps++;
         switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
@@ -163,13 +172,16 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
 int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t count,
                       nnb_atomic_u32 *flag, uint64_t deadline_ns) {
     const uint32_t bits = NNB_FMQ_NOT_FULL | NNB_FMQ_ATTENTION;
-    for (;;) {
+    for (bool slept = false;; slept = true) {
         (void)nnb_event_flag_prepare(flag, bits);
         if (nnb_ring_available_to_write(ring) >= count || ring->corrupted) {
             return NNB_WAIT_READY;
         }
         if (nnb_waiter_has_attention(waiter)) {
             return NNB_WAIT_ATTENTION;
+        }
+        if (is_over(slept, deadline_ns)) {
+            return NNB_WAIT_TIMED_OUT;
         }
         switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
         case NNB_EVENT_FLAG_TIMED_OUT: /* a reader need not say that it has read (NNAPI: read) */
