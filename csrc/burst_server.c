@@ -263,7 +263,7 @@ void nnb_server_bind(struct nnb_server *server, uint32_t index, const struct nnb
 
 void nnb_server_call(struct nnb_server *server) {
     nnb_waiter_call(&server->waiter, server->request_flag);
-    (void)nnb_event_flag_wake(server->result_flag, NNB_FMQ_ATTENTION);
+    (void)nnb_event_flag_wake(server->result_flag, NNB_FMQ_WRITER_ATTENTION);
 }
 
 void nnb_server_attend(struct nnb_server *server) {

@@ -16,6 +16,9 @@
 #define NNB_FMQ_ATTENTION 0x04u
 /* Ours, too: a client waits for a result in an event loop, so whoever publishes one also sends a byte. */
 #define NNB_FMQ_ASYNC 0x08u
+/* ATTENTION for who waits for room. A bit of its own, since both sides' sleepers meet on one word and each
+ * clears its bits: it would take the other's attention away between that one's last look and its sleep. */
+#define NNB_FMQ_WRITER_ATTENTION 0x10u
 
 enum nnb_event_flag_status {
     NNB_EVENT_FLAG_OK = 0,

@@ -171,7 +171,7 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
 
 int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t count,
                       nnb_atomic_u32 *flag, uint64_t deadline_ns) {
-    const uint32_t bits = NNB_FMQ_NOT_FULL | NNB_FMQ_ATTENTION;
+    const uint32_t bits = NNB_FMQ_NOT_FULL | NNB_FMQ_WRITER_ATTENTION;
     for (bool slept = false;; slept = true) {
         (void)nnb_event_flag_prepare(flag, bits);
         if (nnb_ring_available_to_write(ring) >= count || ring->corrupted) {

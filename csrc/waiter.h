@@ -62,7 +62,8 @@ static inline int nnb_waiter_has_attention(struct nnb_waiter *waiter) {
     return nnb_load_acquire_u32(&waiter->attention) != 0;
 }
 
-/* Sets `attention` and wakes the waiter wherever it sleeps. Any thread of this process. */
+/* Sets `attention` and wakes the waiter where it waits for something to read; who may wait for room, too, wakes
+ * that flag as well (NNB_FMQ_WRITER_ATTENTION). Any thread of this process. */
 void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag);
 
 #endif

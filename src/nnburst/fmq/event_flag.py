@@ -12,12 +12,13 @@ from nnburst.hal.errors import InvalidArgument
 
 
 class EventFlagBits(IntFlag):
-    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; ATTENTION and ASYNC are ours)."""
+    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; the others are ours)."""
 
     NOT_FULL = 0x01
     NOT_EMPTY = 0x02
     ATTENTION = 0x04
     ASYNC = 0x08
+    WRITER_ATTENTION = 0x10
 
 
 def timeout_ns(timeout: float) -> int:
