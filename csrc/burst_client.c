@@ -1,5 +1,6 @@
 #include "burst_client.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "clock.h"
@@ -155,14 +156,22 @@ static int let_go(struct nnb_client *client, int status) {
     return status;
 }
 
+static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
+
+/* Whether it is the calling thread's own interrupted run that is inside. Only the thread itself can make this
+ * true or false, so whoever asks need not be inside. */
+static bool is_mine(struct nnb_client *client) {
+    return nnb_load_relaxed_u64(&client->suspended_on) == this_thread();
+}
+
 /* Lets go of the burst after a request was sent, unless the run goes on. */
 static int leave(struct nnb_client *client, const struct nnb_bound *bound, int status) {
     if (status == NNB_CLIENT_INTERRUPTED) {
         client->suspended = bound;
-        client->suspended_on = pthread_self();
+        nnb_store_relaxed_u64(&client->suspended_on, this_thread());
         return status;
     }
-    client->suspended = NULL;
+    nnb_store_relaxed_u64(&client->suspended_on, 0);
     if (status == NNB_CLIENT_TIMED_OUT) {
         client->overdue = client->in_flight;
     }
@@ -209,18 +218,14 @@ int nnb_client_run(struct nnb_bound *bound) {
 
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns) {
     struct nnb_client *client = bound->client;
-    if (client->suspended != bound) {
+    if (!is_mine(client) || client->suspended != bound) {
         return NNB_CLIENT_TIMED_OUT; /* abandoned by a signal handler that used the burst */
     }
     return leave(client, bound, finish(client, bound, timeout_ns));
 }
 
-static int is_mine(const struct nnb_client *client) {
-    return client->suspended != NULL && pthread_equal(client->suspended_on, pthread_self());
-}
-
 void nnb_client_abandon(struct nnb_bound *bound) {
-    if (bound->client->suspended == bound && is_mine(bound->client)) {
+    if (is_mine(bound->client) && bound->client->suspended == bound) {
         (void)leave(bound->client, bound, NNB_CLIENT_TIMED_OUT);
     }
 }
@@ -243,6 +248,9 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     struct nnb_client *client = bound->client;
     if (!enter(client)) {
         return NNB_CLIENT_BUSY;
+    }
+    if (client->in_flight == client->overdue) {
+        return let_go(client, NNB_CLIENT_TIMED_OUT); /* nothing is out that anybody wants */
     }
     return let_go(client, finish(client, bound, timeout_ns));
 }

@@ -8,7 +8,6 @@
 #ifndef NNB_BURST_CLIENT_H
 #define NNB_BURST_CLIENT_H
 
-#include <pthread.h>
 #include <stdint.h>
 
 #include "packet.h"
@@ -61,8 +60,8 @@ struct nnb_client {
     struct nnb_waiter waiter;
     struct nnb_long_wait long_wait;
     nnb_atomic_u32 busy;
-    const struct nnb_bound *suspended; /* whose run was INTERRUPTED, or NULL, and on which thread */
-    pthread_t suspended_on;
+    const struct nnb_bound *suspended; /* whose run was INTERRUPTED; meant for the thread inside */
+    nnb_atomic_u64 suspended_on;       /* on which thread; 0 while no run is */
     uint64_t waits_from_ns; /* when the latest long wait began */
     uint32_t max_in_flight;
     uint32_t in_flight; /* requests out, the overdue ones included */
