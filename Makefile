@@ -11,11 +11,11 @@ DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo test lint bench fuzz faults asan tsan docs wheel clean
+.PHONY: help setup demo test lint bench fuzz faults asan tsan spin docs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(NATIVE) $(NETWORKS) ## create .venv, install what is missing, compile the C module
 
@@ -62,11 +62,20 @@ fuzz: setup ## mutated packets and models against a live driver
 faults: setup ## kill clients and drivers at random points, and look what is left
 	NNBURST_KILLS=100 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
-asan: ## hostile counters against the ring, under ASan and UBSan
-	csrc/tests/run.sh address $(ROUNDS)
+RUN_C := csrc/tests/run.sh
 
-tsan: ## two threads through one ring, under TSan
-	csrc/tests/run.sh thread $(MESSAGES)
+asan: ## the C core under ASan and UBSan: hostile counters, both ends of a burst
+	$(RUN_C) address hostile_counters $(or $(ROUNDS),100000000)
+	$(RUN_C) address restless_flag
+	$(RUN_C) address burst_stress $(or $(EXECUTIONS),1000000)
+
+tsan: ## the C core under TSan: two threads through one ring, both ends of a burst
+	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)
+	$(RUN_C) thread restless_flag
+	$(RUN_C) thread burst_stress $(or $(EXECUTIONS),1000000)
+
+spin: ## every state of the model of ring and waiting; SPIN=short for capacity 2 alone
+	csrc/spin/run.sh $(or $(SPIN),long)
 
 $(DOCUMENTATION): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[docs]"
