@@ -96,3 +96,40 @@ def test_selftest_passes_and_says_what_it_checked(tmp_path: Path) -> None:
         "driver death",
     ]
     assert {check["outcome"] for check in checks} == {"passed"}
+
+
+def test_health_is_that_of_a_worker_which_executes(served: subprocess.Popen[str]) -> None:
+    shown = run("devices", "--check", "--json", "-")
+    assert shown.returncode == 0
+    (cam,) = json.loads(shown.stdout)["devices"]
+    assert (cam["name"], cam["healthy"]) == ("cam", True)
+    assert cam["detail"] == "prepared a model and executed it by a burst"
+
+
+def test_a_driver_whose_workers_fail_is_not_healthy(tmp_path: Path) -> None:
+    words = ["serve", "cam", "--executor", "no_such_module:Executor"]
+    with subprocess.Popen(
+        [*NNBURST, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=driver_environment(),
+    ) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()  # it listens all the same: clients are told what is wrong
+        shown = run("devices", "--check")
+        driver.terminate()
+    assert shown.returncode == 1
+    assert "failed" in shown.stdout
+
+
+def test_a_socket_that_a_crash_left_behind_is_not_healthy(
+    served: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    served.kill()
+    served.wait(30)
+    shown = run("devices", "--check", "--json", "-")
+    assert shown.returncode == 1
+    (cam,) = json.loads(shown.stdout)["devices"]
+    assert not cam["healthy"]
+    assert "nobody serves" in cam["detail"]

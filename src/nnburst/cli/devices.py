@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nnburst.cli.output import add_json_option, table, write_json
-from nnburst.client.connect import devices
-from nnburst.control.address import directory
+from nnburst.client.connect import connect, devices
+from nnburst.client.health import check_health
+from nnburst.control.address import SUFFIX, directory
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers
@@ -16,11 +18,42 @@ if TYPE_CHECKING:
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser("devices", help="list drivers that run", description=__doc__)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="use each as a client would, those that do not answer too; 1 unless all are healthy",
+    )
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them."""
+    """List them, or check them."""
+    return _check(args) if args.check else _list(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    checked = [
+        (path.name.removesuffix(SUFFIX), check_health(partial(connect, path)))
+        for path in sorted(directory().glob(f"*{SUFFIX}"))
+    ]
+    if str(args.json) != "-":
+        rows = [
+            (
+                name,
+                "healthy" if health.healthy else "failed",
+                f"{health.seconds:.3f} s",
+                health.detail,
+            )
+            for name, health in checked
+        ]
+        table(f"drivers in {directory()}", ("name", "health", "time", "detail"), rows)
+    write_json(
+        args.json, {"devices": [{"name": name, **health._asdict()} for name, health in checked]}
+    )
+    return 0 if all(health.healthy for _, health in checked) else 1
+
+
+def _list(args: argparse.Namespace) -> int:
     found = devices()
     facts = [
         {

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.listener import Listener
+from nnburst.driver.logs import configure_logging
 from nnburst.driver.supervisor import Supervisor
 from nnburst.driver.worker import serve_client
 from nnburst.executor.reference.extension import install_from
@@ -25,10 +26,7 @@ from nnburst.hal.errors import NnburstError
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`)."""
     args = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=os.environ.get("NNBURST_LOG", "WARNING"),
-        format=f"nnburst driver {args.executor}[%(process)d]: %(message)s",
-    )
+    configure_logging(args.executor, os.environ.get("NNBURST_LOG", "WARNING"))
     try:
         for target in args.extension:
             install_from(target)

@@ -20,6 +20,7 @@ from nnburst._native import lib
 from nnburst.control.channel import Channel
 from nnburst.driver.executors import find_executor
 from nnburst.driver.listener import Listener
+from nnburst.driver.service_manager import ServiceManager
 from nnburst.driver.worker import serve_client
 from nnburst.hal.errors import NnburstError
 
@@ -53,7 +54,9 @@ class Supervisor:
         self._executor = executor
         self._name = name
         self._any_user = any_user
+        self._manager = ServiceManager()
         self._workers: set[int] = set()
+        self._failures = 0
         self._stop = False
 
     def prepare(self) -> None:
@@ -75,14 +78,25 @@ class Supervisor:
         poller = select.poll()
         poller.register(self._receiver, select.POLLIN)
         poller.register(self._listener.socket, select.POLLIN)
+        self._manager.ready(self._status())
+        patience = self._manager.patience
         while not self._stop:
-            for fd, _ in poller.poll():
+            # Half the time the watchdog gives; without one an idle driver never wakes up.
+            for fd, _ in poller.poll(None if patience is None else patience * 500):
                 if fd == self._receiver.fileno():
                     self._drain()
                 else:
                     self._accept()
             self._reap()
+            if patience is not None:
+                self._manager.alive(self._status())
+        self._manager.stopping()
         self._shut_down()
+
+    def _status(self) -> str:
+        """For people that look at the service."""
+        ended = f", {self._failures} workers have failed" if self._failures else ""
+        return f"{self._executor} serves {len(self._workers)} clients{ended}"
 
     def _warm_up(self) -> None:
         try:
@@ -156,6 +170,7 @@ class Supervisor:
                 self._workers.discard(pid)
                 code = os.waitstatus_to_exitcode(status)
                 if code:
+                    self._failures += 1
                     logger.warning("worker %d ended with %d", pid, code)
 
     def _shut_down(self) -> None:
