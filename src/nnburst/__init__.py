@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nnburst.client.arguments import ExecutionResult
     from nnburst.client.buffer import Buffer
     from nnburst.client.burst import Burst
+    from nnburst.client.compilation_cache import CacheFiles
     from nnburst.client.connect import DeviceInfo, connect, devices
     from nnburst.client.device import Device
     from nnburst.client.launch import launch
@@ -80,6 +81,7 @@ __all__ = [
     "StatefulBurst",
     "Memory",
     "Buffer",
+    "CacheFiles",
     "ExecutionResult",
     "OutputShape",
     "Timing",
@@ -121,6 +123,7 @@ _HOMES: Final = {
     "nnburst.client.stateful_burst": ("StatefulBurst",),
     "nnburst.client.memory": ("Memory",),
     "nnburst.client.buffer": ("Buffer",),
+    "nnburst.client.compilation_cache": ("CacheFiles",),
     "nnburst.client.arguments": ("ExecutionResult",),
     "nnburst.hal.timing": ("OutputShape", "Timing"),
     "nnburst.hal.model": ("Model",),

@@ -41,14 +41,25 @@ def unpacked(
     if isinstance(model, Model):
         yield model, pools
         return
-    if not isinstance(getattr(model, "model", None), Model):
-        raise InvalidArgument(
-            f"model: of type {type(model).__name__}, expected a Model or what nnburst.load returns"
-        )
+    bare = bare_model(model)
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     with ExitStack() as stack:
-        yield model.model, [stack.enter_context(_copied(device, pool)) for pool in model.pools]
+        yield bare, [stack.enter_context(_copied(device, pool)) for pool in model.pools]
+
+
+def bare_model(model: Model | CarriesPools) -> Model:
+    """The model without the bytes of its pools.
+
+    Raises:
+        InvalidArgument: it is no model.
+    """
+    bare = model if isinstance(model, Model) else getattr(model, "model", None)
+    if not isinstance(bare, Model):
+        raise InvalidArgument(
+            f"model: of type {type(model).__name__}, expected a Model or what nnburst.load returns"
+        )
+    return bare
 
 
 def _copied(device: Device, content: npt.NDArray[Any]) -> Memory:

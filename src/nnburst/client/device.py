@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from nnburst.client.arguments import check_timeout
 from nnburst.client.buffer import Buffer, Use
 from nnburst.client.carried_pools import CarriesPools, unpacked
+from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
 from nnburst.client.handshake import Session
 from nnburst.client.memory import Memory
 from nnburst.client.preparation import Preparation
@@ -22,18 +23,25 @@ from nnburst.client.upcalls import UpcallServer
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import (
+    DeviceCapabilities,
+    GetCapabilities,
+    GetNumberOfCacheFilesNeeded,
     GetSupportedExtensions,
     GetSupportedOperations,
     Message,
     PrepareModel,
+    PrepareModelFromCache,
     SupportedExtensions,
     SupportedOperations,
 )
+from nnburst.control.messages import NumberOfCacheFiles as CacheFileCounts
+from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Model
-from nnburst.hal.validation.values import validate_extensions
+from nnburst.hal.validation.values import validate_capabilities, validate_extensions
 
 #: More threads than that cannot be asked for.
 _MOST_THREADS: Final = 1024
@@ -59,6 +67,8 @@ class Device:
         self._owner = os.getpid()
         self._closed = False
         self._extensions: tuple[Extension, ...] | None = None
+        self._capabilities: Capabilities | None = None
+        self._cache_files: NumberOfCacheFiles | None = None
         self._home: object = object()  # whose pools count as this device's
         self._finalizer = weakref.finalize(self, _close, session, process, self._owner)
 
@@ -202,6 +212,38 @@ class Device:
             )
         return list(answer.supported)
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """How fast the driver says it is, as ratios to the reference executor (NNAPI: getCapabilities).
+
+        Remembered: a driver never changes its mind.
+
+        Raises:
+            GeneralFailure: the driver's answer breaks validation:S3.
+            DeadObject: the driver has died.
+        """
+        if self._capabilities is None:
+            answer, _ = self._call(GetCapabilities(), DeviceCapabilities, (), _LAUNCH_TIMEOUT)
+            try:
+                validate_capabilities(answer.capabilities)
+            except InvalidArgument as error:
+                raise GeneralFailure(f"the driver's capabilities: {error}") from error
+            self._capabilities = answer.capabilities
+        return self._capabilities
+
+    @property
+    def number_of_cache_files_needed(self) -> NumberOfCacheFiles:
+        """In how many files a compilation is cached (NNAPI: getNumberOfCacheFilesNeeded); remembered.
+
+        Raises:
+            DeadObject: the driver has died, or its answer was none: more than 32 of a kind.
+        """
+        if self._cache_files is None:
+            call = GetNumberOfCacheFilesNeeded()
+            answer, _ = self._call(call, CacheFileCounts, (), _LAUNCH_TIMEOUT)
+            self._cache_files = NumberOfCacheFiles(answer.model_cache, answer.data_cache)
+        return self._cache_files
+
     def supported_extensions(self, *, timeout: float = 30.0) -> tuple[Extension, ...]:
         """The extensions whose types and operations the driver has (NNAPI: getSupportedExtensions).
 
@@ -229,9 +271,15 @@ class Device:
         priority: Priority = Priority.MEDIUM,
         pools: Sequence[Memory] = (),
         num_threads: int = 0,
+        cache_dir: str | os.PathLike[str] | None = None,
+        token: bytes | None = None,
         timeout: float = 60.0,
     ) -> PreparedModel:
         """Prepare a model for execution.
+
+        With a `cache_dir`, the driver keeps what it has compiled there, and the next start of the program
+        compiles nothing; `PreparedModel.from_cache` and a log line say so. Whatever is wrong with the files,
+        the model is compiled and cached anew.
 
         Args:
             model: validated by the driver; what `nnburst.load` returns is taken as it is.
@@ -240,6 +288,9 @@ class Device:
             pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
             num_threads: most threads that an execution may use; 0 leaves it to the driver. How many
                 they are, `PreparedModel.num_threads` says: never more than `thread_budget`.
+            cache_dir: directory for this device's compilations; made (mode 0700) where it is missing.
+            token: 32 bytes that name the model in `cache_dir`; its content does where none are given.
+                Nobody can tell two models with the same token apart.
             timeout: seconds.
 
         Raises:
@@ -248,18 +299,15 @@ class Device:
             MissedDeadline: it took too long.
         """
         seconds = check_timeout(timeout)
-        preparation = self.prepare_async(
-            model,
-            preference=preference,
-            priority=priority,
-            pools=pools,
-            num_threads=num_threads,
-        )
-        try:
-            return preparation.result(seconds)
-        except BaseException:
-            preparation.cancel()
-            raise
+        options: dict[str, Any] = {
+            "preference": _member(ExecutionPreference, preference, "preference"),
+            "priority": _member(Priority, priority, "priority"),
+            "num_threads": _thread_count(num_threads),
+        }
+        if cache_dir is not None:
+            compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
+            return compilation.prepare(seconds)
+        return self.prepare_async(model, pools=pools, **options).wait(seconds)
 
     def prepare_async(
         self,
@@ -269,6 +317,7 @@ class Device:
         priority: Priority = Priority.MEDIUM,
         pools: Sequence[Memory] = (),
         num_threads: int = 0,
+        cache: CacheFiles | None = None,
         deadline_ns: int | None = None,
         callback: Callable[[Preparation], object] | None = None,
     ) -> Preparation:
@@ -280,6 +329,8 @@ class Device:
             priority: among the models of this client; those of a higher one are prepared first.
             pools: may be closed as soon as this returns.
             num_threads: most threads that an execution may use.
+            cache: files that the driver is to keep the compilation in; what is wrong with them, the driver
+                logs, and prepares the model all the same.
             deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
             callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
 
@@ -299,17 +350,66 @@ class Device:
             preparation = Preparation(self, bare, preference)
             if callback is not None:
                 preparation.add_done_callback(callback)
+            files = CacheFiles() if cache is None else cache
+            counts = len(files.model), len(files.data)
             with Fds() as fds:
                 for memory in memories:
                     fds.add(memory.duplicate())
                 preparation.launch(
                     lambda number: PrepareModel(
-                        described, number, preference, priority, deadline_ns, threads
+                        described,
+                        number,
+                        preference,
+                        priority,
+                        deadline_ns,
+                        threads,
+                        *counts,
+                        files.token,
                     ),
-                    list(fds),
+                    [*fds, *files.model, *files.data],
                     _LAUNCH_TIMEOUT,
                 )
         return preparation
+
+    def prepare_from_cache(
+        self,
+        model: Model,
+        cache: CacheFiles,
+        *,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        deadline_ns: int | None = None,
+        timeout: float = 60.0,
+    ) -> PreparedModel:
+        """Prepare a model from the files that it was cached in (NNAPI: prepareModelFromCache).
+
+        What is executed is the model that was cached; preference, priority and threads are those that it was
+        prepared with. `prepare` with a `cache_dir` does all that is needed around this.
+
+        Args:
+            model: that was cached, for the arguments of executions; its constants do not count.
+            cache: files and token that it was cached with.
+            preference: that it was prepared with, for its bursts.
+            deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
+            timeout: seconds.
+
+        Raises:
+            InvalidArgument: device:P5: wrong number of files, one that is not a regular file opened to be
+                read and written, or a token that has not 32 bytes.
+            GeneralFailure: the driver caches nothing, or the files are not what it wrote for this token.
+            MissedDeadline: it took too long.
+            DeadObject: the driver has died.
+        """
+        seconds = check_timeout(timeout)
+        preference = _member(ExecutionPreference, preference, "preference")
+        preparation = Preparation(self, model, preference, from_cache=True)
+        preparation.launch(
+            lambda number: PrepareModelFromCache(
+                number, len(cache.model), len(cache.data), cache.token, deadline_ns
+            ),
+            [*cache.model, *cache.data],
+            _LAUNCH_TIMEOUT,
+        )
+        return preparation.wait(seconds)
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""

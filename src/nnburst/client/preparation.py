@@ -26,7 +26,14 @@ class Preparation(Pending[PreparedModel]):
     object, and one that comes after `cancel` at once.
     """
 
-    def __init__(self, device: Device, model: Model, preference: ExecutionPreference) -> None:
+    def __init__(
+        self,
+        device: Device,
+        model: Model,
+        preference: ExecutionPreference,
+        *,
+        from_cache: bool = False,
+    ) -> None:
         """Send nothing yet."""
         session = device.session
         super().__init__("the preparation", session.callback_thread)
@@ -35,6 +42,19 @@ class Preparation(Pending[PreparedModel]):
         self._callbacks = session.callbacks
         self._model = model
         self._preference = preference
+        self._from_cache = from_cache
+
+    def wait(self, timeout: float) -> PreparedModel:
+        """`result(timeout)`, or nothing: what comes later than that is released.
+
+        Raises:
+            NnburstError: as `result` does.
+        """
+        try:
+            return self.result(timeout)
+        except BaseException:
+            self.cancel()
+            raise
 
     def launch(self, message: Callable[[int], Message], fds: Sequence[int], timeout: float) -> None:
         """Send the call that prepares it.
@@ -65,6 +85,7 @@ class Preparation(Pending[PreparedModel]):
         def claim() -> PreparedModel:
             threads = message.fields.get("num_threads", 1)
             prepared = PreparedModel(self._device, handle, self._model, self._preference, threads)
+            prepared.from_cache = self._from_cache
             unclaimed.detach()
             return prepared
 

@@ -43,7 +43,10 @@ class PreparedModel:
         inputs: what each input must look like.
         outputs: what each output must look like.
         staging: private pools for arrays that lie in none of the device's.
+        from_cache: whether the driver took it from a compilation cache instead of compiling it.
     """
+
+    from_cache = False
 
     def __init__(
         self,

@@ -1,0 +1,245 @@
+"""Compilation caching as a program uses it: a directory, and a name for each compilation in it.
+
+A second start of the program finds the files of the first, and the driver compiles nothing. Whatever is wrong
+with them, the model is compiled and cached anew.
+
+NNAPI: TokenHasher.cpp, CompilationBuilder.cpp, ExecutionPlan.cpp, Manager.cpp (the framework's part).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from nnburst.client.carried_pools import CarriesPools, bare_model
+from nnburst.client.memory import Memory
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.hal.configs import NO_CACHE_TOKEN, NumberOfCacheFiles
+from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.errors import (
+    Closed,
+    DeadObject,
+    MissedDeadline,
+    NnburstError,
+)
+from nnburst.hal.model import Model
+from nnburst.hal.validation.values import validate_cache_token
+
+if TYPE_CHECKING:
+    from nnburst.client.device import Device
+
+log = logging.getLogger(__name__)
+
+#: NNAPI: the NDK's numbers of the priorities, which the framework's tokens are made of.
+_NDK_PRIORITIES: Final = {Priority.LOW: 90, Priority.MEDIUM: 100, Priority.HIGH: 110}
+_MODEL_CACHE, _DATA_CACHE = "1", "2"
+_OPEN: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+#: The framework's metadata: an extension's name, a number below it, a value.
+Metadata = Mapping[tuple[str, int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFiles:
+    """Files that a compilation is cached in, for `Device.prepare_async` and `Device.prepare_from_cache`.
+
+    Attributes:
+        model: descriptors, opened to be read and written, as many as
+            `Device.number_of_cache_files_needed.model_cache` says; they stay the caller's.
+        data: likewise with `data_cache`.
+        token: 32 bytes that name the compilation. A driver cannot tell two models with the same token apart:
+            whoever chooses it must make sure that nothing that matters is left out.
+    """
+
+    model: Sequence[int] = ()
+    data: Sequence[int] = ()
+    token: bytes = NO_CACHE_TOKEN
+
+
+def framework_token(
+    user_token: bytes,
+    device_name: str,
+    version_string: str,
+    preference: ExecutionPreference,
+    priority: Priority,
+    metadata: Metadata | None = None,
+) -> bytes:
+    """The token that a driver gets: another one for all that makes another compilation.
+
+    Args:
+        user_token: 32 bytes that name the model.
+        device_name: of the device that compiles.
+        version_string: its version.
+        preference: that it is compiled for.
+        priority: likewise.
+        metadata: whatever else it is compiled with.
+
+    Raises:
+        InvalidArgument: validation:S11: `user_token` has not 32 bytes.
+    """
+    validate_cache_token(user_token)
+    hashed = hashlib.sha256(user_token)
+    hashed.update(device_name.encode() + version_string.encode())
+    hashed.update(struct.pack("<ii", preference, _NDK_PRIORITIES[priority]))
+    for (name, number), value in sorted((metadata or {}).items()):
+        hashed.update(name.encode() + struct.pack("<H", number) + value)
+    return hashed.digest()
+
+
+def model_token(model: Model, pools: Iterable[Any]) -> bytes:
+    """A user token that names a model by its content: 32 bytes.
+
+    Args:
+        model: all of it counts, hints too.
+        pools: arrays or pools, in the model's order; all their bytes count.
+    """
+    hashed = hashlib.sha256(msgspec.msgpack.encode(model))
+    for pool in pools:
+        content = np.ascontiguousarray(np.asarray(pool)).reshape(-1).view(np.uint8)
+        hashed.update(struct.pack("<Q", content.size))
+        hashed.update(content.data)
+    return hashed.digest()
+
+
+def cache_paths(
+    folder: Path, token: bytes, needed: NumberOfCacheFiles
+) -> tuple[list[Path], list[Path]]:
+    """Names of the model and data cache files of one compilation."""
+    letters = "".join(f"{chr(65 + (byte & 15))}{chr(65 + (byte >> 4))}" for byte in token)
+    return (
+        [folder / f"{letters}{_MODEL_CACHE}{at}" for at in range(needed.model_cache)],
+        [folder / f"{letters}{_DATA_CACHE}{at}" for at in range(needed.data_cache)],
+    )
+
+
+class CachedCompilation:
+    """One compilation of one model in a directory."""
+
+    def __init__(
+        self,
+        device: Device,
+        model: Model | CarriesPools,
+        folder: str | os.PathLike[str],
+        token: bytes | None,
+        pools: Sequence[Memory],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Say which files are meant; none is touched.
+
+        Args:
+            device: that compiles.
+            model: as for `Device.prepare`.
+            folder: made where it is missing.
+            token: 32 bytes that name the model; None to name it by its content.
+            pools: as for `Device.prepare`.
+            options: `preference`, `priority` and `num_threads` as for `Device.prepare`.
+
+        Raises:
+            InvalidArgument: validation:S11: the token has not 32 bytes.
+            NnburstError: the driver does not say how many files it needs.
+        """
+        self._device = device
+        self._model = model
+        self._pools = pools
+        self._options = options
+        self._folder = Path(folder)
+        bare = bare_model(model)
+        if token is None:
+            token = model_token(bare, pools if isinstance(model, Model) else model.pools)
+        threads = int(options["num_threads"])
+        self._token = framework_token(
+            bytes(token),
+            device.name,
+            device.version_string,
+            options["preference"],
+            options["priority"],
+            {("nnburst.num_threads", 0): struct.pack("<i", threads)} if threads else None,
+        )
+        self._needed = device.number_of_cache_files_needed
+        self._paths = cache_paths(self._folder, self._token, self._needed)
+        self._bare = bare
+
+    def prepare(self, timeout: float) -> PreparedModel:
+        """The model, from the cache where that works; `PreparedModel.from_cache` says whether it did.
+
+        Raises:
+            NnburstError: it cannot be prepared at all; see `Device.prepare`.
+        """
+        deadline = time.monotonic() + timeout
+
+        def left() -> float:
+            return max(deadline - time.monotonic(), 1e-3)
+
+        if not any(self._needed):
+            log.info("%s caches no compilations", self._device.name)
+            return self._compile(None, left())
+        return self._load(left) or self._compile_and_save(left)
+
+    def _load(self, left: Callable[[], float]) -> PreparedModel | None:
+        with _opened(self._paths, self._token, _OPEN) as files:
+            if files is None:
+                return None
+            try:
+                prepared = self._device.prepare_from_cache(
+                    self._bare,
+                    files,
+                    preference=self._options["preference"],
+                    timeout=left(),
+                )
+            except (Closed, DeadObject, MissedDeadline):
+                raise
+            except NnburstError as error:
+                log.info("%s compiles once more: %s", self._device.name, error)
+                return None
+        log.info("%s took a model from the cache in %s", self._device.name, self._folder)
+        return prepared
+
+    def _compile_and_save(self, left: Callable[[], float]) -> PreparedModel:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            log.warning("nothing is cached in %s: %s", self._folder, error)
+            return self._compile(None, left())
+        with _opened(self._paths, self._token, _OPEN | os.O_CREAT) as files:
+            prepared = self._compile(files, left())
+        if files is not None:
+            log.info("%s compiled a model for the cache in %s", self._device.name, self._folder)
+        return prepared
+
+    def _compile(self, files: CacheFiles | None, timeout: float) -> PreparedModel:
+        preparation = self._device.prepare_async(
+            self._model, pools=self._pools, cache=files, **self._options
+        )
+        return preparation.wait(timeout)
+
+
+@contextmanager
+def _opened(
+    paths: tuple[Sequence[Path], Sequence[Path]], token: bytes, flags: int
+) -> Iterator[CacheFiles | None]:
+    """The files, opened; None where one of them cannot be."""
+    with ExitStack() as stack:
+
+        def descriptor(path: Path) -> int:
+            fd = os.open(path, flags, 0o600)
+            stack.callback(os.close, fd)
+            return fd
+
+        try:
+            model, data = ([descriptor(path) for path in kind] for kind in paths)
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            log.log(logging.DEBUG if missing else logging.WARNING, "cache file: %s", error)
+            yield None
+        else:
+            yield CacheFiles(model, data, token)
