@@ -176,6 +176,7 @@ int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);
 void nnb_rhythm_event(struct nnb_rhythm *, uint64_t now_ns, int how);
 void nnb_rhythm_overslept(struct nnb_rhythm *, uint64_t late_ns);
+void nnb_rhythm_question(struct nnb_rhythm *, uint64_t now_ns);
 bool nnb_rhythm_plan(struct nnb_rhythm *, uint64_t now_ns, uint64_t *wake_at_ns, uint64_t *until_ns);
 uint64_t nnb_bench_floor_client(nnb_atomic_u64 *, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *, uint64_t patience_ns);

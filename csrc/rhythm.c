@@ -10,6 +10,7 @@ enum {
     MISS_RATE = 20,        /* one event in so many is missed in the long run */
     LEAD_LIMIT_SHARE = 5,  /* lead is at most 1/5 of the period, tail 1/20: together 25 % */
     TAIL_LIMIT_SHARE = 20,
+    ANSWER_LIMIT_SHARE = 2, /* each, where an answer is awaited: a wake-up may be half the period late */
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
@@ -29,10 +30,18 @@ static uint64_t adapt(uint64_t value, bool missed, uint64_t period_ns, uint64_t 
     return at_most(moved, limit);
 }
 
+static uint64_t lead_limit(const struct nnb_rhythm *rhythm) {
+    return rhythm->period_ns / (rhythm->answers ? ANSWER_LIMIT_SHARE : LEAD_LIMIT_SHARE);
+}
+
+static uint64_t tail_limit(const struct nnb_rhythm *rhythm) {
+    return rhythm->period_ns / (rhythm->answers ? ANSWER_LIMIT_SHARE : TAIL_LIMIT_SHARE);
+}
+
 static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
     rhythm->period_ns = period_ns;
-    rhythm->lead_ns = at_most(period_ns / LEAD_LIMIT_SHARE, FIRST_LEAD_NS);
-    rhythm->tail_ns = at_most(period_ns / TAIL_LIMIT_SHARE, FIRST_LEAD_NS);
+    rhythm->lead_ns = at_most(lead_limit(rhythm), FIRST_LEAD_NS);
+    rhythm->tail_ns = at_most(tail_limit(rhythm), FIRST_LEAD_NS);
     rhythm->steady = 0;
     rhythm->strays = 0;
     rhythm->skips = 0;
@@ -89,10 +98,15 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
     if (how != NNB_CAUGHT_UNPLANNED) {
         uint64_t period = rhythm->period_ns;
         rhythm->lead_ns = adapt(rhythm->lead_ns, how == NNB_CAUGHT_ASLEEP_EARLY, period,
-                                period / LEAD_LIMIT_SHARE);
+                                lead_limit(rhythm));
         rhythm->tail_ns = adapt(rhythm->tail_ns, how == NNB_CAUGHT_ASLEEP_LATE, period,
-                                period / TAIL_LIMIT_SHARE);
+                                tail_limit(rhythm));
     }
+}
+
+void nnb_rhythm_question(struct nnb_rhythm *rhythm, uint64_t now_ns) {
+    rhythm->last_ns = now_ns;
+    rhythm->answers = 1;
 }
 
 bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t *wake_at_ns,

@@ -7,7 +7,10 @@
  *
  * `lead` and `tail` follow the caller's jitter and this machine's wake-up latency by themselves: each
  * grows by a large step when an event was missed on its side and shrinks by a small one when the event
- * was caught, so that about one event in twenty is missed. Pure arithmetic on private memory. */
+ * was caught, so that about one event in twenty is missed. Pure arithmetic on private memory.
+ *
+ * Who waits for an answer knows more: when the question went out. There the period is how long answers take,
+ * however irregular the questions are, and spinning before an answer keeps nobody waiting. */
 #ifndef NNB_RHYTHM_H
 #define NNB_RHYTHM_H
 
@@ -23,7 +26,7 @@ enum nnb_rhythm_catch {
 };
 
 struct nnb_rhythm {
-    uint64_t last_ns; /* latest event; 0 before the first */
+    uint64_t last_ns; /* latest event, or question; 0 before the first */
     uint64_t period_ns;
     uint64_t lead_ns;
     uint64_t tail_ns;
@@ -31,7 +34,11 @@ struct nnb_rhythm {
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */
     uint32_t skips;           /* consecutive events that left beats out */
+    uint32_t answers;         /* the events answer questions: lead and tail may be longer */
 };
+
+/* Notes that a question goes out whose answer is the next event. */
+void nnb_rhythm_question(struct nnb_rhythm *rhythm, uint64_t now_ns);
 
 /* Notes an event. `now_ns` is when it was met. */
 void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhythm_catch how);

@@ -135,6 +135,13 @@ static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     return status == NNB_WAIT_READY ? met(waiter, *now_ns, NNB_CAUGHT_SPINNING) : status;
 }
 
+/* How long to spin where there is no plan: an answer that comes little later than the window is waited for. */
+static uint64_t spin_window(const struct nnb_waiter *waiter) {
+    uint64_t window = waiter->window_now_ns;
+    bool comes_soon = waiter->rhythm.answers && waiter->rhythm.period_ns < 2 * window;
+    return comes_soon ? 2 * window : window;
+}
+
 int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                       uint64_t deadline_ns) {
     if (nnb_ring_poll(ring)) {
@@ -150,12 +157,12 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
         uint64_t until;
         int status;
         /* A window that covers the gap anyway needs no plan. */
-        if (waiter->rhythm.period_ns > waiter->window_now_ns &&
+        if (waiter->rhythm.period_ns > spin_window(waiter) &&
             nnb_rhythm_plan(&waiter->rhythm, now, &wake_at, &until)) {
             status = follow_plan(waiter, ring, flag, deadline_ns, wake_at, until, &now);
             asleep = NNB_CAUGHT_ASLEEP_LATE;
         } else {
-            uint64_t window = nnb_deadline_after(now, waiter->window_now_ns);
+            uint64_t window = nnb_deadline_after(now, spin_window(waiter));
             status = spin_until(waiter, ring, window < deadline_ns ? window : deadline_ns, &now);
             if (status == NNB_WAIT_READY) {
                 (void)met(waiter, now, NNB_CAUGHT_SPINNING);

@@ -137,6 +137,20 @@ def test_irregular_caller_costs_no_more_than_a_steady_one() -> None:
     assert run(waiter, times).spun_ns <= 0.25 * (times[-1] - times[0])
 
 
+@pytest.mark.parametrize("duration", [260_000, MS, 4 * MS, 50 * MS])
+def test_answers_that_take_equally_long_are_caught_however_irregular_the_questions(
+    duration: int,
+) -> None:
+    chance, waiter, tally = random.Random(9), Waiter(wake_latency_ns=80_000), Tally()
+    for number in range(600):
+        waiter.now += int(chance.expovariate(1 / (5 * MS)))
+        lib.nnb_rhythm_question(waiter.rhythm, waiter.now)
+        answer = waiter.now + int(duration * (1 + chance.gauss(0, 0.01)))
+        waiter.meet(answer, tally if number >= 100 else Tally())
+    assert waiter.rhythm.period_ns == pytest.approx(duration, rel=0.05)
+    assert tally.catch_rate >= 0.85
+
+
 def test_burst_of_calls_within_a_beat_does_not_lose_the_rhythm() -> None:
     waiter = Waiter()
     run(waiter, beats(10 * MS, 100, 0.0, 0))
