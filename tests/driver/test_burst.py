@@ -219,7 +219,7 @@ def test_free_memory_waits_for_the_execution_under_way() -> None:
 
 
 def test_command_is_served_between_the_requests_of_a_client_that_never_pauses() -> None:
-    with Harness(NullPrepared()) as burst:
+    with Harness(NullPrepared(relu_model())) as burst:
         packet, stop = burst.packet(0), threading.Event()
 
         def hammer() -> None:
