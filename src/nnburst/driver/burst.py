@@ -105,6 +105,8 @@ def _open_burst(
     client: BurstClient,
     kicks: socket.socket | None,
 ) -> BurstContext:
+    if os.path.sameopenfile(fds[0], fds[1]):  # it would take its own results for requests
+        raise InvalidArgument("result_channel: lies in the memory of request_channel")
     requests = _open_channel("request_channel", call.request_channel, fds.take(0), REQUEST_DATUM)
     try:
         results = _open_channel("result_channel", call.result_channel, fds.take(1), RESULT_DATUM)

@@ -1,0 +1,276 @@
+"""Every place of the protocol where a client hands over a descriptor, each as a function that does it.
+
+A place takes a client and returns what sends one descriptor there and gives the status of the answer;
+where something is notified of as well, both say the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from driver.conftest import RawClient, add_model
+from nnburst._native import lib
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Allocate,
+    Allocated,
+    ConfigureExecutionBurst,
+    CopyFrom,
+    CopyTo,
+    Execute,
+    ExecuteSynchronously,
+    GetMemories,
+    GetSupportedOperations,
+    Hello,
+    Memories,
+    Opened,
+    PrepareModel,
+    PrepareModelFromCache,
+    Release,
+    Reply,
+    decode_upcall,
+    encode,
+)
+from nnburst.fmq.descriptor import layout
+from nnburst.fmq.event_flag import EventFlagBits
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.hal.enums import ErrorStatus, MeasureTiming, OperandType, OperationType
+from nnburst.hal.model import DataLocation, MemoryPool, Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.serialize import (
+    DATUM_BYTES,
+    REQUEST_DATUM,
+    RESULT_DATUM,
+    deserialize_result,
+    serialize_request,
+)
+
+#: Elements of a burst's queues.
+_CAPACITY: Final = 509
+#: Bytes that every place is promised: exactly those of a queue, and more than a page.
+SIZE: Final = layout(DATUM_BYTES, _CAPACITY).size_bytes()
+#: What a channel's event flag is waited for, in seconds.
+_PATIENCE: Final = 30.0
+
+Send = Callable[[int], ErrorStatus]
+Place = Callable[[RawClient], Send]
+
+
+def _with_pool(model: Model) -> Model:
+    return msgspec.structs.replace(model, pools=(MemoryPool(SIZE),))
+
+
+def model_pool(client: RawClient) -> Send:
+    """Constants of a model to be prepared."""
+    message = PrepareModel(_with_pool(add_model()), 7)
+
+    def send(fd: int) -> ErrorStatus:
+        reply, notified = client.launch(message, [fd])
+        assert reply.status == notified.status
+        if notified.handle is not None:
+            client.call(Release(notified.handle))
+        return reply.status
+
+    return send
+
+
+def model_pool_of_an_inquiry(client: RawClient) -> Send:
+    """Constants of a model that is asked about."""
+    message = GetSupportedOperations(_with_pool(add_model()))
+    return lambda fd: client.call(message, [fd]).status
+
+
+def request(*pools: MemoryPool) -> Request:
+    """A sum of what lies at the begin of the first pool."""
+    at = [RequestArgument(location=DataLocation(0, offset, 24)) for offset in (0, 64, 128)]
+    return Request((at[0], at[1]), (at[2],), pools)
+
+
+def request_pool(client: RawClient) -> Send:
+    """Arguments of an execution that is waited for."""
+    message = ExecuteSynchronously(client.prepare(add_model()), request(MemoryPool(SIZE)))
+    return lambda fd: client.call(message, [fd]).status
+
+
+def second_request_pool(client: RawClient) -> Send:
+    """The same beside memory that is as it should be, which must be given up again."""
+    pools = MemoryPool(4096), MemoryPool(SIZE, 1)
+    message = ExecuteSynchronously(client.prepare(add_model()), request(*pools))
+    good = SharedMemory.create(4096)
+    return lambda fd: client.call(message, [good.fd, fd]).status
+
+
+def request_pool_of_a_launch(client: RawClient) -> Send:
+    """Arguments of an execution whose outcome is notified of."""
+    message = Execute(client.prepare(add_model()), request(MemoryPool(SIZE)), callback=9)
+
+    def send(fd: int) -> ErrorStatus:
+        reply, notified = client.launch(message, [fd])
+        assert reply.status == notified.status
+        return reply.status
+
+    return send
+
+
+class _Channels:
+    """Two queues in memory of SIZE bytes each, and the call that opens a burst on them."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.requests = MessageQueue.create(REQUEST_DATUM, _CAPACITY)
+        self.results = MessageQueue.create(RESULT_DATUM, _CAPACITY)
+        self.message = ConfigureExecutionBurst(
+            handle=client.prepare(add_model()),
+            callback=3,
+            request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),
+            result_channel=msgspec.Raw(msgspec.msgpack.encode(self.results.descriptor)),
+        )
+
+    @property
+    def fds(self) -> list[int]:
+        return [self.requests.memories[0].fd, self.results.memories[0].fd]
+
+
+def _ring(client: RawClient, at: int) -> Send:
+    channels = _Channels(client)
+
+    def send(fd: int) -> ErrorStatus:
+        with ExitStack() as used:
+            fds = [used.enter_context(SharedMemory.create(SIZE)).fd for _ in range(2)]
+            fds[at] = fd
+            return _opened(client, channels.message, fds)
+
+    return send
+
+
+def request_ring(client: RawClient) -> Send:
+    """The queue of a burst's requests."""
+    return _ring(client, 0)
+
+
+def result_ring(client: RawClient) -> Send:
+    """The queue of a burst's results."""
+    return _ring(client, 1)
+
+
+def both_rings(client: RawClient) -> Send:
+    """Both queues of a burst in one memory, where the driver would read its own results."""
+    channels = _Channels(client)
+    return lambda fd: _opened(client, channels.message, [fd, fd])
+
+
+def kicks(client: RawClient) -> Send:
+    """The socket on which a burst's client awaits results in an event loop."""
+    channels = _Channels(client)
+
+    def send(fd: int) -> ErrorStatus:
+        with ExitStack() as used:
+            fds = [used.enter_context(SharedMemory.create(SIZE)).fd for _ in range(2)]
+            return _opened(client, channels.message, [*fds, fd])
+
+    return send
+
+
+def _opened(client: RawClient, message: ConfigureExecutionBurst, fds: list[int]) -> ErrorStatus:
+    reply = client.call(message, fds)
+    if isinstance(reply.result, Opened):
+        assert client.call(Release(reply.result.handle)).status == ErrorStatus.NONE
+    return reply.status
+
+
+def slot(client: RawClient) -> Send:
+    """The answer to getMemories: arguments of a burst's request."""
+    channels = _Channels(client)
+    assert client.call(channels.message, channels.fds).status == ErrorStatus.NONE
+    packet = serialize_request(request(), [5], MeasureTiming.NO)
+
+    def send(fd: int) -> ErrorStatus:
+        assert channels.requests.write(packet)
+        flags = channels.requests.event_flag, channels.results.event_flag
+        assert flags[0] is not None
+        assert flags[1] is not None
+        lib.nnb_event_flag_notify(flags[0].word, int(EventFlagBits.NOT_EMPTY))
+        asked = client.upcall_channel.receive(_PATIENCE)
+        assert isinstance(decode_upcall(asked.body), GetMemories)
+        client.upcall_channel.send(asked.id, encode(Reply(result=Memories((SIZE,)))), [fd])
+        while not channels.results.available_to_read():
+            assert flags[1].wait(EventFlagBits.NOT_EMPTY, _PATIENCE)
+        answer = channels.results.read(channels.results.available_to_read())
+        assert answer is not None
+        return deserialize_result(np.asarray(answer).tobytes())[0]
+
+    return send
+
+
+def _buffer(client: RawClient) -> int:
+    """A buffer of SIZE bytes that holds zeros."""
+    builder = ModelBuilder()
+    kind = OperandType.TENSOR_FLOAT32
+    a, b = builder.input(kind, (SIZE // 4,)), builder.output(kind, (SIZE // 4,))
+    builder.operation(OperationType.RELU, [a], [b])
+    model = client.prepare(builder.build())
+    reply = client.call(Allocate(BufferDesc(), (model,), (BufferRole(0, 0),)))
+    assert isinstance(reply.result, Allocated), reply
+    with SharedMemory.create(SIZE) as memory:
+        copied = client.call(CopyFrom(reply.result.handle, SIZE), [memory.fd])
+    assert copied.status == ErrorStatus.NONE, copied
+    return reply.result.handle
+
+
+def copy_from(client: RawClient) -> Send:
+    """The source of a buffer's content."""
+    message = CopyFrom(_buffer(client), SIZE)
+    return lambda fd: client.call(message, [fd]).status
+
+
+def copy_to(client: RawClient) -> Send:
+    """The destination of a buffer's content."""
+    message = CopyTo(_buffer(client), SIZE)
+    return lambda fd: client.call(message, [fd]).status
+
+
+def upcall_socket(client: RawClient) -> Send:
+    """The driver's end of the upcall socket, once more."""
+    message = Hello(PROTOCOL_VERSION, 8)
+    return lambda fd: client.call(message, [fd]).status
+
+
+def cache_file(client: RawClient) -> Send:
+    """A file with a compilation."""
+    message = PrepareModelFromCache(8, 1, 0, b"\x01" * 32)
+
+    def send(fd: int) -> ErrorStatus:
+        reply, notified = client.launch(message, [fd])
+        assert notified.status != ErrorStatus.NONE
+        return reply.status
+
+    return send
+
+
+#: Where sealed memory of SIZE bytes is expected.
+MEMORY_PLACES: Final[tuple[Place, ...]] = (
+    model_pool,
+    model_pool_of_an_inquiry,
+    request_pool,
+    second_request_pool,
+    request_pool_of_a_launch,
+    request_ring,
+    result_ring,
+    slot,
+    copy_from,
+    copy_to,
+)
+
+
+def sealed(size: int = SIZE) -> int:
+    """A descriptor that every memory place accepts."""
+    with SharedMemory.create(size) as memory:
+        return os.dup(memory.fd)

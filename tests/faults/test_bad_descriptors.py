@@ -1,0 +1,102 @@
+"""Whatever descriptor a client hands over, the driver refuses it or uses it, lives on, and leaks none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+
+import pytest
+
+from driver.conftest import RawClient
+from faults import descriptor_places as places
+from faults.descriptor_places import SIZE, Place, sealed
+from faults.processes import KILLS, Row
+from nnburst.control.messages import Ping
+from nnburst.hal.enums import ErrorStatus
+from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_and_writable
+from nnburst.testing.faults.footprint import footprint, settle
+
+NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
+#: Descriptors sent to each place; every kind is sent at least once.
+ROUNDS = max(KILLS, 50)
+#: A worker keeps the threads that it has started for calls.
+MOST_THREADS = 64
+
+
+@pytest.fixture(scope="module")
+def raw() -> Iterator[RawClient]:
+    """One driver for all places: it must survive every one of them."""
+    client = RawClient()
+    client.introduce()
+    yield client
+    client.close()
+
+
+def refuse(raw: RawClient, place: Place, bad: dict[str, int], row: Row) -> None:
+    """Send `bad` to a place again and again; each must be refused, and nothing be kept."""
+    send = place(raw)
+    for kind, fd in bad.items():
+        assert send(fd) == INVALID, kind
+    baseline = footprint(raw.process.pid)
+    for kind, fd in islice(cycle(bad.items()), ROUNDS):
+        assert send(fd) == INVALID, kind
+    settle(raw.process.pid, replace(baseline, threads=MOST_THREADS))
+    assert raw.call(Ping()).status == NONE
+    row(f"bad descriptor: {place.__name__}", ROUNDS, kinds=str(len(bad)), driver="alive, no leak")
+
+
+@pytest.mark.rule("M4", "rejects")
+@pytest.mark.parametrize("place", places.MEMORY_PLACES, ids=lambda place: place.__name__)
+def test_descriptor_that_is_no_sealed_memory_is_refused_wherever_memory_is_expected(
+    raw: RawClient, place: Place, row: Row
+) -> None:
+    with bad_descriptors(SIZE) as bad:
+        refuse(raw, place, bad, row)
+
+
+@pytest.mark.parametrize("place", places.MEMORY_PLACES, ids=lambda place: place.__name__)
+def test_sealed_memory_of_the_promised_size_or_more_is_accepted_there(
+    raw: RawClient, place: Place
+) -> None:
+    for size in (SIZE, SIZE + 1, 2 * SIZE):
+        fd = sealed(size)
+        assert place(raw)(fd) == NONE
+        os.close(fd)
+
+
+@pytest.mark.parametrize("place", [places.kicks], ids=["kicks"])
+def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(
+    raw: RawClient, place: Place, row: Row
+) -> None:
+    with bad_descriptors(SIZE) as bad:
+        stream = {"stream socket": bad["stream socket"]}
+        refuse(raw, place, {k: fd for k, fd in bad.items() if k not in stream}, row)
+        assert place(raw)(stream["stream socket"]) == NONE  # nobody reads it, which hurts nobody
+
+
+def test_descriptor_that_is_no_packet_socket_is_refused_for_upcalls(
+    raw: RawClient, row: Row
+) -> None:
+    with bad_descriptors(SIZE) as bad:
+        refuse(raw, places.upcall_socket, bad, row)
+
+
+def test_descriptor_that_is_no_file_to_be_written_is_refused_for_a_compilation(
+    raw: RawClient, row: Row
+) -> None:
+    with bad_descriptors(SIZE) as bad:
+        files = {kind for kind, fd in bad.items() if is_regular_and_writable(fd)}
+        assert {"file", "unsealed"} < files
+        refuse(raw, places.cache_file, {k: fd for k, fd in bad.items() if k not in files}, row)
+        send = places.cache_file(raw)
+        for kind in files:
+            assert send(bad[kind]) in (NONE, ErrorStatus.GENERAL_FAILURE), kind
+
+
+def test_two_rings_in_one_memory_are_refused(raw: RawClient) -> None:
+    send, fd = places.both_rings(raw), sealed(2 * SIZE)
+    for _ in range(10):
+        assert send(fd) == INVALID
+    os.close(fd)
