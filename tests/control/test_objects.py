@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from nnburst.control.objects import ObjectTable
+from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
 
@@ -59,6 +60,23 @@ def test_limit_refuses_and_closes_what_it_cannot_hold() -> None:
     table.release(first)
     table.add(Thing())
     assert len(table) == 2
+
+
+class Rare(Thing):
+    per_client = 1
+
+
+def test_class_with_a_limit_of_its_own_is_counted_until_it_closes() -> None:
+    table = ObjectTable()
+    handle = table.add(Rare())
+    used = table.acquire(handle, Rare)
+    table.add(Other())
+    table.release(handle)
+    with pytest.raises(ResourceExhausted, match="1 objects of class Rare") as caught:
+        table.add(Rare())
+    assert caught.value.status == ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
+    used.drop()
+    table.add(Rare())
 
 
 def test_objects_survive_threads_that_use_and_release_them() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnburst.control import channel as channel_module
 from nnburst.control.channel import Channel, Fds, Incoming
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_CALLS
@@ -399,6 +400,22 @@ def test_more_calls_than_a_connection_may_make_are_refused_at_once(ends: Ends) -
     for thread in threads:
         thread.join(timeout=10)
     ends.handler = lambda _message, _fds: nothing()
+    assert call(ends) == Nothing()
+
+
+def test_body_for_which_there_is_no_memory_fails_its_call_alone(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(fd: int, _size: int) -> bytes:
+        os.close(fd)
+        raise MemoryError
+
+    assert call(ends) == Nothing()
+    with monkeypatch.context() as patch:
+        patch.setattr(channel_module, "_large_body", exhausted)
+        large = GetMemories(1, tuple(range(40_000)))
+        with pytest.raises(ResourceExhausted, match="out of memory"):
+            ends.connection.call(large, Nothing, timeout=10)
     assert call(ends) == Nothing()
 
 

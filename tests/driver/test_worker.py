@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnburst.control.channel import Disconnected
-from nnburst.control.limits import MAX_OBJECTS
+from nnburst.control.limits import MAX_MODELS
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     ConfigureExecutionBurst,
@@ -143,7 +143,7 @@ def test_handle_of_a_model_is_no_burst(known: Any, model: Model) -> None:
 
 def test_more_models_than_a_connection_may_hold_are_refused(raw: Any, model: Model) -> None:
     raw.introduce()
-    handles = [prepare(raw, model) for _ in range(MAX_OBJECTS)]
+    handles = [prepare(raw, model) for _ in range(MAX_MODELS)]
     reply, notified = raw.launch(PrepareModel(model, 1))
     assert (reply.status, notified.status) == (NONE, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
     assert notified.handle is None

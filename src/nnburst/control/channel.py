@@ -117,11 +117,19 @@ class Fds:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A packet as it arrived. The receiver owns `fds`."""
+    """A packet as it arrived. The receiver owns `fds`.
+
+    Attributes:
+        id: matches a reply to its call.
+        body: the message.
+        fds: that came with it.
+        failure: there was no memory for the body, which is empty then.
+    """
 
     id: int
     body: bytes
     fds: Fds
+    failure: MemoryError | None = None
 
 
 class _Packet(msgspec.Struct, frozen=True, array_like=True):
@@ -283,8 +291,12 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
         raise ProtocolError(f"a packet that is no envelope: {error}") from error
     if len(fds) != packet.fds + (packet.body_size > 0):
         raise ProtocolError(f"a packet with {len(fds)} file descriptors that declares {packet.fds}")
-    body = _large_body(fds.cut(), packet.body_size) if packet.body_size else packet.body
-    return Incoming(packet.id, body, fds)
+    if not packet.body_size:
+        return Incoming(packet.id, packet.body, fds)
+    try:
+        return Incoming(packet.id, _large_body(fds.cut(), packet.body_size), fds)
+    except MemoryError as error:  # concerns this message, and not the connection
+        return Incoming(packet.id, b"", fds, error)
 
 
 def _large_body(fd: int, size: int) -> bytes:

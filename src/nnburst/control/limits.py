@@ -22,8 +22,20 @@ UPCALL_TIMEOUT: Final = 5.0
 HELLO_TIMEOUT: Final = 30.0
 #: Calls of one connection that may be in progress at once.
 MAX_CALLS: Final = 1024
-#: Objects (prepared models and bursts) that one connection may hold.
-MAX_OBJECTS: Final = 1024
+#: File descriptors that they may have brought.
+MAX_CALL_FDS: Final = 4096
+#: Bytes of their bodies; the largest one fits twice.
+MAX_CALL_BYTES: Final = 2 * MAX_BODY_BYTES
+#: Objects of all kinds that one connection may hold.
+MAX_OBJECTS: Final = 4096
+#: Prepared models among them.
+MAX_MODELS: Final = 1024
+#: Bursts among them; each has a thread and two rings.
+MAX_BURSTS: Final = 256
+#: Buffers among them.
+MAX_BUFFERS: Final = 1024
+#: Pools of a client's memory that its driver may hold at once: those of requests under way, and of slots.
+MAX_POOLS: Final = 4096
 #: Notifications that one connection may have to come: one for each launched call and each open burst.
 MAX_NOTIFICATIONS: Final = 2048
 #: Characters of an error message.

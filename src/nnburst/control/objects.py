@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
@@ -17,7 +18,7 @@ from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
 
 class Closable(Protocol):
-    """What a handle can stand for."""
+    """What a handle can stand for. A class whose `per_client` is a number has a limit of its own."""
 
     def close(self) -> None:
         """Free it; called once, when nobody uses it any more."""
@@ -69,6 +70,9 @@ class ObjectTable:
         """Hold at most `limit` handles."""
         self._limit = limit
         self._lock = threading.Lock()
+        self._counts: Counter[type] = (
+            Counter()
+        )  # of what is not closed yet, with a handle or without
         self._entries: dict[int, _Entry] = {}
         self._next = itertools.count(1)
 
@@ -81,14 +85,20 @@ class ObjectTable:
         Raises:
             ResourceExhausted: the connection holds its limit; `target` is closed.
         """
+        kind = type(target)
+        limit = getattr(kind, "per_client", self._limit)
         with self._lock:
-            if len(self._entries) < self._limit:
+            whole = len(self._entries) >= self._limit
+            if not whole and self._counts[kind] < limit:
                 handle = next(self._next)
                 self._entries[handle] = _Entry(target)
+                self._counts[kind] += 1
                 return handle
         target.close()
         raise ResourceExhausted(
-            f"a connection may hold {self._limit} prepared models and bursts",
+            f"a client may hold {self._limit} objects"
+            if whole
+            else f"a client may hold {limit} objects of class {kind.__name__}",
             status=ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
         )
 
@@ -136,5 +146,6 @@ class ObjectTable:
         with self._lock:
             entry.references -= 1
             last = entry.references == 0
+            self._counts[type(entry.target)] -= last
         if last:
             entry.target.close()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from nnburst.control.budget import CallBudget, Cost
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
-from nnburst.control.limits import MAX_CALLS, MAX_MESSAGE_CHARACTERS
+from nnburst.control.limits import MAX_MESSAGE_CHARACTERS
 from nnburst.control.messages import Message, Nothing, Reply, Result, encode
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
+from nnburst.hal.errors import InvalidArgument, NnburstError
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Service(Generic[M]):
         decode: Callable[[bytes], M],
         handler: Callable[[M, Fds], Answer],
         submit: Callable[[M, Job], None] = lambda _, job: job(),
+        budget: CallBudget | None = None,
     ) -> None:
         """Serve `channel`.
 
@@ -51,12 +52,13 @@ class Service(Generic[M]):
             decode: turns a body into a call.
             handler: answers a call; borrows the descriptors, `take`s those that it keeps.
             submit: runs a job that answers the call, now or on another thread; raises where nobody will.
+            budget: what calls in progress may take together; the limits' unless given.
         """
         self._channel = channel
         self._decode = decode
         self._handler = handler
         self._submit = submit
-        self._free = threading.Semaphore(MAX_CALLS)
+        self._budget = budget or CallBudget()
 
     def serve(self, patience: float | None = None) -> None:
         """Answer calls until the peer is gone.
@@ -77,27 +79,29 @@ class Service(Generic[M]):
             patience = None
 
     def _accept(self, incoming: Incoming) -> None:
+        cost = Cost(1, len(incoming.fds), len(incoming.body))
         try:
+            if incoming.failure is not None:
+                raise incoming.failure  # noqa: TRY301 - answered like every other error
             call = self._decode(incoming.body)
             if call.fd_count not in (None, len(incoming.fds)):
                 raise InvalidArgument(  # noqa: TRY301 - answered like every other error
                     f"{type(call).__name__} came with {len(incoming.fds)} file descriptors,"
                     f" expected {call.fd_count}"
                 )
-            if not self._free.acquire(blocking=False):
-                raise ResourceExhausted(f"{MAX_CALLS} calls are in progress")  # noqa: TRY301
+            self._budget.take(cost)
         except Exception as error:
             incoming.fds.close()
             self._reply(incoming.id, failure(error), Fds())
             return
         try:
-            self._submit(call, lambda: self._run(incoming, call))
+            self._submit(call, lambda: self._run(incoming, call, cost))
         except Exception as error:
-            self._free.release()
+            self._budget.give_back(cost)
             incoming.fds.close()
             self._reply(incoming.id, failure(error), Fds())
 
-    def _run(self, incoming: Incoming, call: M) -> None:
+    def _run(self, incoming: Incoming, call: M, cost: Cost) -> None:
         try:
             with incoming.fds as fds:
                 result, outgoing = self._handler(call, fds)
@@ -105,7 +109,7 @@ class Service(Generic[M]):
         except Exception as error:
             reply, outgoing = failure(error), Fds()
         finally:
-            self._free.release()
+            self._budget.give_back(cost)
         self._reply(incoming.id, reply, outgoing)
 
     def _reply(self, call: int, reply: Reply, fds: Fds) -> None:

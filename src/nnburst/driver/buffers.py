@@ -16,10 +16,12 @@ import mmap
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
+from nnburst.control.limits import MAX_BUFFERS
+from nnburst.driver.quotas import SHARED_BYTES
 from nnburst.executor.protocol import Bytes
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
@@ -45,6 +47,7 @@ class Room:
         Raises:
             ResourceExhausted: there is not so much memory.
         """
+        self._charge = SHARED_BYTES.charge(size)
         try:
             owner = mmap.mmap(-1, size + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError) as error:
@@ -61,6 +64,8 @@ class DeviceBuffer:
         token: names it in requests.
         dimensions: as allocated; 0 where they are left open, empty for scalars and open ranks.
     """
+
+    per_client: ClassVar = MAX_BUFFERS
 
     def __init__(
         self, token: int, operand: Operand, roles: frozenset[Role], forget: Callable[[], None]

@@ -17,6 +17,7 @@ import os
 import queue
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -28,13 +29,20 @@ from nnburst.control.messages import ConfigureExecutionBurst
 from nnburst.driver.bindings import Binding, BindingTable, Reply, reply_with
 from nnburst.driver.lanes import be_nice
 from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.quotas import SHARED_BYTES
 from nnburst.driver.slots import GetMemories, SlotCache
 from nnburst.fmq.cores import may_spin
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, MalformedPacket, NnburstError
+from nnburst.hal.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    MalformedPacket,
+    NnburstError,
+    ResourceExhausted,
+)
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
 from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
@@ -135,8 +143,13 @@ def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> Messa
     except InvalidArgument as error:
         raise InvalidArgument(f"{name}: {error}") from error
     try:
+        charge = SHARED_BYTES.charge(memory.size)
         descriptor = msgspec.msgpack.decode(encoded, type=MQDescriptor)
         queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
+        weakref.finalize(queue_, charge.close)
+    except ResourceExhausted:
+        memory.close()
+        raise
     except (msgspec.MsgspecError, NnburstError) as error:
         memory.close()
         raise InvalidArgument(f"{name}: {error}") from error

@@ -11,6 +11,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.objects import Reference
 from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.buffers import DeviceBuffer
+from nnburst.driver.quotas import POOLS, SHARED_BYTES
 from nnburst.executor.protocol import Bytes
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
@@ -23,12 +24,21 @@ class Pool:
     The mappings live as long as their views; `close` gives up the descriptor.
     """
 
-    __slots__ = ("_memory", "_readable", "_writable", "size")
+    __slots__ = ("_charges", "_memory", "_readable", "_writable", "size")
 
     def __init__(self, memory: SharedMemory, size: int | None = None) -> None:
-        """Own `memory` from here on; `size` is what its owner declared, at most what there is."""
+        """Own `memory` from here on; `size` is what its owner declared, at most what there is.
+
+        Raises:
+            ResourceExhausted: the client has too many pools, or too large ones; `memory` is closed.
+        """
         self._memory = memory
         self.size = memory.size if size is None else size
+        try:
+            self._charges = (POOLS.charge(), SHARED_BYTES.charge(self.size))
+        except BaseException:
+            memory.close()
+            raise
         self._readable: Bytes | None = None
         self._writable: Bytes | None = None
 
@@ -64,6 +74,8 @@ class Pool:
         """Close the descriptor and forget the mappings."""
         self._memory.close()
         self._readable = self._writable = None
+        for charge in self._charges:
+            charge.close()
 
 
 class BufferPool:

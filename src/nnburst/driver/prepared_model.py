@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
+from nnburst.control.limits import MAX_MODELS
 from nnburst.control.messages import Executed
 from nnburst.driver.buffered_execution import BufferArgument, BufferedExecution, invalidate
 from nnburst.driver.buffers import DeviceBuffer
@@ -31,6 +33,8 @@ class PreparedModel:
             (device:§5.1).
         priority: among the client's models.
     """
+
+    per_client: ClassVar = MAX_MODELS
 
     def __init__(
         self,

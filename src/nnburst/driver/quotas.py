@@ -1,21 +1,113 @@
-"""What one client's worker may use up of the machine; counts are in `nnburst.control.limits`."""
+"""What one client's worker may use up of the machine; counts are in `nnburst.control.limits`.
+
+A worker serves one client, so what a client may have is what the process may have.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import resource
+import threading
 from pathlib import Path
 from typing import Final
+
+from nnburst.control.budget import CallBudget, Cost
+from nnburst.control.limits import MAX_CALL_BYTES, MAX_CALL_FDS, MAX_CALLS, MAX_POOLS
+from nnburst.hal.errors import ResourceExhausted
 
 #: Share of the machine's memory that one worker may have for itself; pools, which it shares, do not count.
 _MEMORY_SHARE: Final = 0.5
 
 
+#: Descriptors that are neither a call's nor a pool's: rings, sockets, what executors open.
+_OTHER_FDS: Final = 2048
+
+
+class Quota:
+    """So much of something that the client may have at once. Thread-safe.
+
+    Attributes:
+        limit: how much.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        """Allow `limit`; `name` is what messages call it."""
+        self.limit = limit
+        self._name = name
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """How much is in use."""
+        return self._taken
+
+    def charge(self, amount: int = 1) -> Charge:
+        """Take `amount` until the charge is closed, or nobody has it any more.
+
+        Raises:
+            ResourceExhausted: the client has too much already.
+        """
+        with self._lock:
+            if self._taken + amount > self.limit:
+                raise ResourceExhausted(
+                    f"{amount} more {self._name}: the client has {self._taken} of {self.limit}"
+                )
+            self._taken += amount
+        return Charge(self, amount)
+
+    def give_back(self, amount: int) -> None:
+        """For `Charge`."""
+        with self._lock:
+            self._taken -= amount
+
+
+class Charge:
+    """Part of a quota that is in use."""
+
+    __slots__ = ("_amount", "_quota")
+
+    def __init__(self, quota: Quota, amount: int) -> None:
+        """Use `Quota.charge`."""
+        self._quota = quota
+        self._amount = amount
+
+    def close(self) -> None:
+        """Give it back; the second time does nothing."""
+        amount, self._amount = self._amount, 0
+        if amount:
+            self._quota.give_back(amount)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def machine_memory() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+
+
+#: Pools that the driver holds.
+POOLS: Final = Quota("pools", MAX_POOLS)
+#: Bytes of pools, rings and buffers: as much as the machine has, whoever they are charged to.
+SHARED_BYTES: Final = Quota("bytes of pools, rings and buffers", machine_memory())
+
+
+def call_budget() -> CallBudget:
+    """What the client's calls in progress may take."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CallBudget(Cost(MAX_CALLS, min(MAX_CALL_FDS, _spare(soft)), MAX_CALL_BYTES))
+
+
+def _spare(files: int) -> int:
+    """Descriptors for calls, and as many for pools, where the process may have `files`."""
+    return max(64, (files - _OTHER_FDS) // 2)
+
+
 def memory_quota() -> int:
     """Bytes of private memory that a worker may take beyond what it starts with."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
-    return int(machine * _MEMORY_SHARE)
+    return int(machine_memory() * _MEMORY_SHARE)
 
 
 def _in_use() -> int:
@@ -33,4 +125,7 @@ def limit_this_process() -> None:
     limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     quota = min([_in_use() + memory_quota(), *limits])
     resource.setrlimit(resource.RLIMIT_DATA, (quota, quota))
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    POOLS.limit = min(MAX_POOLS, _spare(files))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a client must not fill the disk with crashes

@@ -29,7 +29,7 @@ from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
 from nnburst.driver.handlers import HANDLERS, WORK
 from nnburst.driver.liveness import Liveness
-from nnburst.driver.quotas import limit_this_process
+from nnburst.driver.quotas import call_budget, limit_this_process
 from nnburst.driver.sandbox import enter_sandbox
 from nnburst.driver.scheduler import Work
 from nnburst.driver.user_files import state_directory
@@ -53,7 +53,9 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
     worker = Worker(executor, name)
     status = 0
     try:
-        Service[Message](channel, decode_call, worker.handle, worker.submit).serve(HELLO_TIMEOUT)
+        Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget()).serve(
+            HELLO_TIMEOUT
+        )
     except (ProtocolError, TimeoutError) as error:
         logger.warning("connection ended: %s", error)
         status = 1

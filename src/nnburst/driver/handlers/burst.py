@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 from nnburst.control.channel import Fds
+from nnburst.control.limits import MAX_BURSTS
 from nnburst.control.messages import BurstClosed, ConfigureExecutionBurst, FreeMemory, Opened
 from nnburst.control.objects import Reference
 from nnburst.control.service import Answer, nothing
@@ -51,6 +53,8 @@ def free_memory(session: ClientSession, call: FreeMemory, _fds: Fds) -> Answer:
 
 class _OpenBurst:
     """A burst and its hold on the prepared model, which may be released before it."""
+
+    per_client: ClassVar = MAX_BURSTS
 
     def __init__(
         self, context: BurstContext, model: Reference[PreparedModel], ticket: Ticket

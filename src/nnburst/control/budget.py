@@ -1,0 +1,49 @@
+"""What the calls of one peer that are in progress may take together."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from nnburst.control.limits import MAX_CALL_BYTES, MAX_CALL_FDS, MAX_CALLS
+from nnburst.hal.errors import ResourceExhausted
+
+
+class Cost(NamedTuple):
+    """What one call takes: itself, its descriptors, the bytes of its body."""
+
+    calls: int
+    fds: int
+    size: int
+
+
+DEFAULT_LIMIT: Final = Cost(MAX_CALLS, MAX_CALL_FDS, MAX_CALL_BYTES)
+_NAMES: Final = ("calls", "file descriptors of calls", "bytes of calls")
+
+
+class CallBudget:
+    """Counts what is taken. Thread-safe."""
+
+    def __init__(self, limit: Cost = DEFAULT_LIMIT) -> None:
+        """Allow `limit` at once."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._taken = Cost(0, 0, 0)
+
+    def take(self, cost: Cost) -> None:
+        """Take `cost`, which `give_back` returns.
+
+        Raises:
+            ResourceExhausted: that would be too much; nothing is taken.
+        """
+        with self._lock:
+            taken = Cost(*map(sum, zip(self._taken, cost, strict=True)))
+            for name, amount, limit in zip(_NAMES, taken, self._limit, strict=True):
+                if amount > limit:
+                    raise ResourceExhausted(f"at most {limit} {name} may be in progress")
+            self._taken = taken
+
+    def give_back(self, cost: Cost) -> None:
+        """A call is done."""
+        with self._lock:
+            self._taken = Cost(*(a - b for a, b in zip(self._taken, cost, strict=True)))
