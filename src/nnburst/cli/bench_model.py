@@ -152,8 +152,7 @@ def _measure(args: argparse.Namespace, network: NetworkFile, here: int, there: i
             times = latency.measure(
                 network, device, there, example, args.rounds, lambda: advance(1)
             )
-    starts = args.prepares * (2 if preparation.has_cache() else 1)
-    with progress(f"{network.name}: preparation", starts) as advance:
+    with progress(f"{network.name}: preparation", 2 * args.prepares) as advance:
         prepared = preparation.measure_preparation(
             network, args.executor, there, example, args.prepares, advance
         )
@@ -161,8 +160,8 @@ def _measure(args: argparse.Namespace, network: NetworkFile, here: int, there: i
     missing = data_sets.missing_packages(network.inputs)
     if missing:
         remarks.append(f"{network.name}: fewer pictures, not installed: {', '.join(missing)}")
-    if not preparation.has_cache():
-        remarks.append("this version of the client keeps no compilation cache")
+    if prepared["prepare_cached_ms"] is None:
+        remarks.append(f"executor {args.executor} took nothing from a compilation cache")
     figures = {
         "network": network.name,
         "file_bytes": len(network.content),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import NamedTuple
 
-from nnburst.client.device import Device
 from nnburst.client.launch import launch
 from nnburst.importer.load import load
 from nnburst.testing.bench.drivers import pinned
 from nnburst.testing.bench.model.data_sets import Example
 from nnburst.testing.litert import interpreter
 from nnburst.testing.network_file import NetworkFile
-
-Times = dict[str, float]
 
 
 def measure_preparation(
@@ -41,18 +37,18 @@ def measure_preparation(
     Returns:
         `load_ms`, reading the file; `engine_ms`, the Interpreter's own preparation in this process;
         `launch_ms`; `prepare_cold_ms`; `first_result_ms`, from the launch to the first result, both
-        included; `prepare_cached_ms` and `first_result_cached_ms`, None where the client has no cache.
+        included; `prepare_cached_ms` and `first_result_cached_ms`, None where nothing came from a cache.
     """
-    cold = [_in_new_driver(network, executor, core, example, {}, progress) for _ in range(repeats)]
-    cached: list[Times] = []
-    if has_cache():
-        with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
-            options = {"cache_dir": folder}
-            _in_new_driver(network, executor, core, example, options, lambda _: None)
-            cached += [
-                _in_new_driver(network, executor, core, example, options, progress)
-                for _ in range(repeats)
-            ]
+
+    def start(folder: str | None) -> Start:
+        began = _in_new_driver(network, executor, core, example, folder)
+        progress(1)
+        return began
+
+    cold = [start(None) for _ in range(repeats)]
+    with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
+        _in_new_driver(network, executor, core, example, folder)  # fills it
+        cached = [once for once in (start(folder) for _ in range(repeats)) if once.from_cache]
     with pinned(core):
         load_ms = [_timed(lambda: load(network.content)) for _ in range(repeats)]
         engine_ms = [
@@ -61,42 +57,46 @@ def measure_preparation(
     return {
         "load_ms": _median(load_ms),
         "engine_ms": _median(engine_ms),
-        "launch_ms": _median([times["launch"] for times in cold]),
-        "prepare_cold_ms": _median([times["prepare"] for times in cold]),
-        "first_result_ms": _median([times["first"] for times in cold]),
-        "prepare_cached_ms": _median([times["prepare"] for times in cached]),
-        "first_result_cached_ms": _median([times["first"] for times in cached]),
+        "launch_ms": _median([once.launch_ms for once in cold]),
+        "prepare_cold_ms": _median([once.prepare_ms for once in cold]),
+        "first_result_ms": _median([once.first_ms for once in cold]),
+        "prepare_cached_ms": _median([once.prepare_ms for once in cached]),
+        "first_result_cached_ms": _median([once.first_ms for once in cached]),
     }
 
 
-def has_cache() -> bool:
-    """Whether this version of the client can keep what a driver has compiled."""
-    return "cache_dir" in inspect.signature(Device.prepare).parameters
+class Start(NamedTuple):
+    """One way from nothing to a result, in milliseconds.
+
+    Attributes:
+        launch_ms: until the driver answers.
+        prepare_ms: of the model.
+        first_ms: from the beginning to the first result.
+        from_cache: whether the driver compiled nothing.
+    """
+
+    launch_ms: float
+    prepare_ms: float
+    first_ms: float
+    from_cache: bool
 
 
 def _in_new_driver(
-    network: NetworkFile,
-    executor: str,
-    core: int,
-    example: Example,
-    options: Mapping[str, Any],
-    progress: Callable[[int], None],
-) -> Times:
-    """Milliseconds of a launch, a preparation, and of both with the first execution."""
+    network: NetworkFile, executor: str, core: int, example: Example, folder: str | None
+) -> Start:
+    """Launch a driver and execute once; `folder` is where compilations are kept."""
     began = perf_counter()
     with launch(executor, cpus={core}) as device:
         launched = perf_counter()
-        with device.prepare(network.imported, **options) as prepared:
+        with device.prepare(network.imported, cache_dir=folder) as prepared:
             ready = perf_counter()
             with prepared.open_burst() as burst:
                 burst.execute(network.with_states(example))
                 done = perf_counter()
-    progress(1)
-    return {
-        "launch": 1e3 * (launched - began),
-        "prepare": 1e3 * (ready - launched),
-        "first": 1e3 * (done - began),
-    }
+            from_cache = prepared.from_cache
+    return Start(
+        1e3 * (launched - began), 1e3 * (ready - launched), 1e3 * (done - began), from_cache
+    )
 
 
 def _timed(call: Callable[[], object]) -> float:
