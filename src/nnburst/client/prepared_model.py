@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,11 +17,13 @@ from nnburst.client.arguments import (
     parameters,
 )
 from nnburst.client.execution import SocketExecution
+from nnburst.client.pending_execution import PendingExecution
 from nnburst.client.staging import StagingPools
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Nothing, Release
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, OutputInsufficientSize
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a release may take; the driver only drops a reference.
 _RELEASE_TIMEOUT: Final = 30.0
+#: Seconds that longer timeouts of executions are cut to, about 31 years.
+_LONGEST: Final = 1e9
 
 
 class PreparedModel:
@@ -110,21 +115,85 @@ class PreparedModel:
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
+        if os.environ.get("NNBURST_SYNCEXEC_HAL") == "0":
+            pending = self.execute_async(inputs, outputs, measure=measure, timeout=timeout)
+            try:
+                return pending.result(timeout)
+            except BaseException:
+                pending.cancel()
+                raise
         deadline = time.monotonic() + check_timeout(timeout)
         handle = self.handle
-        self.device.connection  # noqa: B018 - a closed device is told before anything else
-        check_count("inputs", inputs, self.inputs)
-        given: Sequence[Array | Buffer | None] = (
-            [None] * len(self.outputs) if outputs is None else outputs
-        )
-        check_count("outputs", given, self.outputs)
-        execution = SocketExecution(self, inputs, given)
+        execution = self._arguments(inputs, outputs)
         while True:
             try:
                 return execution.run(handle, measure=measure, deadline=deadline)
             except OutputInsufficientSize as error:
                 if not execution.grow(error.output_shapes):
                     raise
+
+    def execute_async(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        callback: Callable[[PendingExecution], object] | None = None,
+    ) -> PendingExecution:
+        """Execute once while this program goes on (NNAPI: execute_1_3).
+
+        Args:
+            inputs: as for `execute`, and so are `outputs` and `measure`. Inputs in pools must not change
+                until it is done; others are copied before this returns, and once more where the driver
+                asks for larger outputs.
+            outputs: arrays outside of pools have the results once `result()` of what this returns has
+                returned.
+            measure: whether to time it.
+            timeout: seconds after which the driver is to give up.
+            deadline_ns: the same as a moment on CLOCK_BOOTTIME; counts instead of `timeout`.
+            loop_timeout_ns: after which a WHILE ends; the driver's limit is 15 s.
+            callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
+
+        Returns:
+            What becomes the result; can be awaited.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model; nothing was sent.
+            MissedDeadline: the driver does not take the call.
+            DeadObject: the driver has died.
+            Closed: model or device are closed.
+        """
+        seconds = check_timeout(timeout)
+        if deadline_ns is None:
+            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(min(seconds, _LONGEST) * 1e9)
+        pending = PendingExecution(
+            self,
+            self._arguments(inputs, outputs),
+            measure=measure,
+            deadline_ns=deadline_ns,
+            loop_timeout_ns=loop_timeout_ns,
+        )
+        if callback is not None:
+            pending.add_done_callback(callback)
+        pending.launch()
+        return pending
+
+    def _arguments(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None,
+    ) -> SocketExecution:
+        """The arguments of one execution, checked."""
+        self.device.connection  # noqa: B018 - a closed device is told before anything else
+        check_count("inputs", inputs, self.inputs)
+        given: Sequence[Array | Buffer | None] = (
+            [None] * len(self.outputs) if outputs is None else outputs
+        )
+        check_count("outputs", given, self.outputs)
+        return SocketExecution(self, inputs, given)
 
     def open_burst(self, *, max_in_flight: int = 1, **options: Any) -> Burst:  # noqa: ANN401
         """Open a burst: executions over shared memory, a microsecond each.

@@ -190,7 +190,7 @@ class Connection:
             MissedDeadline: the peer does not read.
             DeadObject: the peer is gone.
         """
-        call = self._register(_Listener(expected, self._name, answered, self._dead))
+        call = self._register(_Listener(expected, self._name, answered, self.end_error))
         try:
             self._send(call, message, fds, timeout)
         except (NnburstError, TimeoutError) as error:

@@ -1,0 +1,129 @@
+"""PendingExecution: an execution over the socket that nobody waits for yet."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from nnburst.client.arguments import ExecutionResult
+from nnburst.client.callbacks import Notification
+from nnburst.client.execution import SocketExecution
+from nnburst.client.memory import Memory
+from nnburst.client.pending import Pending
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Execute, Executed, Message, NotifyExecuted
+from nnburst.hal.errors import GeneralFailure, NnburstError, OutputInsufficientSize
+
+if TYPE_CHECKING:
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a driver gets to take a call whose outcome comes later.
+_LAUNCH_TIMEOUT: Final = 30.0
+
+
+class PendingExecution(Pending[ExecutionResult]):
+    """An execution under way. Thread-safe; made by `PreparedModel.execute_async`.
+
+    Arrays that lie in no pool have their results once `result()` has returned. All memory of the request
+    stays until the driver has notified of it, also where it is cancelled before.
+    """
+
+    def __init__(
+        self,
+        model: PreparedModel,
+        execution: SocketExecution,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        loop_timeout_ns: int,
+    ) -> None:
+        """Send nothing yet."""
+        session = model.device.session
+        super().__init__("the execution", session.callback_thread)
+        self._callbacks = session.callbacks
+        self._staging = model.staging
+        self._execution = execution
+        self._private: Memory | None = None
+        self._handle = model.handle
+        self._measure = measure
+        self._deadline_ns = deadline_ns
+        self._loop_timeout_ns = loop_timeout_ns
+
+    def launch(self) -> None:
+        """Copy inputs that lie in no pool, and send the request.
+
+        Raises:
+            NnburstError: it could not be sent.
+        """
+        size = self._execution.lay_out()
+        self._private = self._staging.take(size) if size else None
+        try:
+            request, memories = self._execution.describe(self._private)
+            self._execution.stage(self._private)
+
+            def message(number: int) -> Message:
+                return Execute(
+                    self._handle,
+                    request,
+                    self._measure,
+                    callback=number,
+                    deadline_ns=self._deadline_ns,
+                    loop_timeout_ns=self._loop_timeout_ns,
+                )
+
+            with Fds() as fds:
+                for memory in memories:
+                    fds.add(memory.duplicate())
+                self._callbacks.launch(message, list(fds), self._notified, _LAUNCH_TIMEOUT)
+        except NnburstError as error:
+            self._fail(error)
+            raise
+
+    def _notified(self, outcome: Notification | NnburstError) -> None:
+        if self._grows(outcome):
+            self._give_back()
+            # Inputs are copied once more, which is nothing for the thread of the upcalls.
+            threading.Thread(target=self._again, name="nnburst execute again").start()
+        elif isinstance(outcome, NotifyExecuted):
+            message = outcome
+            if not self._complete(lambda: self._claim(message)):
+                self._give_back()
+        elif isinstance(outcome, NnburstError):
+            self._fail(outcome)
+        else:
+            self._fail(GeneralFailure("the driver notifies of an execution as of a preparation"))
+
+    def _grows(self, outcome: Notification | NnburstError) -> bool:
+        """Whether there is now more room where the driver asked for it."""
+        return (
+            isinstance(outcome, OutputInsufficientSize)
+            and not self.done()
+            and self._execution.grow(outcome.output_shapes)
+        )
+
+    def _again(self) -> None:
+        try:
+            self.launch()
+        except NnburstError as error:
+            self._fail(error)
+
+    def _claim(self, message: NotifyExecuted) -> ExecutionResult:
+        executed = Executed(message.output_shapes, message.timing)
+        try:
+            return self._execution.result(executed, self._private)
+        except NnburstError:
+            self._execution.fail()
+            raise
+        finally:
+            self._give_back()
+
+    def _fail(self, error: NnburstError) -> None:
+        self._execution.fail()
+        self._give_back()
+        self._complete(error)
+
+    def _give_back(self) -> None:
+        """The driver does not use the private pool any more."""
+        private, self._private = self._private, None
+        if private is not None:
+            self._staging.give_back(private)

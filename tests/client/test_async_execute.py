@@ -1,0 +1,380 @@
+"""Executions that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client.conftest import add_model
+from client.scripted_driver import HANG, Execution, Gate, ScriptedDriver
+from driver.burst_harness import wait_until
+from nnburst import (
+    Closed,
+    DeadObject,
+    Device,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    Model,
+    OutputInsufficientSize,
+    PreparedModel,
+    Priority,
+)
+from nnburst.client.pending_execution import PendingExecution
+from nnburst.control.messages import Execute, ExecuteSynchronously
+from nnburst.executor.protocol import Outcome
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.timing import OutputShape
+
+Pair = list[np.ndarray]
+MODEL = add_model()
+PAIR = [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)]
+
+
+@pytest.fixture
+def driver() -> Iterator[ScriptedDriver]:
+    with ScriptedDriver() as started:
+        yield started
+
+
+@pytest.fixture
+def scripted(driver: ScriptedDriver) -> PreparedModel:
+    return driver.device.prepare(MODEL)
+
+
+@pytest.fixture
+def gate(driver: ScriptedDriver) -> Iterator[Gate]:
+    """Holds every execution up."""
+    held = Gate()
+
+    def run(_execution: Execution) -> Outcome:
+        held()
+        return Outcome()
+
+    driver.script.on_run = run
+    yield held
+    held.opened.set()
+
+
+class Heard:
+    """A callback that counts."""
+
+    def __init__(self) -> None:
+        self.executions: list[PendingExecution] = []
+        self._called = threading.Semaphore(0)
+
+    def __call__(self, execution: PendingExecution) -> None:
+        self.executions.append(execution)
+        self._called.release()
+
+    def wait(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self._called.acquire(timeout=HANG)
+
+    def no_more(self) -> bool:
+        return not self._called.acquire(blocking=False)
+
+
+def test_execution_gives_the_sum(prepared: PreparedModel, pair: Pair) -> None:
+    pending = prepared.execute_async(pair, measure=True)
+    result = pending.result(HANG)
+    np.testing.assert_array_equal(result.outputs[0], pair[0] + pair[1])
+    assert 0 <= result.timing.time_on_device <= result.timing.time_in_driver
+    assert pending.result() is result
+    assert not prepared.execute_async(pair).result(HANG).timing.measured
+
+
+def test_caller_does_not_wait_for_the_execution(scripted: PreparedModel, gate: Gate) -> None:
+    heard = Heard()
+    pending = scripted.execute_async(PAIR, callback=heard)
+    gate.wait()
+    assert not pending.done()
+    assert heard.no_more()
+    gate.opened.set()
+    heard.wait()
+    assert heard.executions == [pending]
+    assert pending.result().outputs[0].shape == (2, 3)
+    assert heard.no_more()
+
+
+def test_given_outputs_are_filled(prepared: PreparedModel, pair: Pair) -> None:
+    memory = prepared.device.allocate(4096)
+    pooled, private = memory.array(np.float32, (2, 3), 64), np.zeros((2, 3), np.float32)
+    for output in (pooled, private):
+        result = prepared.execute_async(pair, [output]).result(HANG)
+        assert result.outputs[0] is output
+        np.testing.assert_array_equal(output, pair[0] + pair[1])
+
+
+def test_inputs_outside_of_pools_may_change_at_once(
+    device: Device, make_model: Callable[..., Model]
+) -> None:
+    with device.prepare(make_model((1000,))) as prepared:
+        first, second = np.ones(1000, np.float32), np.ones(1000, np.float32)
+        pending = prepared.execute_async([first, second])
+        first[:] = 99
+        np.testing.assert_array_equal(pending.result(HANG).outputs[0], np.full(1000, 2))
+
+
+def test_output_of_unknown_size_grows(device: Device, make_model: Callable[..., Model]) -> None:
+    size = 100_000  # more than is offered at first
+    with device.prepare(make_model((size,), output=(0,))) as prepared:
+        heard = Heard()
+        a, b = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
+        pending = prepared.execute_async([a, b], callback=heard)
+        np.testing.assert_array_equal(pending.result(HANG).outputs[0], a + b)
+        heard.wait()
+        small = prepared.execute_async([a, b], [np.zeros(5, np.float32)])
+        with pytest.raises(OutputInsufficientSize) as caught:
+            small.result(HANG)
+        assert caught.value.output_shapes == (OutputShape((size,), False),)
+        assert heard.no_more()
+
+
+def test_argument_that_does_not_fit_is_refused_before_anything_is_sent(
+    prepared: PreparedModel, pair: Pair
+) -> None:
+    heard = Heard()
+    with pytest.raises(InvalidArgument, match=r"inputs: 1 arrays given"):
+        prepared.execute_async(pair[:1], callback=heard)
+    with pytest.raises(InvalidArgument, match="timeout"):
+        prepared.execute_async(pair, timeout=-1, callback=heard)
+    assert heard.no_more()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (ErrorStatus.GENERAL_FAILURE, GeneralFailure),
+        (ErrorStatus.MISSED_DEADLINE_TRANSIENT, MissedDeadline),
+    ],
+)
+def test_failure_is_heard_once(
+    driver: ScriptedDriver, scripted: PreparedModel, status: ErrorStatus, error: type[Exception]
+) -> None:
+    driver.script.on_run = lambda _execution: Outcome(status, (), "no luck")
+    heard = Heard()
+    pending = scripted.execute_async(PAIR, callback=heard)
+    heard.wait()
+    with pytest.raises(error, match="no luck"):
+        pending.result()
+    assert heard.no_more()
+
+
+def test_negative_deadline_is_refused_by_the_driver(scripted: PreparedModel) -> None:
+    with pytest.raises(InvalidArgument, match="E3"):
+        scripted.execute_async(PAIR, deadline_ns=-2).result(HANG)
+
+
+def test_passed_deadline_is_missed_for_good(scripted: PreparedModel) -> None:
+    with pytest.raises(MissedDeadline, match="E4") as caught:
+        scripted.execute_async(PAIR, deadline_ns=1).result(HANG)
+    assert caught.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
+
+
+def test_timeout_is_a_deadline_of_the_driver(
+    driver: ScriptedDriver, scripted: PreparedModel
+) -> None:
+    seen: list[Any] = []
+
+    def note(execution: Execution) -> Outcome:
+        seen.append((execution.deadline_ns, execution.loop_timeout_ns))
+        return Outcome()
+
+    driver.script.on_run = note
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    scripted.execute_async(PAIR, timeout=50, loop_timeout_ns=7).result(HANG)
+    scripted.execute_async(PAIR, timeout=1e300).result(HANG)
+    (deadline, loop), (late, _) = seen
+    assert before + 50e9 <= deadline <= time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 50e9
+    assert loop == 7
+    assert late > before + 10**18
+
+
+def test_death_ends_an_execution(
+    driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
+) -> None:
+    heard = Heard()
+    pending = scripted.execute_async(PAIR, callback=heard)
+    gate.wait()
+    driver.die()
+    with pytest.raises(DeadObject):
+        pending.result(HANG)
+    heard.wait()
+    gate.opened.set()
+    assert heard.no_more()
+
+
+def test_closing_the_device_ends_an_execution(
+    driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
+) -> None:
+    pending = scripted.execute_async(PAIR)
+    gate.wait()
+    driver.device.close()
+    with pytest.raises(Closed):
+        pending.result(HANG)
+    with pytest.raises(Closed):
+        scripted.execute_async(PAIR)
+
+
+def test_private_pool_is_used_again_once_the_driver_is_done(
+    driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
+) -> None:
+    pending = scripted.execute_async(PAIR)
+    gate.wait()
+    assert pending.cancel()
+    with pytest.raises(Closed, match="cancelled"):
+        pending.result()
+    assert scripted.staging._free == []  # the driver may still write to it
+    gate.opened.set()
+    wait_until(lambda: len(scripted.staging._free) == 1)
+    driver.script.on_run = lambda _execution: Outcome()
+    scripted.execute_async(PAIR).result(HANG)
+    assert len(scripted.staging._free) == 1
+
+
+def test_pools_of_an_execution_stay_until_it_is_notified_of(
+    driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
+) -> None:
+    memory = driver.device.allocate(4096)
+    output = memory.array(np.float32, (2, 3))
+    reference = weakref.ref(memory)
+    pending = scripted.execute_async(PAIR, [output])
+    gate.wait()
+    pending.cancel()
+    del memory, output, pending
+    gc.collect()
+    assert reference() is not None
+    gate.opened.set()
+    wait_until(lambda: gc.collect() is not None and reference() is None)
+
+
+def test_execution_can_be_awaited(prepared: PreparedModel, pair: Pair) -> None:
+    async def run() -> list[Any]:
+        return [await prepared.execute_async([pair[0] * n, pair[1]]) for n in range(3)]
+
+    for n, result in enumerate(asyncio.run(run())):
+        np.testing.assert_array_equal(result.outputs[0], pair[0] * n + pair[1])
+
+
+def test_many_executions_are_under_way_at_once(prepared: PreparedModel, pair: Pair) -> None:
+    pending = [prepared.execute_async([pair[0] * n, pair[1]]) for n in range(200)]
+    for n, execution in enumerate(pending):
+        np.testing.assert_array_equal(execution.result(HANG).outputs[0], pair[0] * n + pair[1])
+
+
+def test_quick_calls_do_not_wait_for_executions(
+    driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
+) -> None:
+    pending = [scripted.execute_async(PAIR) for _ in range(40)]
+    gate.wait()
+    other = driver.device.prepare(MODEL)
+    other.close()
+    assert driver.script.closed.acquire(timeout=HANG)
+    assert not any(execution.done() for execution in pending)
+    gate.opened.set()
+    for execution in pending:
+        execution.result(HANG)
+
+
+def test_executions_of_one_client_run_by_priority(driver: ScriptedDriver) -> None:
+    """Both ways to execute over the socket; all lanes are held up until everybody waits."""
+    lanes: Any = next(
+        lane
+        for work, lane in driver.worker._session.scheduler._lanes.items()  # type: ignore[union-attr]
+        if work.name == "EXECUTION"
+    )
+    models = {priority: driver.device.prepare(MODEL, priority=priority) for priority in Priority}
+    gates = [Gate() for _ in range(lanes._usual.limit)]
+    left, order = iter(gates), []
+
+    def hold(_execution: Execution) -> Outcome:
+        next(left)()
+        return Outcome()
+
+    def note(execution: Execution) -> Outcome:
+        order.append(execution.model.priority)
+        return Outcome()
+
+    driver.script.on_run = hold
+    holding = []
+    for held in gates:
+        holding.append(models[Priority.HIGH].execute_async(PAIR))
+        held.wait()
+    driver.script.on_run = note
+    wanted = [Priority.MEDIUM, Priority.HIGH] * 3
+    pending = [models[priority].execute_async(PAIR) for priority in wanted]
+    threads = [
+        threading.Thread(target=models[priority].execute, args=(PAIR,)) for priority in wanted
+    ]
+    for thread in threads:
+        thread.start()
+    low = models[Priority.LOW].execute_async(PAIR)
+    wait_until(lambda: sum(map(len, lanes._waiting.values())) == 13)
+    assert order == []
+    gates[0].opened.set()
+    for execution in [*pending, low]:
+        execution.result(HANG)
+    for thread in threads:
+        thread.join(HANG)
+    urgent = [priority for priority in order if priority != Priority.LOW]
+    assert urgent == sorted(urgent, reverse=True)
+    assert order.index(Priority.LOW) >= 11  # not before the last MEDIUM one had begun
+    for held in gates:
+        held.opened.set()
+    for execution in holding:
+        execution.result(HANG)
+
+
+@pytest.mark.parametrize(
+    ("value", "call"), [(None, ExecuteSynchronously), ("1", ExecuteSynchronously), ("0", Execute)]
+)
+def test_variable_chooses_how_execute_is_done(
+    driver: ScriptedDriver,
+    scripted: PreparedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    value: str | None,
+    call: type,
+) -> None:
+    if value is None:
+        monkeypatch.delenv("NNBURST_SYNCEXEC_HAL", raising=False)
+    else:
+        monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", value)
+    handled = []
+    submit = driver.worker._session.priority_of  # type: ignore[union-attr]
+
+    def note(handle: int) -> Priority:
+        handled.append(ExecuteSynchronously)
+        return submit(handle)
+
+    monkeypatch.setattr(driver.worker._session, "priority_of", note)
+    result = scripted.execute(PAIR, measure=True)
+    assert result.timing.measured
+    assert (ExecuteSynchronously in handled) == (call is ExecuteSynchronously)
+
+
+def test_execute_the_asynchronous_way_behaves_the_same(
+    driver: ScriptedDriver,
+    prepared: PreparedModel,
+    scripted: PreparedModel,
+    pair: Pair,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", "0")
+    np.testing.assert_array_equal(prepared.execute(pair).outputs[0], pair[0] + pair[1])
+    with pytest.raises(InvalidArgument, match="inputs"):
+        prepared.execute(pair[:1])
+    with pytest.raises(MissedDeadline):
+        scripted.execute(PAIR, timeout=0.01)
+    driver.device.close()
+    with pytest.raises(Closed):
+        scripted.execute(PAIR)
