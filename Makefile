@@ -55,9 +55,10 @@ bench: setup ## latency of a burst beside its floor and its rivals
 	@mkdir -p bench/results
 	$(BIN)/nnburst bench burst --json bench/results/burst.json --plot bench/results/burst.svg
 
-fuzz: setup ## mutated packets and models against a live driver
+fuzz: setup ## mutated packets, models and control messages against a live driver
 	$(BIN)/nnburst fuzz packets
 	$(BIN)/nnburst fuzz models builtin
+	$(BIN)/nnburst fuzz control
 
 faults: setup ## kill clients and drivers at random points, and look what is left
 	NNBURST_KILLS=100 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)

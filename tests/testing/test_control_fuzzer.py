@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnburst.control.messages import Call, ConfigureExecutionBurst, Message
+from nnburst.testing.control_fuzzer import _Campaign, fuzz_control, mutate_bytes, mutate_tree
+
+_DIES = """
+import os
+from nnburst.executor.null import NullExecutor
+
+class Dies(NullExecutor):
+    calls = 0
+
+    def supported(self, model):
+        self.calls += 1
+        if self.calls == 20:
+            os._exit(3)
+        return super().supported(model)
+
+class Leaks(NullExecutor):
+    def supported(self, model):
+        os.dup(0)
+        return super().supported(model)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "faulty.py").write_text(_DIES)
+    others = os.environ.get("PYTHONPATH")
+    paths = [str(tmp_path), *([others] if others else [])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+@pytest.mark.parametrize("executor", ["null", "reference"])
+def test_mutated_messages_are_answered_and_leave_nothing_behind(executor: str) -> None:
+    report = fuzz_control(1500, seed=1, executor=executor)
+    assert not report.failures
+    assert report.messages == 1500
+    assert {"NONE", "INVALID_ARGUMENT"} <= set(report.outcomes)
+
+
+def test_a_driver_that_leaks_descriptors_is_found(folder: None) -> None:
+    assert "descriptors" in fuzz_control(1500, executor="faulty:Leaks").failures[0]
+
+
+def test_a_driver_that_dies_is_found(folder: None) -> None:
+    report = fuzz_control(20_000, executor="faulty:Dies")
+    assert "the driver ended after" in report.failures[0]
+    assert report.messages < 20_000
+
+
+def test_every_call_of_the_protocol_is_mutated() -> None:
+    campaign = _Campaign(None, None, Random(0), None)  # type: ignore[arg-type]
+    campaign._model = 1
+    made: set[type[Message]] = {type(call) for call in campaign._calls()}
+    assert made == set(Call.__args__)  # type: ignore[attr-defined]
+    assert ConfigureExecutionBurst in made
+
+
+_TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=20,
+)
+
+
+@given(tree=_TREES, seed=st.integers(0, 1000))
+def test_a_mutated_tree_can_still_be_said(tree: object, seed: int) -> None:
+    msgspec.msgpack.decode(msgspec.msgpack.encode(mutate_tree(tree, Random(seed))))
+
+
+@given(body=st.binary(max_size=100), seed=st.integers(0, 1000))
+def test_any_bytes_can_be_mutated(body: bytes, seed: int) -> None:
+    assert mutate_bytes(body, Random(seed)) == mutate_bytes(body, Random(seed))
