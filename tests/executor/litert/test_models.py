@@ -19,7 +19,7 @@ from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import DTYPES
 from nnburst.testing.bench.model.accuracy import by_driver, by_interpreter, compare
 from nnburst.testing.bench.model.data_sets import DataSet, data_sets, random_input
-from nnburst.testing.bench.model.network import NetworkFile
+from nnburst.testing.network_file import NetworkFile
 
 pytestmark = pytest.mark.shared
 
