@@ -47,6 +47,13 @@ class Client:
         assert line, f"the client ended with {self.process.wait(HANG)}"
         return json.loads(line)
 
+    def lap(self) -> Any:
+        """What a client that stands by says about the time since the last lap."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        return self._line()
+
     def finish(self) -> Any:
         """Let a client that stands by end; what it says about that."""
         assert self.process.stdin is not None
@@ -83,6 +90,13 @@ class Supervisor:
         assert self.process.stdout is not None
         assert self.process.stdout.readline(), "the driver did not start"
         self.pid = self.process.pid
+
+    def terminate(self) -> float:
+        """SIGTERM; seconds until it has ended by itself."""
+        began = time.monotonic()
+        self.process.terminate()
+        assert self.process.wait(HANG) == 0
+        return time.monotonic() - began
 
     def kill(self) -> None:
         """SIGKILL, unless it has ended."""

@@ -1,8 +1,9 @@
 """A client process: `python -m nnburst.testing.faults.client ADDRESS ACTIVITY`.
 
 It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
-executes until its standard input ends, then prints how that went; the others are `ACTIVITIES`, and
-go on until somebody kills them. The address `launch` starts a driver of its own.
+executes until its standard input ends, and prints how that went then and at each line before; the others
+are `ACTIVITIES` and `STUCK`, and go on until somebody kills them. The address `launch` starts a driver of
+its own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import os
 import select
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 import nnburst
 from nnburst.testing.faults.activities import ACTIVITIES, burst_runs, execute
+from nnburst.testing.faults.stuck import STUCK
 
 #: Seconds between the executions of a client that stands by: it shall leave cores to the others.
 _PAUSE: Final = 0.001
@@ -27,15 +30,20 @@ def main(address: str, name: str) -> None:
     """Connect and do `name`."""
     if name == "connect":
         _connect(address)
+    if name in STUCK:
+        _go_on(STUCK[name](address), worker=0)
     with nnburst.launch("reference") if address == "launch" else nnburst.connect(address) as device:
         if name == "stand_by":
             _stand_by(device)
             return
-        steps = ACTIVITIES[name](device)
-        next(steps)
-        _say({"pid": os.getpid(), "worker": device.pid})
-        for _ in steps:
-            pass
+        _go_on(ACTIVITIES[name](device), device.pid)
+
+
+def _go_on(steps: Iterator[None], worker: int) -> None:
+    next(steps)
+    _say({"pid": os.getpid(), "worker": worker})
+    for _ in steps:
+        pass
 
 
 def _connect(address: str) -> None:
@@ -49,18 +57,27 @@ def _stand_by(device: nnburst.Device) -> None:
     for steps in activities:
         next(steps)
     _say({"pid": os.getpid(), "worker": device.pid})
-    latencies, error = [], ""
+    while True:
+        latencies: list[int] = []
+        error = _repeat(activities, latencies)
+        told = sys.stdin.readline() if not error else ""
+        p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if latencies else (0, 0)
+        _say({"rounds": len(latencies), "error": error, "median_us": p50, "p99_us": p99})
+        if not told:
+            return
+
+
+def _repeat(activities: Sequence[Iterator[None]], latencies: list[int]) -> str:
+    """Go on until there is something to read; the error that came before, if any."""
     while not select.select([sys.stdin], [], [], _PAUSE)[0]:
         began = time.perf_counter_ns()
         try:
             for steps in activities:
                 next(steps)
         except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"
-            break
+            return f"{type(failure).__name__}: {failure}"
         latencies.append(time.perf_counter_ns() - began)
-    p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if latencies else (0, 0)
-    _say({"rounds": len(latencies), "error": error, "median_us": p50, "p99_us": p99})
+    return ""
 
 
 def _say(facts: dict[str, Any]) -> None:

@@ -1,0 +1,68 @@
+"""Clients that take nothing of what is there for them: others are served, and a driver ends all the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+
+from faults.processes import KILLS, STRICT, Client, Row, Supervisor
+from nnburst.testing.faults.footprint import children, footprint, settle
+from nnburst.testing.faults.stuck import STUCK
+
+#: Clients that are stuck at once.
+CLIENTS = 8
+#: Seconds that a driver may take to end on SIGTERM.
+PROMISED = 2.0
+#: Seconds that the good client is measured for, alone and then in company.
+LAP = min(0.5 * KILLS / 10, 10.0)
+
+
+def figures(facts: Any) -> str:
+    return f"{facts['rounds']} rounds, p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
+
+
+@pytest.mark.parametrize("kinds", [["reads_no_results"], list(STUCK)], ids=["results", "all"])
+def test_stuck_clients_disturb_nobody_and_hold_up_no_shutdown(
+    kinds: list[str],
+    serve: Callable[..., Supervisor],
+    client: Callable[[str, str], Client],
+    row: Row,
+) -> None:
+    supervisor = serve()
+    good = client("cam", "stand_by")
+    threading.Event().wait(LAP)
+    quiet = good.lap()
+    stuck = [client("cam", kind) for kind in islice(cycle(kinds), CLIENTS)]
+    good.lap()  # while they started
+    threading.Event().wait(LAP)
+    among_them = good.lap()
+    assert all(one.process.poll() is None for one in stuck)
+    workers = children(supervisor.pid)
+    assert len(workers) >= CLIENTS
+    took = supervisor.terminate()
+    row(
+        f"{CLIENTS} stuck clients ({', '.join(kinds)})",
+        1,
+        quiet=figures(quiet),
+        among_them=figures(among_them),
+        shutdown=f"{took * 1000:.0f} ms",
+    )
+    assert not quiet["error"]
+    assert not among_them["error"]
+    assert among_them["rounds"] > 0
+    if STRICT:
+        assert took <= PROMISED
+
+
+def test_stuck_clients_that_go_leave_nothing_behind(
+    serve: Callable[..., Supervisor], client: Callable[[str, str], Client]
+) -> None:
+    supervisor = serve()
+    baseline = footprint(supervisor.pid)
+    for one in [client("cam", kind) for kind in STUCK]:
+        one.kill()
+    settle(supervisor.pid, baseline)
