@@ -20,7 +20,7 @@ from nnburst.cli import main
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import Operand
 from nnburst.testing.bench.model import data_sets
-from nnburst.testing.bench.model.accuracy import Agreement
+from nnburst.testing.bench.model.accuracy import Agreement, steps_in_words
 from nnburst.testing.bench.model.data_sets import random_input
 from nnburst.testing.network_file import NetworkFile
 from nnburst.testing.tflite_builder import TfliteBuilder
@@ -207,6 +207,12 @@ def test_agreement_counts_steps_and_real_differences() -> None:
     assert found["top1_agreement"] == 0.5
     assert found["max_abs_difference"] == 1.5
     assert found["mean_abs_difference"] == pytest.approx(2 / 6)
+
+
+def test_steps_that_are_far_apart_are_told_as_one() -> None:
+    assert steps_in_words({}) == ""
+    assert steps_in_words({"0": 7, "1": 2}) == "0: 7, 1: 2"
+    assert steps_in_words({"0": 7, "3": 2, "4": 1, "30": 5}) == "0: 7, 3: 2, 4 to 30: 6"
 
 
 def test_numbers_that_are_none_agree_only_with_each_other() -> None:

@@ -195,10 +195,12 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 
 def _print_accuracy(found: list[dict[str, Any]]) -> None:
+    from nnburst.testing.bench.model.accuracy import steps_in_words
+
     rows = []
     for network in found:
         for at, agreement in enumerate(network["accuracy"]):
-            top, steps = agreement["top1_agreement"], agreement["steps"]
+            top = agreement["top1_agreement"]
             rows.append(
                 [
                     network["network"] if at == 0 else "",
@@ -207,7 +209,7 @@ def _print_accuracy(found: list[dict[str, Any]]) -> None:
                     "" if top is None else f"{top:.2%}",
                     _real(agreement["max_abs_difference"]),
                     _real(agreement["mean_abs_difference"]),
-                    ", ".join(f"{step}: {count}" for step, count in steps.items()),
+                    steps_in_words(agreement["steps"]),
                 ]
             )
     table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +27,9 @@ Compute = Callable[[Example], list[Array]]
 #: The reference engines by name: LiteRT's Interpreter with the kernels that it uses by itself, and with
 #: those that its authors check the others against.
 ENGINES: Final = {"litert": True, "litert-ref": False}
+
+#: Differences in steps that are told one by one.
+_NEAR: Final = 3
 
 
 @dataclass
@@ -89,6 +92,19 @@ class Agreement:
             "elements": self.elements,
             "steps": {str(step): self.steps[step] for step in sorted(self.steps)},
         }
+
+
+def steps_in_words(steps: Mapping[str, int]) -> str:
+    """How many quantised values are so many steps apart; the far ones as one.
+
+    Args:
+        steps: as `Agreement.as_json` has them.
+    """
+    near = [f"{step}: {count}" for step, count in steps.items() if int(step) <= _NEAR]
+    far = {int(step): count for step, count in steps.items() if int(step) > _NEAR}
+    if far:
+        near.append(f"{_NEAR + 1} to {max(far)}: {sum(far.values())}")
+    return ", ".join(near)
 
 
 def _difference(ours: Array, theirs: Array) -> Array:

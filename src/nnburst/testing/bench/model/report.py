@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from nnburst.testing.bench.model.accuracy import steps_in_words
 from nnburst.testing.bench.model.latency import BURST, C_API, EXECUTE, INTERPRETER, Latency
 from nnburst.testing.bench.plot import as_svg, draw_distributions
 
@@ -152,7 +153,7 @@ def _accuracy(figures: Mapping[str, Any]) -> str:
                 _real(found["max_abs_difference"]),
                 _real(found["mean_abs_difference"]),
                 _share(equal),
-                ", ".join(f"{step}: {count}" for step, count in steps.items()),
+                steps_in_words(steps),
             ]
         )
     return _table(f"Accuracy beside {figures['reference']}", columns, rows)
