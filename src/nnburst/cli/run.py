@@ -184,7 +184,7 @@ def _show_times(report: dict[str, Any]) -> None:
         if key in report:
             rows.append([f"{name}, median", f"{report[key]:.0f}"])
     table(
-        f"{report['executions']} executions by {report['via']} on {report['device']['name']}",
+        f"by {report['via']} on {report['device']['name']}, {report['executions']} times",
         ["execution", "µs"],
         rows,
     )
