@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from nnburst.client.compilation_cache import CacheFiles
     from nnburst.client.connect import DeviceInfo, connect, devices
     from nnburst.client.device import Device
+    from nnburst.client.fenced_execution import FencedExecution
     from nnburst.client.launch import launch
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
     from nnburst.client.resilient_device import ResilientDevice
     from nnburst.client.stateful_burst import StatefulBurst
+    from nnburst.client.sync_fence import SyncFence
     from nnburst.hal.enums import (
         DeviceType,
         ErrorStatus,
@@ -79,6 +81,8 @@ __all__ = [
     "PreparedModel",
     "Burst",
     "StatefulBurst",
+    "FencedExecution",
+    "SyncFence",
     "Memory",
     "Buffer",
     "CacheFiles",
@@ -121,6 +125,8 @@ _HOMES: Final = {
     "nnburst.client.resilient_device": ("ResilientDevice",),
     "nnburst.client.burst": ("Burst",),
     "nnburst.client.stateful_burst": ("StatefulBurst",),
+    "nnburst.client.fenced_execution": ("FencedExecution",),
+    "nnburst.client.sync_fence": ("SyncFence",),
     "nnburst.client.memory": ("Memory",),
     "nnburst.client.buffer": ("Buffer",),
     "nnburst.client.compilation_cache": ("CacheFiles",),

@@ -6,6 +6,9 @@ handshake.py       Hello and Welcome
 device.py          Device: prepares models, owns pools
 prepared_model.py  PreparedModel: executes over the socket, opens bursts
 execution.py       one such execution
+fenced_execution.py one that begins when fences have signalled
+sync_fence.py      those fences
+aidl_results.py    results with timing in nanoseconds
 burst.py           Burst: executes over shared memory
 bound_request.py   a request bound to its memory, and the run that is one C call
 array_execution.py `Burst.execute`: arrays to a bound request and back

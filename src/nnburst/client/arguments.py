@@ -26,6 +26,7 @@ from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.request import RequestArgument
 from nnburst.hal.signature import type_name
 from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.versions.timing import ExecutionTiming
 
 Array = npt.NDArray[Any]
 #: Bytes offered for an output whose size nobody knows, and where offering more ends.
@@ -42,11 +43,13 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
         output_shapes: one for each output; the model's where the driver left them out (which it may
             where the model says them all).
         timing: microseconds; NO_TIMING unless the execution was measured.
+        timing_ns: nanoseconds, from the ways to execute that came with AIDL; None from the others.
     """
 
     outputs: list[Any]
     output_shapes: tuple[OutputShape, ...]
     timing: Timing
+    timing_ns: ExecutionTiming | None = None
 
 
 @dataclass(frozen=True)

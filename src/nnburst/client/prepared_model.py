@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from nnburst.client.buffer import Buffer
     from nnburst.client.burst import Burst
     from nnburst.client.device import Device
+    from nnburst.client.fenced_execution import FencedExecution
+    from nnburst.client.sync_fence import SyncFence
 
 #: Seconds that a release may take; the driver only drops a reference.
 _RELEASE_TIMEOUT: Final = 30.0
@@ -168,7 +170,9 @@ class PreparedModel:
         """
         seconds = check_timeout(timeout)
         if deadline_ns is None:
-            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(min(seconds, _LONGEST) * 1e9)
+            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(
+                min(seconds, _LONGEST) * 1e9
+            )
         pending = PendingExecution(
             self,
             self._arguments(inputs, outputs),
@@ -194,6 +198,41 @@ class PreparedModel:
         )
         check_count("outputs", given, self.outputs)
         return SocketExecution(self, inputs, given)
+
+    def execute_fenced(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
+        *,
+        wait_for: Sequence[SyncFence] = (),
+        duration: float | None = None,
+        timeout: float = 30.0,
+        measure: bool = False,
+    ) -> FencedExecution:
+        """Launch an execution that begins when fences have signalled (NNAPI: executeFenced).
+
+        Inputs that lie in a pool must be ready when the last fence signals, and may not change until the
+        execution's own fence does; others are copied now.
+
+        Args:
+            inputs: as for `execute`.
+            outputs: as for `execute`.
+            wait_for: fences; none to begin at once. They stay the caller's, who may close them.
+            duration: seconds that it may take from the last fence on.
+            timeout: seconds that it may take from now on, its fences included.
+            measure: whether to time it.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model, an output has unknown dimensions, or a fence
+                is in the error state already.
+            DeadObject: the driver has died.
+            Closed: model, device or a fence are closed.
+        """
+        from nnburst.client.fenced_execution import check_fences, execute_fenced
+
+        seconds, fences = check_timeout(timeout), check_fences(wait_for)
+        execution = self._arguments(inputs, outputs)
+        return execute_fenced(self, execution, fences, duration, measure, seconds)
 
     def open_burst(self, *, max_in_flight: int = 1, **options: Any) -> Burst:  # noqa: ANN401
         """Open a burst: executions over shared memory, a microsecond each.

@@ -11,6 +11,7 @@ from nnburst.control.messages import GetMemories, Memories
 from nnburst.control.objects import ObjectTable
 from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.device import Device
+from nnburst.driver.fence_waiter import FenceWaiter
 from nnburst.driver.outbox import Outbox
 from nnburst.driver.scheduler import Scheduler
 from nnburst.fmq.shared_memory import SharedMemory
@@ -28,6 +29,7 @@ class ClientSession:
         buffers: those of them that requests name by tokens.
         scheduler: runs its work.
         outbox: what it is yet to be told.
+        fences: waits for its sync fences.
     """
 
     def __init__(self, device: Device, upcalls: Connection) -> None:
@@ -38,6 +40,7 @@ class ClientSession:
         self.buffers: Final = BufferTracker(self.objects)
         self.scheduler: Final = Scheduler()
         self.outbox: Final = Outbox(upcalls)
+        self.fences: Final = FenceWaiter()
 
     def priority_of(self, handle: int) -> Priority:
         """The priority of the prepared model behind a handle; MEDIUM where it has none."""

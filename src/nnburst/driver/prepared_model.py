@@ -154,6 +154,8 @@ def execute_bound(
     called: int | None,
     deadline_ns: int | None,
     loop_timeout_ns: int,
+    *,
+    unit_ns: int = 1000,
 ) -> Executed:
     """Run what `PreparedModel.bind` gave.
 
@@ -162,6 +164,7 @@ def execute_bound(
         called: when the client's call came (perf_counter_ns), where it is to be timed.
         deadline_ns: on CLOCK_BOOTTIME.
         loop_timeout_ns: limit of a WHILE.
+        unit_ns: of the timing: microseconds in HIDL; 1 for nanoseconds, as AIDL has them.
 
     Raises:
         NnburstError: with the status that the client shall see (device:E4, E7, E8).
@@ -172,8 +175,9 @@ def execute_bound(
     _raise_for(outcome)
     if called is None:
         return Executed(outcome.output_shapes)
-    in_driver = _microseconds(time.perf_counter_ns() - called)
-    return Executed(outcome.output_shapes, Timing(_microseconds(ended - started), in_driver))
+    in_driver = time.perf_counter_ns() - called
+    timing = Timing(_rounded_up(ended - started, unit_ns), _rounded_up(in_driver, unit_ns))
+    return Executed(outcome.output_shapes, timing)
 
 
 def run_in_time(
@@ -237,6 +241,6 @@ def _raise_for(outcome: Outcome) -> None:
     raise error_for(outcome.status, outcome.message or outcome.status.name, shapes)
 
 
-def _microseconds(nanoseconds: int) -> int:
-    """Rounded up, as a burst does (NNAPI: canonical to HIDL)."""
-    return -(-nanoseconds // 1000)
+def _rounded_up(nanoseconds: int, unit_ns: int) -> int:
+    """A duration in another unit, as a burst does it (NNAPI: canonical to HIDL)."""
+    return -(-nanoseconds // unit_ns)

@@ -47,7 +47,6 @@ EXEMPT: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "R15": (_REJECTS, "says what passes: operations decide about omitted inputs"),
     "VR1": (_BOTH, "there is no asynchronous execution"),
     "VR4": (_BOTH, "there is no fenced execution"),
-    "VR8": (_BOTH, "there is no fenced execution"),
     "VR9": (_BOTH, "there is no AIDL burst and no reusable execution"),
     "VB7": (_BOTH, "says what the original does not test"),
 }

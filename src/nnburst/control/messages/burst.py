@@ -9,6 +9,7 @@ import msgspec
 from nnburst.control.messages.execution import RequestMessage
 from nnburst.control.messages.message import Handle, MemoryIdentifier, Message, Slot
 from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.model import MemoryPool
 
 
 class ConfigureExecutionBurst(Message, frozen=True):
@@ -98,7 +99,8 @@ class BurstExecute(RequestMessage, frozen=True):
     @property
     def fd_count(self) -> int:
         """The pools that the burst does not know yet."""
-        return sum(pool.fd_index >= 0 for pool in self.request.pools)
+        pools = (pool for pool in self.request.pools if isinstance(pool, MemoryPool))
+        return sum(pool.fd_index >= 0 for pool in pools)
 
 
 class ReleaseMemoryResource(Message, frozen=True):

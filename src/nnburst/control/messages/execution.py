@@ -117,11 +117,13 @@ class ExecutionInfo(Message, frozen=True):
         status: how the execution went.
         launched: device and driver time since the call.
         fenced: the same since the last fence signalled.
+        reason: for people, where it failed.
     """
 
     status: ErrorStatus
     launched: tuple[int, int] = (UINT64_MAX, UINT64_MAX)
     fenced: tuple[int, int] = (UINT64_MAX, UINT64_MAX)
+    reason: str = ""
 
 
 class CreateReusableExecution(Message, frozen=True):

@@ -1,0 +1,105 @@
+"""Sync fences: one end of a socketpair, on which one byte says how it went.
+
+The signaller sends a status byte and closes its end. Where it closes without one, by dying for example,
+the fence is in the error state. Whoever waits only looks at the byte and never takes it, so any number of
+processes may wait on copies of one descriptor. (An eventfd would show no death, and any holder could fill
+it.)
+
+NNAPI: sync fences of 1.3 and AIDL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from enum import IntEnum
+from typing import Final
+
+from nnburst.hal.errors import InvalidArgument
+
+_LOOK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_DONE: Final = b"\x01"
+_FAILED: Final = b"\x02"
+
+
+class FenceStatus(IntEnum):
+    """State of a sync fence, as Linux's sync_file has it."""
+
+    ERROR = -1
+    """What it stands for failed, or whoever was to signal is gone."""
+
+    ACTIVE = 0
+    """Not signalled yet."""
+
+    SIGNALLED = 1
+    """What it stands for is done."""
+
+
+class Signaller:
+    """The other end of a fence: it is signalled once, or in the error state when this is closed."""
+
+    def __init__(self, end: socket.socket) -> None:
+        """Own `end` from here on."""
+        self._end: socket.socket | None = end
+
+    def signal(self) -> None:
+        """What the fence stands for is done. Later calls do nothing."""
+        self._say(_DONE)
+
+    def fail(self) -> None:
+        """It failed: put the fence into the error state. Later calls do nothing."""
+        self._say(_FAILED)
+
+    def _say(self, status: bytes) -> None:
+        end, self._end = self._end, None
+        if end is None:
+            return
+        # There is always room: nobody else can write what this end sends, and it sends once.
+        with end, contextlib.suppress(OSError):
+            end.send(status, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        """Without a signal before, put the fence into the error state. Twice is fine."""
+        end, self._end = self._end, None
+        if end is not None:
+            end.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def create_fence() -> tuple[socket.socket, Signaller]:
+    """A fence that is active, and what signals it."""
+    fence, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    end.shutdown(socket.SHUT_RD)
+    return fence, Signaller(end)
+
+
+def adopt_fence(fd: int) -> socket.socket:
+    """A fence that came as a descriptor, which this owns from here on.
+
+    Raises:
+        InvalidArgument: it is no stream socket of this machine; closed.
+    """
+    try:
+        fence = socket.socket(fileno=fd)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        raise InvalidArgument(f"a sync fence that is no socket: {error}") from error
+    if (fence.family, fence.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+        fence.close()
+        raise InvalidArgument("a sync fence that is no AF_UNIX STREAM socket")
+    return fence
+
+
+def fence_status(fence: socket.socket) -> FenceStatus:
+    """The state of a fence now. Never waits, and takes nothing."""
+    try:
+        status = fence.recv(1, _LOOK)
+    except BlockingIOError:
+        return FenceStatus.ACTIVE
+    except OSError:
+        return FenceStatus.ERROR  # one that was never connected, or listens
+    return FenceStatus.SIGNALLED if status == _DONE else FenceStatus.ERROR
