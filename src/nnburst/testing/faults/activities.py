@@ -65,6 +65,28 @@ def execute(device: Device) -> Iterator[None]:
         check_sum(prepared.execute(summands(number)).outputs[0], number)
 
 
+def launch_prepares(device: Device) -> Iterator[None]:
+    """Launches some preparations at once and drops one of them."""
+    model = sum_model()
+    while True:
+        yield
+        preparations = [device.prepare_async(model) for _ in range(3)]
+        preparations.pop().cancel()
+        for preparation in preparations:
+            preparation.result().close()
+
+
+def launch_executions(device: Device) -> Iterator[None]:
+    """Launches some executions at once and drops one of them."""
+    prepared = device.prepare(sum_model())
+    for number in _rounds():
+        yield
+        pending = [prepared.execute_async(summands(number + n)) for n in range(3)]
+        pending.pop().cancel()
+        for n, execution in enumerate(pending):
+            check_sum(execution.result().outputs[0], number + n)
+
+
 def open_bursts(device: Device) -> Iterator[None]:
     """Opens bursts and closes them."""
     prepared = device.prepare(sum_model())
@@ -136,5 +158,15 @@ def _rounds() -> Iterator[int]:
 
 ACTIVITIES: Final[dict[str, Activity]] = {
     activity.__name__: activity
-    for activity in (prepare, execute, open_bursts, burst_runs, upcalls, free_memory, idle)
+    for activity in (
+        prepare,
+        launch_prepares,
+        execute,
+        launch_executions,
+        open_bursts,
+        burst_runs,
+        upcalls,
+        free_memory,
+        idle,
+    )
 }
