@@ -9,5 +9,6 @@
     native.py       the engine through csrc/litert.c, arguments used where they lie
     interpreter.py  the engine through the wheel's Interpreter, where the library is not the expected one
 
-Needs the extra `litert`. No client and no driver imports this package by name; `nnburst inspect` and the benchmark do.
+Needs the extra `litert`. No client and no driver imports this package by name;
+`nnburst inspect` and the benchmark do.
 """
