@@ -26,7 +26,9 @@ ORDERED_CALL = re.compile(
     r"\bnnb_(?:(?:load|store)_(?:acquire|release)_u\d+|fetch_\w+|fence|try_lock|unlock)\("
 )
 #: Words of a process's own memory; every other word that is read can be written by a peer.
-PRIVATE_WORD = re.compile(r"\bnnb_\w+\((?:&\w+(?:->|\.)(?:waiter\.)?(?:attention|ready|suspended_on)|stop)\b")
+PRIVATE_WORD = re.compile(
+    r"\bnnb_\w+\((?:&\w+(?:->|\.)(?:waiter\.)?(?:attention|ready|suspended_on)|stop)\b"
+)
 READ_CALL = re.compile(r"\bnnb_(?:load|fetch)_\w+\(")
 #: What a compiler offers to order memory; only atomics.h may name it.
 MEMORY_ORDER = re.compile(r"\b(memory_order_\w+|atomic_\w+|__atomic_\w+|__sync_\w+|_Atomic)\b")

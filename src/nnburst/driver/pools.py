@@ -11,7 +11,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.objects import Reference
 from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.buffers import DeviceBuffer
-from nnburst.driver.quotas import POOLS, SHARED_BYTES
+from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge
 from nnburst.executor.protocol import Bytes
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
@@ -24,21 +24,22 @@ class Pool:
     The mappings live as long as their views; `close` gives up the descriptor.
     """
 
-    __slots__ = ("_charges", "_memory", "_readable", "_writable", "size")
+    __slots__ = ("_bytes", "_charge", "_memory", "_readable", "_writable", "size")
 
     def __init__(self, memory: SharedMemory, size: int | None = None) -> None:
         """Own `memory` from here on; `size` is what its owner declared, at most what there is.
 
         Raises:
-            ResourceExhausted: the client has too many pools, or too large ones; `memory` is closed.
+            ResourceExhausted: the client has too many pools; `memory` is closed.
         """
         self._memory = memory
         self.size = memory.size if size is None else size
         try:
-            self._charges = (POOLS.charge(), SHARED_BYTES.charge(self.size))
+            self._charge = POOLS.charge()
         except BaseException:
             memory.close()
             raise
+        self._bytes: Charge | None = None  # each mapping keeps it, too
         self._readable: Bytes | None = None
         self._writable: Bytes | None = None
 
@@ -48,6 +49,7 @@ class Pool:
 
         Raises:
             GeneralFailure: the pool cannot be mapped (device:E5).
+            ResourceExhausted: the client has too many bytes of pools mapped.
         """
         if self._readable is None:
             self._readable = self._map(writable=False)
@@ -59,23 +61,25 @@ class Pool:
 
         Raises:
             GeneralFailure: the pool cannot be mapped so (device:E5).
+            ResourceExhausted: the client has too many bytes of pools mapped.
         """
         if self._writable is None:
             self._writable = self._map(writable=True)
         return self._writable
 
     def _map(self, *, writable: bool) -> Bytes:
+        if self._bytes is None:
+            self._bytes = SHARED_BYTES.charge(self.size)
         try:
-            return self._memory.map(writable=writable)[: self.size]
+            return self._memory.map(writable=writable, keep=self._bytes)[: self.size]
         except (ResourceExhausted, OSError, ValueError) as error:
             raise GeneralFailure(f"E5: a pool cannot be mapped: {error}") from error
 
     def close(self) -> None:
         """Close the descriptor and forget the mappings."""
         self._memory.close()
-        self._readable = self._writable = None
-        for charge in self._charges:
-            charge.close()
+        self._readable = self._writable = self._bytes = None
+        self._charge.close()
 
 
 class BufferPool:

@@ -88,9 +88,9 @@ def machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
 
-#: Pools that the driver holds.
+#: Pools of which the driver holds the descriptor.
 POOLS: Final = Quota("pools", MAX_POOLS)
-#: Bytes of pools, rings and buffers: as much as the machine has, whoever they are charged to.
+#: Bytes mapped of pools, rings and buffers: as much as the machine has, whoever they are charged to.
 SHARED_BYTES: Final = Quota("bytes of pools, rings and buffers", machine_memory())
 
 

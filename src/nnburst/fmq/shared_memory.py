@@ -118,11 +118,15 @@ class SharedMemory:
         """Whether `close` was called."""
         return self._fd < 0
 
-    def map(self, *, writable: bool) -> Bytes:
+    def map(self, *, writable: bool, keep: object = None) -> Bytes:
         """Map the region: a one-dimensional uint8 array of `size` bytes.
 
         Every array derived from the result keeps the mapping alive; it goes with the last of them. One
         readable page follows the region. The mapping is not inherited by fork.
+
+        Args:
+            writable: whether the array, and the pages, can be written.
+            keep: stays referenced as long as the mapping is there.
 
         Raises:
             ResourceExhausted: the kernel refuses the mapping.
@@ -133,7 +137,7 @@ class SharedMemory:
         start = int(ffi.cast("uintptr_t", address))
         # A ctypes array is a weakly referenceable owner whose buffer numpy keeps as `base`.
         owner = (ctypes.c_uint8 * self.size).from_address(start)
-        weakref.finalize(owner, _unmap, address, self.size, os.getpid()).atexit = False
+        weakref.finalize(owner, _unmap, address, self.size, os.getpid(), keep).atexit = False
         view: Bytes = np.frombuffer(memoryview(owner), dtype=np.uint8)
         if not writable:
             view.flags.writeable = False
@@ -167,7 +171,7 @@ class SharedMemory:
             os.close(fd)
 
 
-def _unmap(address: Any, size: int, owner: int) -> None:  # noqa: ANN401 - a cffi pointer
+def _unmap(address: Any, size: int, owner: int, _keep: object) -> None:  # noqa: ANN401 - cffi's
     # A forked child never had the mapping: by now something else of its own may lie there.
     if os.getpid() == owner:
         lib.nnb_pool_unmap(address, size)

@@ -16,7 +16,7 @@ from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.buffers import BufferRole
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.validation import validate_memory_desc
 
 
@@ -75,7 +75,11 @@ def copy_from(session: ClientSession, call: CopyFrom, fds: Fds) -> Answer:
 
 
 def _adopt(size: int, fds: Fds) -> Pool:
-    return Pool(SharedMemory.adopt(fds.take(0), size), size)
+    """The memory of a copy; GENERAL_FAILURE where it cannot be mapped (device:§6)."""
+    try:
+        return Pool(SharedMemory.adopt(fds.take(0), size), size)
+    except InvalidArgument as error:
+        raise GeneralFailure(f"the memory cannot be mapped: {error}") from error
 
 
 def _model(session: ClientSession, handle: int, used: ExitStack) -> PreparedModel:
