@@ -16,7 +16,7 @@ from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.buffers import BufferRole
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
 from nnburst.hal.validation import validate_memory_desc
 
 
@@ -85,7 +85,7 @@ def _adopt(size: int, fds: Fds) -> Pool:
 def _model(session: ClientSession, handle: int, used: ExitStack) -> PreparedModel:
     try:
         reference = session.objects.acquire(handle, PreparedModel)
-    except InvalidArgument as error:
+    except (Closed, InvalidArgument) as error:
         raise InvalidArgument(f"D3: {error}") from error
     return used.enter_context(reference).target
 
