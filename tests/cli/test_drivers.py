@@ -62,6 +62,8 @@ def test_served_driver_is_listed_and_ends_on_sigterm(
                 "type": "CPU",
                 "feature_level": 8,
                 "address": facts["address"],
+                "exec_time": {"float32": 1.0, "quant8": 1.0},
+                "cache_files": [1, 0],
             }
         ]
     assert "cam" in run("devices").stdout

@@ -1,4 +1,9 @@
-"""`nnburst devices`: the drivers of this user that answer."""
+"""`nnburst devices`: the drivers of this user that answer.
+
+Times are what drivers say of themselves: ratios to the reference executor on this machine, lower is better,
+and 1 until `nnburst bench capabilities` has measured them. Cache files are those of one compilation, of the
+model and of data.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,12 @@ from nnburst.cli.output import add_json_option, table, write_json
 from nnburst.client.connect import connect, devices
 from nnburst.client.health import check_health
 from nnburst.control.address import SUFFIX, directory
+from nnburst.hal.enums import OperandType
+from nnburst.hal.versions.performance import lookup
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers
+    from nnburst.client.connect import DeviceInfo
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -62,15 +70,32 @@ def _list(args: argparse.Namespace) -> int:
             "type": device.type.name,
             "feature_level": int(device.feature_level),
             "address": str(device.address),
+            "exec_time": {
+                "float32": _exec_time(device, OperandType.TENSOR_FLOAT32),
+                "quant8": _exec_time(device, OperandType.TENSOR_QUANT8_ASYMM),
+            },
+            "cache_files": list(device.cache_files),
         }
         for device in found
     ]
     if str(args.json) != "-":
-        columns = ("name", "version", "type", "level")
+        columns = ("name", "version", "type", "level", "float32", "quant8", "cache files")
         rows = [
-            (device.name, device.version_string, device.type.name, int(device.feature_level))
+            (
+                device.name,
+                device.version_string,
+                device.type.name,
+                int(device.feature_level),
+                f"{_exec_time(device, OperandType.TENSOR_FLOAT32):.3g}",
+                f"{_exec_time(device, OperandType.TENSOR_QUANT8_ASYMM):.3g}",
+                " + ".join(map(str, device.cache_files)),
+            )
             for device in found
         ]
         table(f"drivers in {directory()}", columns, rows)
     write_json(args.json, {"devices": facts})
     return 0
+
+
+def _exec_time(device: DeviceInfo, kind: OperandType) -> float:
+    return lookup(device.capabilities.operand_performance, kind).exec_time

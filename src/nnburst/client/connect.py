@@ -13,6 +13,8 @@ from nnburst.client.ending import DriverDied
 from nnburst.client.handshake import Session
 from nnburst.control.address import SUFFIX, check_length, directory, socket_path
 from nnburst.control.channel import Channel
+from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
 
@@ -27,6 +29,8 @@ class DeviceInfo:
         type: kind of hardware.
         feature_level: version that it speaks.
         address: its socket.
+        capabilities: how fast it says it is.
+        cache_files: in how many files it caches a compilation.
     """
 
     name: str
@@ -34,6 +38,8 @@ class DeviceInfo:
     type: DeviceType
     feature_level: FeatureLevel
     address: Path
+    capabilities: Capabilities
+    cache_files: NumberOfCacheFiles
 
 
 def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool = False) -> Device:
@@ -101,6 +107,8 @@ def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
                         device.type,
                         device.feature_level,
                         path,
+                        device.capabilities,
+                        device.number_of_cache_files_needed,
                     )
                 )
         except NnburstError:

@@ -1,0 +1,113 @@
+"""`nnburst bench capabilities`: how fast a device is beside the reference executor, for getCapabilities.
+
+Networks in float32, in relaxed float32 and in 8 bits run in a driver of the executor and in one of the
+reference executor, in turns. What comes out is stored, and drivers that start from now on say it. Two small
+networks are built in; the .tflite files of a folder run, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+    from nnburst.testing.bench.capabilities import Measured
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser(
+        "capabilities", help="measure what a device says about its speed", description=__doc__
+    )
+    default = "litert" if find_spec("ai_edge_litert") else "reference"
+    parser.add_argument("--executor", default=default, help="to measure (default: %(default)s)")
+    parser.add_argument(
+        "--device", metavar="NAME", help="that it is served under (default: the executor's name)"
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        metavar="DIR",
+        default=Path(os.environ.get("NNBURST_SHARED", "../shared"), "models"),
+        help="folder of .tflite files, where there is one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--longest", type=int, default=1 << 20, help="bytes of the largest (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each (default: 9)")
+    parser.add_argument("--dry-run", action="store_true", help="store nothing")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, store."""
+    from nnburst.client.launch import launch
+    from nnburst.demo.network import Precision, build_network
+    from nnburst.driver.capabilities import store_capabilities
+    from nnburst.testing.bench import capabilities as bench
+
+    workloads = [
+        workload
+        for precision in Precision
+        for workload in bench.workloads_of("digits", build_network(precision))
+    ]
+    workloads += bench.workloads_in(args.models, args.longest)
+    found: list[Measured] = []
+    with text_for_people(args.json):
+        with launch(args.executor) as device, launch("reference") as reference:
+            version = device.version_string
+            with progress("workloads", len(workloads)) as advance:
+                for workload in workloads:
+                    found.append(bench.measure(device, reference, workload, args.rounds))
+                    advance(1)
+        groups = bench.summary(found)
+        _print(found)
+        facts = {"when": time.strftime("%Y-%m-%d"), **_machine()}
+        measured = {**facts, "workloads": [_as_json(one) for one in found]}
+        file = bench.as_file(groups, version, measured)
+        stored = None
+        if not args.dry_run:
+            stored = str(store_capabilities(args.device or args.executor, file))
+            print(f"stored in {stored}")
+    ratios = {
+        group.value: {"exec_time": info.exec_time, "power_usage": info.power_usage}
+        for group, info in groups.items()
+    }
+    write_json(args.json, {**measured, "capabilities": ratios, "stored": stored})
+    return 0
+
+
+def _print(found: list[Measured]) -> None:
+    columns = ("network", "operands", "device ms", "reference ms", "exec time", "power usage")
+    rows = [
+        (
+            one.name,
+            one.group.value,
+            f"{one.device_ms:.3f}",
+            f"{one.reference_ms:.3f}",
+            f"{one.exec_time:.3f}",
+            f"{one.power_usage:.3f}",
+        )
+        for one in found
+    ]
+    table("one thread, medians of the rounds; ratios to the reference executor", columns, rows)
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _as_json(one: Measured) -> dict[str, Any]:
+    return {**one._asdict(), "group": one.group.value}
