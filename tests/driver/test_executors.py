@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -18,7 +19,7 @@ def test_built_in_executor_is_found_by_name(name: str) -> None:
 
 def test_executor_is_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("mine", "nnburst.executor.null:NullExecutor", executors.GROUP)
-    monkeypatch.setattr(executors, "entry_points", lambda **_: [point])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [point])
     assert find_executor("mine")().name == "null"
 
 

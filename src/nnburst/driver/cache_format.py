@@ -18,8 +18,6 @@ Nothing of a file is looked at, beyond its length, before the HMAC has been comp
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import struct
 from collections.abc import Iterable
 from typing import Final
@@ -72,7 +70,7 @@ def seal(entry: Entry, constants: bytes, *, writer: str, token: bytes, key: byte
         key: the user's.
     """
     payload = _encode(entry)
-    digest = hashlib.sha256(constants).digest()
+    digest = sha256(constants)
     header = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, len(payload), len(constants), digest)
     return b"".join((header, _mac(writer, token, (header, payload), key), payload))
 
@@ -97,7 +95,7 @@ def unseal(
     view = memoryview(model_cache)
     header, mac = view[: _HEADER.size], view[_HEADER.size : PREFIX_BYTES]
     payload = view[PREFIX_BYTES:]
-    if not hmac.compare_digest(_mac(writer, token, (header, payload), key), mac):
+    if not _are_equal(_mac(writer, token, (header, payload), key), mac):
         raise GeneralFailure(
             "the model cache is not what this driver wrote for this token: it was changed, or comes"
             " from another driver, version or user, or belongs to another model"
@@ -107,7 +105,7 @@ def unseal(
     if (magic, version, zero, payload_bytes) != expected:
         raise GeneralFailure("the model cache is of another format")
     # DEVIATES: NNAPI lets a data cache that was changed give wrong results; here it is not used.
-    if len(constants) != data_bytes or hashlib.sha256(constants).digest() != digest:
+    if len(constants) != data_bytes or sha256(constants) != digest:
         raise GeneralFailure("the data cache is not the one that belongs to the model cache")
     try:
         entry = _decode(payload)
@@ -116,8 +114,24 @@ def unseal(
     return entry, Cached(entry.model, entry.program, constants)
 
 
+def sha256(data: bytes) -> bytes:
+    """A digest. OpenSSL is loaded here: 10 ms of every start that drivers without a cache are spared."""
+    import hashlib
+
+    return hashlib.sha256(data).digest()
+
+
+def _are_equal(one: bytes, other: bytes | memoryview) -> bool:
+    """In a time that does not tell where they differ."""
+    import hmac
+
+    return hmac.compare_digest(one, other)
+
+
 def _mac(writer: str, token: bytes, parts: Iterable[bytes | memoryview], key: bytes) -> bytes:
-    made = hmac.new(key, digestmod=hashlib.sha256)
+    import hmac
+
+    made = hmac.new(key, digestmod="sha256")
     for name in (writer.encode(), token):
         made.update(struct.pack("<Q", len(name)) + name)
     for part in parts:  # the header says how long the payload is

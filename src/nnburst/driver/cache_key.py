@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -62,11 +61,11 @@ def _read(path: Path) -> bytes:
 def _make(path: Path) -> None:
     """Give the name to a complete file; whoever is first wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
     try:
         try:
-            os.write(fd, secrets.token_bytes(KEY_BYTES))
+            os.write(fd, os.urandom(KEY_BYTES))
             os.fsync(fd)
         finally:
             os.close(fd)

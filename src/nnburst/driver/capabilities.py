@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import secrets
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -142,7 +141,7 @@ def store_capabilities(device: str, measured: CapabilitiesFile) -> Path:
     measured.capabilities()
     path = capabilities_files(device)[-1]
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
         os.replace(temporary, path)  # noqa: PTH105 - drivers see the old file or the new one

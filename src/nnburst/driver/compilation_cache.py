@@ -10,7 +10,6 @@ apart (device:§3). Where a client gives two models one token, it gets the one t
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import os
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Final
 
 import nnburst.executor
 from nnburst.driver.cache_files import check_cache_file, overwrite, read_copy
-from nnburst.driver.cache_format import Entry, seal, unseal
+from nnburst.driver.cache_format import Entry, seal, sha256, unseal
 from nnburst.driver.cache_key import cache_key
 from nnburst.driver.prepared_model import PreparedModel
 from nnburst.executor.caching import CachingExecutor
@@ -180,10 +179,10 @@ def _build() -> str:
 
     What is cached is what they made of a model, so it must not outlive a change of how they do that.
     """
-    found = hashlib.sha256()
+    lines = []
     for folder, folders, names in os.walk(os.path.dirname(nnburst.executor.__file__)):  # noqa: PTH120
         folders.sort()
         for path in (f"{folder}/{name}" for name in sorted(names) if name.endswith(".py")):
             info = os.stat(path)  # noqa: PTH116 - pathlib takes ten times as long, at every start
-            found.update(f"{path} {info.st_size} {info.st_mtime_ns}\n".encode())
-    return found.hexdigest()[:16]
+            lines.append(f"{path} {info.st_size} {info.st_mtime_ns}\n")
+    return sha256("".join(lines).encode()).hex()[:16]

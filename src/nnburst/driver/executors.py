@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Final, cast
 
 from nnburst.executor.protocol import Executor
@@ -39,6 +38,8 @@ def find_executor(name: str) -> ExecutorFactory:
 
 
 def _entry_point(name: str) -> str:
+    from importlib.metadata import entry_points  # 10 ms that built-in executors do not need
+
     found = {point.name: point.value for point in entry_points(group=GROUP)}
     if name not in found:
         known = ", ".join(sorted({*BUILT_IN, *found}))

@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +66,13 @@ def available() -> bool:
 @functools.cache
 def package_version() -> str:
     """The wheel's version; "unknown" where its metadata are missing."""
+    library = _library()
+    folder = library.parent.parent if library is not None else Path()
+    named = list(folder.glob(f"{PACKAGE.replace('-', '_')}-*.dist-info"))
+    if library is not None and len(named) == 1:  # as a wheel is unpacked: 10 ms less of every start
+        return named[0].name.removesuffix(".dist-info").rpartition("-")[2]
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(PACKAGE)
     except PackageNotFoundError:

@@ -20,7 +20,6 @@ import importlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
 from typing import Final, TypeVar, cast
 
 import msgspec
@@ -290,4 +289,6 @@ def _find(name: str) -> VendorExtension | None:
 
 
 def _entry_points() -> dict[str, str]:
+    from importlib.metadata import entry_points  # 10 ms that few drivers need
+
     return {point.name: point.value for point in entry_points(group=GROUP)}

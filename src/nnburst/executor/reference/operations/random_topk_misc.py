@@ -5,7 +5,7 @@ NNAPI: Multinomial.cpp, TopK_V2.cpp.
 
 from __future__ import annotations
 
-import secrets
+import os
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ def random_multinomial(node: Node) -> Run:
     def run() -> None:
         first, second = (int(seed) for seed in seeds)
         if first == 0 and second == 0:
-            first, second = secrets.randbits(64), secrets.randbits(64)
+            first, second = (int.from_bytes(os.urandom(8), "little") for _ in range(2))
         cumulative = _cumulative(logits)
         draws = uniform_doubles((first, second), y.size).reshape(y.shape)
         for drawn, sums, classes in zip(draws, cumulative, y, strict=True):
