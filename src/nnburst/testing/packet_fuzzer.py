@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.serialize import RESULT_DATUM, deserialize_result, serialize_request
 from nnburst.serialize.wire import RESULT
+from nnburst.testing.faults.footprint import resident_bytes
 from nnburst.testing.packet_mutators import (
     Mutation,
     Packet,
@@ -164,11 +164,3 @@ def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, 
     if nonzero_padding(sent):
         problems.append("padding is not 0")
     return status, problems
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -34,13 +35,21 @@ class RawBurst:
         prepared_model: PreparedModel,
         lengths: tuple[int, int] = (BURST_CHANNEL_LENGTH, BURST_CHANNEL_LENGTH),
         max_in_flight: int = 1,
+        memories: Callable[[Sequence[int]], Sequence[Memory]] | None = None,
     ) -> None:
-        """Open it; `lengths` are those of the request and the result ring."""
+        """Open it.
+
+        Args:
+            prepared_model: an open one.
+            lengths: of the request and the result ring.
+            max_in_flight: what the driver is told.
+            memories: answers getMemories instead of what `slot_of` has given out.
+        """
         self._slots = SlotTable()
         self.ended = ""
         self.channels = BurstChannels(
             prepared_model,
-            BurstCallback(self._slots.memories, self._end),
+            BurstCallback(memories or self._slots.memories, self._end),
             lengths,
             max_in_flight=max_in_flight,
         )

@@ -67,6 +67,25 @@ def children(pid: int) -> list[int]:
     return [int(child) for line in _of_threads(pid, "children") for child in line.split()]
 
 
+def proportional_bytes(pid: int) -> int:
+    """Resident memory of `pid`; what n processes share counts 1/n in each (Pss).
+
+    Raises:
+        FileNotFoundError: there is no such process.
+    """
+    return _kibibytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss") * 1024
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of `pid`, shared or not (VmRSS); 0 for a zombie."""
+    return _kibibytes(Path(f"/proc/{pid}/status"), "VmRSS") * 1024
+
+
+def _kibibytes(file: Path, name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", file.read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
 def is_running(pid: int) -> bool:
     """Whether process `pid` exists and is no zombie."""
     try:
