@@ -1,0 +1,142 @@
+"""Every way to have a request executed, and what was heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.sync_fence import SyncFence
+from nnburst.control.channel import Fds
+from nnburst.control.messages import (
+    Execute,
+    Executed,
+    ExecuteFenced,
+    ExecuteSynchronously,
+    ExecutionInfo,
+    Fenced,
+    GetExecutionInfo,
+    Nothing,
+    NotifyExecuted,
+    Release,
+)
+from nnburst.hal.enums import ErrorStatus, MeasureTiming
+from nnburst.hal.errors import NnburstError
+from nnburst.hal.limits import UINT64_MAX
+from nnburst.hal.request import Request
+from nnburst.serialize import deserialize_result, serialize_request
+from nnburst.testing.model_fuzzer.launches import launch
+from nnburst.testing.model_fuzzer.target import Target
+from nnburst.testing.packet_fuzzer import judge
+from nnburst.testing.raw_burst import RawBurst
+
+_TIMEOUT: Final = 60.0
+_NONE: Final = ErrorStatus.NONE
+
+
+class Answer(NamedTuple):
+    """How a request was answered: its status, whether it was timed, what else is wrong with it."""
+
+    status: ErrorStatus
+    measured: bool
+    problems: Sequence[str]
+
+
+Ask = Callable[[Request, bool], Answer]
+
+
+@contextmanager
+def _memory_of(target: Target) -> Iterator[list[int]]:
+    with Fds([target.memory.duplicate()]) as fds:
+        yield list(fds)
+
+
+def _refusal(target: Target, error: NnburstError) -> Answer:
+    """What an error says; raised where it is the driver's death."""
+    if not target.device.is_alive:
+        raise error
+    problems = [f"{error.status.name} with shapes"] if error.output_shapes else []
+    return Answer(error.status, measured=False, problems=problems)
+
+
+def execute_synchronously(target: Target, prepared: PreparedModel) -> Ask:
+    """By a call that waits."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        message = ExecuteSynchronously(prepared.handle, request, measure)
+        try:
+            with _memory_of(target) as fds:
+                connection = target.device.connection
+                executed, _ = connection.call(message, Executed, fds, timeout=_TIMEOUT)
+        except NnburstError as error:
+            return _refusal(target, error)
+        return Answer(_NONE, executed.timing.measured, ())
+
+    return ask
+
+
+def execute(target: Target, prepared: PreparedModel) -> Ask:
+    """By a call that launches, and its callback."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        with _memory_of(target) as fds:
+            launched = launch(
+                target.device,
+                lambda number: Execute(prepared.handle, request, measure, callback=number),
+                fds,
+                _TIMEOUT,
+            )
+        outcome = launched.outcome
+        if isinstance(outcome, NotifyExecuted):
+            return Answer(_NONE, outcome.timing.measured, _launch_problems(launched.answer))
+        if not isinstance(outcome, NnburstError):
+            return Answer(_NONE, measured=False, problems=["notified as of a preparation"])
+        answer = _refusal(target, outcome)
+        if answer.status == ErrorStatus.INVALID_ARGUMENT and launched.answer is None:
+            return answer._replace(problems=[*answer.problems, "launched, although invalid"])
+        if not launched.agree:
+            told = f"answered {launched.answer}, notified of {answer.status.name}"
+            return answer._replace(problems=[*answer.problems, told])
+        return answer
+
+    return ask
+
+
+def _launch_problems(answer: NnburstError | None) -> Sequence[str]:
+    return [] if answer is None else [f"answered {answer.status.name}, notified of NONE"]
+
+
+def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
+    """By a call that answers with a fence; there is nothing to wait for before."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        connection = target.device.connection
+        try:
+            with _memory_of(target) as fds:
+                message = ExecuteFenced(prepared.handle, request, measure)
+                fenced, fence = connection.call(message, Fenced, fds, timeout=_TIMEOUT)
+        except NnburstError as error:
+            return _refusal(target, error)
+        if not fenced.is_done:
+            with SyncFence(fence.take(0)) as done:
+                done.wait(_TIMEOUT)
+        about = GetExecutionInfo(fenced.handle)
+        info, _ = connection.call(about, ExecutionInfo, timeout=_TIMEOUT)
+        connection.call(Release(fenced.handle), Nothing, timeout=_TIMEOUT)
+        return Answer(info.status, info.launched[0] != UINT64_MAX, ())
+
+    return ask
+
+
+def execute_in_burst(target: Target, burst: RawBurst) -> Ask:
+    """By a packet."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        timing = MeasureTiming.YES if measure else MeasureTiming.NO
+        packet = serialize_request(request, [burst.slot_of(target.memory)], timing)
+        answer = burst.exchange(packet, _TIMEOUT)
+        status, problems = judge(answer, frozenset(ErrorStatus))
+        return Answer(status, deserialize_result(answer)[2].measured, problems)
+
+    return ask
