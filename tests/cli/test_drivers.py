@@ -64,6 +64,7 @@ def test_served_driver_is_listed_and_ends_on_sigterm(
                 "address": facts["address"],
                 "exec_time": {"float32": 1.0, "quant8": 1.0},
                 "cache_files": [1, 0],
+                "thread_budget": device.thread_budget,
             }
         ]
     assert "cam" in run("devices").stdout

@@ -2,7 +2,7 @@
 
 Times are what drivers say of themselves: ratios to the reference executor on this machine, lower is better,
 and 1 until `nnburst bench capabilities` has measured them. Cache files are those of one compilation, of the
-model and of data.
+model and of data; threads are those that can run at once.
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ def _list(args: argparse.Namespace) -> int:
                 "quant8": _exec_time(device, OperandType.TENSOR_QUANT8_ASYMM),
             },
             "cache_files": list(device.cache_files),
+            "thread_budget": device.thread_budget,
         }
         for device in found
     ]
     if str(args.json) != "-":
-        columns = ("name", "version", "type", "level", "float32", "quant8", "cache files")
+        columns = ("name", "version", "type", "level", "float32", "quant8", "cache files", "threads")
         rows = [
             (
                 device.name,
@@ -89,6 +90,7 @@ def _list(args: argparse.Namespace) -> int:
                 f"{_exec_time(device, OperandType.TENSOR_FLOAT32):.3g}",
                 f"{_exec_time(device, OperandType.TENSOR_QUANT8_ASYMM):.3g}",
                 " + ".join(map(str, device.cache_files)),
+                device.thread_budget,
             )
             for device in found
         ]

@@ -31,6 +31,7 @@ class DeviceInfo:
         address: its socket.
         capabilities: how fast it says it is.
         cache_files: in how many files it caches a compilation.
+        thread_budget: threads that it can run at once.
     """
 
     name: str
@@ -40,6 +41,7 @@ class DeviceInfo:
     address: Path
     capabilities: Capabilities
     cache_files: NumberOfCacheFiles
+    thread_budget: int = 1
 
 
 def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool = False) -> Device:
@@ -109,6 +111,7 @@ def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
                         path,
                         device.capabilities,
                         device.number_of_cache_files_needed,
+                        device.thread_budget,
                     )
                 )
         except NnburstError:
