@@ -80,7 +80,16 @@ def _list(args: argparse.Namespace) -> int:
         for device in found
     ]
     if str(args.json) != "-":
-        columns = ("name", "version", "type", "level", "float32", "quant8", "cache files", "threads")
+        columns = (
+            "name",
+            "version",
+            "type",
+            "level",
+            "float32",
+            "quant8",
+            "cache files",
+            "threads",
+        )
         rows = [
             (
                 device.name,
