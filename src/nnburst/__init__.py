@@ -24,6 +24,7 @@ if sys.byteorder != "little":
     )
 
 if TYPE_CHECKING:
+    from nnburst.client.aidl_burst import AidlBurst
     from nnburst.client.arguments import ExecutionResult
     from nnburst.client.buffer import Buffer
     from nnburst.client.burst import Burst
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
     from nnburst.client.resilient_device import ResilientDevice
+    from nnburst.client.reusable_execution import ReusableExecution
     from nnburst.client.stateful_burst import StatefulBurst
     from nnburst.client.sync_fence import SyncFence
     from nnburst.hal.enums import (
@@ -81,6 +83,8 @@ __all__ = [
     "PreparedModel",
     "Burst",
     "StatefulBurst",
+    "AidlBurst",
+    "ReusableExecution",
     "FencedExecution",
     "SyncFence",
     "Memory",
@@ -125,6 +129,8 @@ _HOMES: Final = {
     "nnburst.client.resilient_device": ("ResilientDevice",),
     "nnburst.client.burst": ("Burst",),
     "nnburst.client.stateful_burst": ("StatefulBurst",),
+    "nnburst.client.aidl_burst": ("AidlBurst",),
+    "nnburst.client.reusable_execution": ("ReusableExecution",),
     "nnburst.client.fenced_execution": ("FencedExecution",),
     "nnburst.client.sync_fence": ("SyncFence",),
     "nnburst.client.memory": ("Memory",),

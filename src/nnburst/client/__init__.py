@@ -8,6 +8,8 @@ prepared_model.py  PreparedModel: executes over the socket, opens bursts
 execution.py       one such execution
 fenced_execution.py one that begins when fences have signalled
 sync_fence.py      those fences
+reusable_execution.py one that is bound once and runs often
+aidl_burst.py      AIDL's burst, over the socket
 aidl_results.py    results with timing in nanoseconds
 burst.py           Burst: executes over shared memory
 bound_request.py   a request bound to its memory, and the run that is one C call

@@ -27,10 +27,12 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 
 if TYPE_CHECKING:
+    from nnburst.client.aidl_burst import AidlBurst
     from nnburst.client.buffer import Buffer
     from nnburst.client.burst import Burst
     from nnburst.client.device import Device
     from nnburst.client.fenced_execution import FencedExecution
+    from nnburst.client.reusable_execution import ReusableExecution
     from nnburst.client.sync_fence import SyncFence
 
 #: Seconds that a release may take; the driver only drops a reference.
@@ -233,6 +235,43 @@ class PreparedModel:
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
         execution = self._arguments(inputs, outputs)
         return execute_fenced(self, execution, fences, duration, measure, seconds)
+
+    def create_reusable_execution(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+    ) -> ReusableExecution:
+        """A request that the driver validates and binds once (NNAPI: createReusableExecution).
+
+        Args:
+            inputs: as for `execute`; those that lie in no pool are copied with each run.
+            outputs: as for `execute`; their room is fixed.
+            measure: whether to time every run.
+            timeout: seconds that its creation may take.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model.
+            DeadObject: the driver has died.
+            Closed: model or device are closed.
+        """
+        from nnburst.client.reusable_execution import ReusableExecution
+
+        seconds = check_timeout(timeout)
+        return ReusableExecution(self, self._arguments(inputs, outputs), measure, seconds)
+
+    def open_aidl_burst(self) -> AidlBurst:
+        """Open a burst of AIDL: over the socket, with deadlines and buffers; memory is sent once.
+
+        Raises:
+            DeadObject: the driver has died.
+            Closed: model or device are closed.
+        """
+        from nnburst.client.aidl_burst import AidlBurst
+
+        return AidlBurst(self)
 
     def open_burst(self, *, max_in_flight: int = 1, **options: Any) -> Burst:  # noqa: ANN401
         """Open a burst: executions over shared memory, a microsecond each.

@@ -11,6 +11,8 @@ prepared_model.py  a model and its executions
 pools.py           the client's memory, mapped
 fenced_execution.py executions that begin when fences have signalled
 fence_waiter.py    the thread that waits for them
+reusable_execution.py executions that are bound once and run often
+aidl_burst.py      AIDL's burst: memory known by numbers
 burst.py           a burst: the thread that serves its requests
 bindings.py        requests that a burst has bound, known again by their bytes
 slots.py           a burst's slots and the memory behind them

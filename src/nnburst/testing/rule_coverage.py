@@ -45,7 +45,6 @@ EXEMPT: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "R12": (_BOTH, "pointers cannot be sent"),
     "R13": (_REJECTS, "says what passes: one range as input and output"),
     "R15": (_REJECTS, "says what passes: operations decide about omitted inputs"),
-    "VR9": (_BOTH, "there is no AIDL burst and no reusable execution"),
     "VB7": (_BOTH, "says what the original does not test"),
 }
 

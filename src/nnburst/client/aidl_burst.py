@@ -1,0 +1,256 @@
+"""AidlBurst: AIDL's burst, whose requests go over the socket and whose memory the driver knows by numbers.
+
+For what HIDL's burst over message queues cannot carry: deadlines, buffers, timing in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from nnburst.client.aidl_results import in_microseconds
+from nnburst.client.arguments import Array, ExecutionResult, check_count, check_timeout
+from nnburst.client.execution import SocketExecution
+from nnburst.client.fenced_execution import boottime_deadline_ns
+from nnburst.client.memory import Memory
+from nnburst.control.channel import Fds
+from nnburst.control.connection import Connection
+from nnburst.control.messages import (
+    BurstExecute,
+    Executed,
+    Nothing,
+    OpenBurst,
+    Opened,
+    Release,
+    ReleaseMemoryResource,
+)
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    DeadObject,
+    MissedDeadline,
+    NnburstError,
+    OutputInsufficientSize,
+)
+from nnburst.hal.model import BufferToken, MemoryPool
+from nnburst.hal.request import Request
+
+if TYPE_CHECKING:
+    from nnburst.client.buffer import Buffer
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a control call about the burst may take.
+_CALL_TIMEOUT: Final = 30.0
+#: Pools whose numbers are given to the driver; further ones are sent each time.
+_REMEMBERED: Final = 64
+_NO_IDENTITY: Final = -1
+
+
+class _Identities:
+    """Which pool the driver knows by which number; numbers are never used again. Takes no locks."""
+
+    def __init__(self, connection: Connection, handle: int) -> None:
+        self._connection = connection
+        self._handle = handle
+        self._numbers = itertools.count()
+        self._identifiers: dict[int, int] = {}  # by the pool's number
+        self._sent: set[int] = set()
+
+    def identifier_of(self, memory: Memory) -> tuple[int, bool]:
+        """The number of a pool, and whether the driver has its memory already."""
+        found = self._identifiers.get(memory.number)
+        if found is None:
+            if len(self._identifiers) >= _REMEMBERED:
+                return _NO_IDENTITY, False
+            found = self._identifiers[memory.number] = next(self._numbers)
+            memory.on_close(self.forget)
+        return found, found in self._sent
+
+    def sent(self, identifiers: Sequence[int]) -> None:
+        """The driver has answered a request with these, so it knows them."""
+        self._sent.update(i for i in identifiers if i != _NO_IDENTITY)
+
+    def take(self, number: int) -> int | None:
+        """Forget a pool; its number, where the driver may know one."""
+        found = self._identifiers.pop(number, None)
+        if found is not None:
+            self._sent.discard(found)
+        return found
+
+    def forget(self, number: int) -> None:
+        """A pool is gone: the driver hears of it before the next call. May run anywhere."""
+        found = self.take(number)
+        if found is not None and self._connection.is_alive:
+            self._connection.post_later(ReleaseMemoryResource(self._handle, found))
+
+
+class AidlBurst:
+    """Made by `PreparedModel.open_aidl_burst`. One execution at a time: a second one gets BurstBusy.
+
+    A context manager that closes itself.
+    """
+
+    def __init__(self, model: PreparedModel) -> None:
+        """Open it.
+
+        Raises:
+            NnburstError: the driver refuses.
+        """
+        self._model = model
+        self._connection = model.device.connection
+        opened, _ = self._connection.call(OpenBurst(model.handle), Opened, timeout=_CALL_TIMEOUT)
+        self._handle = opened.handle
+        self._identities = _Identities(self._connection, opened.handle)
+        self._busy = threading.Lock()
+        self._finalizer = weakref.finalize(self, _abandon, self._connection, opened.handle)
+        self._finalizer.atexit = False
+
+    def execute(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+    ) -> ExecutionResult:
+        """Execute once; arguments and errors are those of `PreparedModel.execute`.
+
+        Returns:
+            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+
+        Raises:
+            BurstBusy: an execution is under way.
+            Closed: the burst is closed.
+        """
+        deadline = time.monotonic() + check_timeout(timeout)
+        self._check_open()
+        check_count("inputs", inputs, self._model.inputs)
+        given: Sequence[Array | Buffer | None] = (
+            [None] * len(self._model.outputs) if outputs is None else outputs
+        )
+        check_count("outputs", given, self._model.outputs)
+        execution = SocketExecution(self._model, inputs, given)
+        if not self._busy.acquire(blocking=False):
+            raise BurstBusy("the burst has an execution in flight: one at a time")
+        try:
+            while True:
+                try:
+                    return self._run(execution, measure, deadline)
+                except OutputInsufficientSize as error:
+                    if not execution.grow(error.output_shapes):
+                        raise
+        finally:
+            self._busy.release()
+
+    def _run(self, execution: SocketExecution, measure: bool, deadline: float) -> ExecutionResult:
+        staging, size = self._model.staging, execution.lay_out()
+        private = staging.take(size) if size else None
+        try:
+            executed = self._call(execution, private, measure, deadline)
+            result = in_microseconds(execution, executed, private)
+        except NnburstError as error:
+            execution.fail()
+            # After a timeout the driver may still write to the pool, so nobody else may have it.
+            if private is not None and not isinstance(error, MissedDeadline):
+                staging.give_back(private)
+            raise
+        if private is not None:
+            staging.give_back(private)
+        return result
+
+    def _call(
+        self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float
+    ) -> Executed:
+        request, memories = execution.describe(private)
+        execution.stage(private)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise MissedDeadline("timeout: it passed before the request could be sent")
+        with Fds() as fds:
+            request, identifiers = self._identified(request, memories, fds)
+            message = BurstExecute(
+                self._handle,
+                request,
+                measure,
+                boottime_deadline_ns(left),
+                memory_identifiers=identifiers,
+            )
+            executed, _ = self._connection.call(message, Executed, list(fds), timeout=left)
+        self._identities.sent(identifiers)
+        return executed
+
+    def _identified(
+        self, request: Request, memories: Sequence[Memory], fds: Fds
+    ) -> tuple[Request, tuple[int, ...]]:
+        """The request without the memory that the driver has, and the number of each pool."""
+        identifiers: list[int] = []
+        pools: list[MemoryPool | BufferToken] = []
+        remaining = iter(memories)
+        for pool in request.pools:
+            if isinstance(pool, BufferToken):
+                identifiers.append(_NO_IDENTITY)
+                pools.append(pool)
+                continue
+            memory = next(remaining)
+            identifier, known = self._identities.identifier_of(memory)
+            identifiers.append(identifier)
+            pools.append(MemoryPool(pool.size, -1 if known else len(fds)))
+            if not known:
+                fds.add(memory.duplicate())
+        return msgspec.structs.replace(request, pools=tuple(pools)), tuple(identifiers)
+
+    def release_memory_resource(self, memory: Memory) -> None:
+        """Have the driver forget a pool now; it does so by itself when the pool is closed.
+
+        Raises:
+            DeadObject: the driver has died.
+            Closed: the burst is closed.
+        """
+        self._check_open()
+        found = self._identities.take(memory.number)
+        if found is None:
+            return
+        memory.forget(self._identities.forget)
+        message = ReleaseMemoryResource(self._handle, found)
+        self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise Closed("the burst is closed")
+
+    def close(self) -> None:
+        """End the burst; twice is fine, and so is a dead driver."""
+        if self._finalizer.detach() is None:
+            return
+        try:
+            message = Release(self._handle)
+            self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
+        except (Closed, DeadObject, MissedDeadline):
+            pass  # it is gone, or will be
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._finalizer.alive else "closed"
+        return f"<nnburst.AidlBurst on {self._model.device.name}: {state}>"
+
+
+def _abandon(connection: Connection, handle: int) -> None:
+    if connection.is_alive:
+        connection.post_later(Release(handle))

@@ -1,0 +1,216 @@
+"""ReusableExecution: a request that the driver has validated and bound once, run again and again.
+
+    with prepared.create_reusable_execution([x], [y]) as execution:
+        execution.run()
+
+NNAPI: IExecution of AIDL v4; ANeuralNetworksExecution_setReusable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from nnburst.client.aidl_results import in_microseconds
+from nnburst.client.arguments import ExecutionResult, check_timeout
+from nnburst.client.fenced_execution import (
+    FencedExecution,
+    boottime_deadline_ns,
+    call_with,
+    check_fences,
+    duration_in_ns,
+)
+from nnburst.client.sync_fence import SyncFence
+from nnburst.control.channel import Fds
+from nnburst.control.connection import Connection
+from nnburst.control.fences import FenceStatus
+from nnburst.control.messages import (
+    CreateReusableExecution,
+    Executed,
+    ExecuteReusable,
+    ExecuteReusableFenced,
+    Nothing,
+    Opened,
+    Release,
+)
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    DeadObject,
+    MissedDeadline,
+    NnburstError,
+)
+
+if TYPE_CHECKING:
+    from nnburst.client.execution import SocketExecution
+    from nnburst.client.memory import Memory
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a release may take.
+_RELEASE_TIMEOUT: Final = 30.0
+_BUSY: Final = "the execution is under way: one run at a time"
+
+
+class ReusableExecution:
+    """Made by `PreparedModel.create_reusable_execution`. One run at a time: a second one gets BurstBusy.
+
+    Arrays in pools stay where they are; the others are copied to private memory of its own with each run,
+    and results from there. A context manager that closes itself.
+    """
+
+    def __init__(
+        self, model: PreparedModel, execution: SocketExecution, measure: bool, timeout: float
+    ) -> None:
+        """Have the driver bind the request.
+
+        Raises:
+            NnburstError: the driver refuses it.
+        """
+        self._model = model
+        self._execution = execution
+        self._busy = threading.Lock()
+        self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
+        size = execution.lay_out()
+        self._private: Memory | None = model.device.allocate(size) if size else None
+        request, memories = execution.describe(self._private)
+        self._connection = model.device.connection
+        message = CreateReusableExecution(model.handle, request, measure)
+        with Fds() as fds:
+            for memory in memories:
+                fds.add(memory.duplicate())
+            opened, _ = self._connection.call(message, Opened, list(fds), timeout=timeout)
+        self._handle = opened.handle
+        self._finalizer = weakref.finalize(self, _abandon, self._connection, opened.handle)
+        self._finalizer.atexit = False
+
+    def run(self, timeout: float = 30.0) -> ExecutionResult:
+        """Execute once and wait for it.
+
+        Args:
+            timeout: seconds; also the driver's deadline.
+
+        Returns:
+            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+
+        Raises:
+            BurstBusy: a run is under way.
+            OutputInsufficientSize: an output does not fit; its room is fixed.
+            MissedDeadline: it took too long. A driver that is not done yet refuses the next run.
+            DeadObject: the driver has died.
+            Closed: this is closed.
+        """
+        seconds = check_timeout(timeout)
+        with self._alone():
+            self._execution.stage(self._private)
+            message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
+            try:
+                executed, _ = self._connection.call(message, Executed, timeout=seconds)
+            except NnburstError:
+                self._execution.fail()
+                raise
+            return in_microseconds(self._execution, executed, self._private)
+
+    def run_fenced(
+        self,
+        *,
+        wait_for: Sequence[SyncFence] = (),
+        duration: float | None = None,
+        timeout: float = 30.0,
+    ) -> FencedExecution:
+        """Launch a run that begins when fences have signalled; see `PreparedModel.execute_fenced`.
+
+        The next run is refused until this one's fence has signalled. Inputs that lie in no pool are copied
+        now.
+
+        Raises:
+            BurstBusy: a run is under way.
+            InvalidArgument: an output has unknown dimensions, or a fence is in the error state.
+            MissedDeadline, DeadObject, Closed: as for `run`.
+        """
+        seconds, fences = check_timeout(timeout), check_fences(wait_for)
+        duration_ns = duration_in_ns(duration)
+        with self._alone():
+            self._execution.stage(self._private)
+            message = ExecuteReusableFenced(
+                self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
+            )
+            answer = call_with(self._connection, message, (), fences, seconds)
+            fenced = FencedExecution(self._model, self._execution, self._private, _keep, answer)
+            self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
+            return fenced
+
+    def _alone(self) -> _Alone:
+        if not self._finalizer.alive:
+            raise Closed("the reusable execution is closed")
+        if not self._busy.acquire(blocking=False):
+            raise BurstBusy(_BUSY)
+        try:
+            self._finish_fenced()
+        except BaseException:
+            self._busy.release()
+            raise
+        return _Alone(self._busy)
+
+    def _finish_fenced(self) -> None:
+        """Where the last run was fenced: have its result taken before its memory is used again."""
+        if self._fenced is None:
+            return
+        fence, reference = self._fenced
+        if self._connection.is_alive and fence.status == FenceStatus.ACTIVE:
+            raise BurstBusy(_BUSY)
+        fence.close()
+        self._fenced, fenced = None, reference()
+        if fenced is not None:
+            with contextlib.suppress(NnburstError):  # whoever holds it will hear of that
+                fenced.result()
+
+    def close(self) -> None:
+        """Let the driver forget it; a run under way finishes. Twice is fine, and so is a dead driver."""
+        if self._finalizer.detach() is None:
+            return
+        try:
+            message = Release(self._handle)
+            self._connection.call(message, Nothing, timeout=_RELEASE_TIMEOUT)
+        except (Closed, DeadObject, MissedDeadline):
+            pass  # it is gone, or will be
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._finalizer.alive else "closed"
+        return f"<nnburst.ReusableExecution: {state}>"
+
+
+class _Alone:
+    """Lets go of a lock that is held."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        """Hold it."""
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _keep(_memory: Memory) -> None:
+    """Private memory stays with its execution object."""
+
+
+def _abandon(connection: Connection, handle: int) -> None:
+    if connection.is_alive:
+        connection.post_later(Release(handle))
