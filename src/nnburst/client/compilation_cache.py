@@ -8,7 +8,6 @@ NNAPI: TokenHasher.cpp, CompilationBuilder.cpp, ExecutionPlan.cpp, Manager.cpp (
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import struct
@@ -87,6 +86,8 @@ def framework_token(
     Raises:
         InvalidArgument: validation:S11: `user_token` has not 32 bytes.
     """
+    import hashlib
+
     validate_cache_token(user_token)
     hashed = hashlib.sha256(user_token)
     hashed.update(device_name.encode() + version_string.encode())
@@ -103,6 +104,8 @@ def model_token(model: Model, pools: Iterable[Any]) -> bytes:
         model: all of it counts, hints too.
         pools: arrays or pools, in the model's order; all their bytes count.
     """
+    import hashlib  # OpenSSL: programs without a cache have no use for it
+
     hashed = hashlib.sha256(msgspec.msgpack.encode(model))
     for pool in pools:
         content = np.ascontiguousarray(np.asarray(pool)).reshape(-1).view(np.uint8)

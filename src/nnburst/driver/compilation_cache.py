@@ -50,6 +50,11 @@ class CompilationCache:
         """NNAPI: getNumberOfCacheFilesNeeded."""
         return _NO_FILES if self._executor is None else self._executor.cache_files
 
+    def warm_up(self) -> None:
+        """Do now what the first `save` or `load` of this process would do."""
+        if self._executor is not None:
+            _build()
+
     def save(
         self,
         prepared: PreparedModel,

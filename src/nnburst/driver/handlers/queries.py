@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
     DeviceCapabilities,
@@ -12,6 +14,9 @@ from nnburst.control.messages import (
 from nnburst.control.service import Answer
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
+from nnburst.driver.scheduler import Work
+from nnburst.hal.enums import Priority
+from nnburst.hal.errors import ResourceExhausted
 
 
 @answers(GetCapabilities)
@@ -25,4 +30,8 @@ def get_number_of_cache_files_needed(
     session: ClientSession, _call: GetNumberOfCacheFilesNeeded, _fds: Fds
 ) -> Answer:
     """How many files of each kind a compilation is cached in."""
-    return NumberOfCacheFiles(*session.device.compilation_cache.files_needed), Fds()
+    cache = session.device.compilation_cache
+    with contextlib.suppress(ResourceExhausted):
+        # Who asks is about to cache, and has a model to hash first.
+        session.scheduler.submit(cache.warm_up, Priority.MEDIUM, Work.INQUIRY)
+    return NumberOfCacheFiles(*cache.files_needed), Fds()
