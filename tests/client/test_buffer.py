@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import nnburst
 from nnburst import (
     Closed,
     Device,
+    ExecutionResult,
     GeneralFailure,
     InvalidArgument,
     MissedDeadline,
@@ -23,6 +25,7 @@ from nnburst import (
     PreparedModel,
 )
 from nnburst.client.buffer import Buffer
+from nnburst.client.sync_fence import SyncFence
 
 ONES = np.ones((2, 3), np.float32)
 
@@ -71,15 +74,49 @@ def test_content_comes_and_goes_in_pools_without_a_copy(
         assert np.all(target == 7)
 
 
+def execute(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    return model.execute(*arguments)
+
+
+def execute_async(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    return model.execute_async(*arguments).result(30)
+
+
+def execute_fenced(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    with model.execute_fenced(*arguments) as fenced:
+        return fenced.result(30)
+
+
+ways = pytest.mark.parametrize("way", [execute, execute_async, execute_fenced])
+
+
+@ways
 def test_state_stays_in_the_driver_from_execution_to_execution(
-    prepared: PreparedModel, buffers: tuple[Buffer, Buffer]
+    prepared: PreparedModel, buffers: tuple[Buffer, Buffer], way: Callable[..., ExecutionResult]
 ) -> None:
     state, other = buffers
     state.copy_from(ONES)
     for _ in range(3):
-        result = prepared.execute([state, ONES], [other])
+        result = way(prepared, [state, ONES], [other])
         assert result.outputs == [other]
         state, other = other, state
+    assert np.all(state.copy_to() == 4)
+
+
+def test_fenced_executions_hand_a_buffer_on_without_the_client(
+    prepared: PreparedModel, buffers: tuple[Buffer, Buffer]
+) -> None:
+    state, other = buffers
+    state.copy_from(ONES)
+    start, signaller = SyncFence.create()
+    with (
+        start,
+        prepared.execute_fenced([state, ONES], [other], wait_for=[start]) as first,
+        prepared.execute_fenced([other, other], [state], wait_for=[first.fence]) as second,
+    ):
+        signaller.signal()
+        second.result(30)
+        first.result(30)
     assert np.all(state.copy_to() == 4)
 
 
@@ -130,13 +167,14 @@ def test_what_was_never_filled_cannot_be_read(
         buffers[0].copy_to()
 
 
+@ways
 def test_failed_execution_leaves_an_output_empty(
-    prepared: PreparedModel, buffers: tuple[Buffer, Buffer]
+    prepared: PreparedModel, buffers: tuple[Buffer, Buffer], way: Callable[..., ExecutionResult]
 ) -> None:
     full, empty = buffers
     full.copy_from(ONES)
     with pytest.raises(GeneralFailure, match="not initialised"):
-        prepared.execute([empty, ONES], [full])
+        way(prepared, [empty, ONES], [full])
     with pytest.raises(GeneralFailure, match="not initialised"):
         full.copy_to()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nnburst.control.channel import Channel
+from nnburst.control.channel import Channel, Fds
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -47,14 +47,19 @@ class RawClient:
         self.upcall_channel = Channel(self.upcalls)
         self._calls = 0
 
-    def send(self, body: bytes, fds: Sequence[int] = ()) -> Reply:
-        """Send a body and return the reply to it, less its descriptors."""
+    def exchange(self, body: bytes, fds: Sequence[int] = ()) -> tuple[Reply, Fds]:
+        """Send a body and return the reply to it, and the descriptors that came along."""
         self._calls += 1
         self.channel.send(self._calls, body, fds)
         incoming = self.channel.receive(timeout=30)
         assert incoming.id == self._calls
-        incoming.fds.close()
-        return decode_reply(incoming.body)
+        return decode_reply(incoming.body), incoming.fds
+
+    def send(self, body: bytes, fds: Sequence[int] = ()) -> Reply:
+        """Send a body and return the reply to it, less its descriptors."""
+        reply, received = self.exchange(body, fds)
+        received.close()
+        return reply
 
     def call(self, message: Message, fds: Sequence[int] = ()) -> Reply:
         return self.send(encode(message), fds)

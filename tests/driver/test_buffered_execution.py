@@ -258,6 +258,21 @@ def test_execution_past_its_deadline_leaves_its_output_uninitialised(adder: Adde
     assert (adder.runs, buffer.is_initialised) == (0, False)
 
 
+def test_executor_that_raises_what_it_should_not_leaves_its_output_uninitialised(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Adder:
+        raise KeyError("oops")
+
+    model = prepare(adder, sums())
+    buffer = buffer_for(model, ("output", 0), values=[1, 2, 3, 4])
+    execution = bind(model, [None], [buffer])
+    monkeypatch.setattr(adder, "bind", broken)
+    outcome = run_in_time(execution)
+    assert (outcome.status, outcome.message) == (_FAILURE, "KeyError: 'oops'")
+    assert not buffer.is_initialised
+
+
 def test_output_is_not_initialised_while_it_is_being_written(adder: Adder) -> None:
     model = prepare(adder, sums())
     buffer = buffer_for(model, ("output", 0), values=[1, 2, 3, 4])

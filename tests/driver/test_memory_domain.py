@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnburst.client.sync_fence import SyncFence
 from nnburst.control.messages import (
     Allocate,
     Allocated,
     CopyFrom,
     CopyTo,
     Execute,
+    ExecuteFenced,
     ExecuteSynchronously,
+    GetExecutionInfo,
     Release,
     Reply,
+    encode,
 )
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.buffers import BufferDesc, BufferRole
@@ -108,7 +112,7 @@ class Driver:
         places: Sequence[int | None],
         dimensions: tuple[int, ...] = (),
         input_dimensions: tuple[int, ...] = (),
-    ) -> ErrorStatus:
+    ) -> Any:
         """Execute `add`; `places` has a token, or None for memory, for both inputs and the output."""
         pools: list[MemoryPool | BufferToken] = []
         arguments = []
@@ -129,16 +133,31 @@ class Driver:
             with SharedMemory.create(4) as scalar:
                 fds.append(scalar.fd)
                 request = Request((*arguments[:2], fused), (arguments[2],), tuple(pools))
-                handle = self.prepare(model)
-                if way == "sync":
-                    reply = self.raw.call(ExecuteSynchronously(handle, request), fds)
-                    status: ErrorStatus = reply.status
-                    return status
-                launched, notified = self.raw.launch(Execute(handle, request, callback=5), fds)
-                if launched.status != NONE:
-                    assert notified.status == launched.status
-                notified_status: ErrorStatus = notified.status
-                return notified_status
+                return getattr(self, f"_{way}")(self.prepare(model), request, fds)
+
+    def _sync(self, handle: int, request: Request, fds: Sequence[int]) -> ErrorStatus:
+        status: ErrorStatus = self.raw.call(ExecuteSynchronously(handle, request), fds).status
+        return status
+
+    def _async(self, handle: int, request: Request, fds: Sequence[int]) -> ErrorStatus:
+        launched, notified = self.raw.launch(Execute(handle, request, callback=5), fds)
+        if launched.status != NONE:
+            assert notified.status == launched.status
+        status: ErrorStatus = notified.status
+        return status
+
+    def _fenced(self, handle: int, request: Request, fds: Sequence[int]) -> ErrorStatus:
+        reply, fence = self.raw.exchange(encode(ExecuteFenced(handle, request)), fds)
+        with fence:
+            if reply.status != NONE:
+                refused: ErrorStatus = reply.status
+                return refused
+            with SyncFence(fence.take(0)) as done:
+                done.wait(30)
+        info = self.raw.call(GetExecutionInfo(reply.result.handle)).result
+        assert self.raw.call(Release(reply.result.handle)).status == NONE
+        status: ErrorStatus = info.status
+        return status
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +336,7 @@ def test_fresh_buffer_holds_no_bytes_of_an_earlier_one(driver: Driver) -> None:
 
 # execute
 
-ways = pytest.mark.parametrize("way", ["sync", "async"])
+ways = pytest.mark.parametrize("way", ["sync", "async", "fenced"])
 
 
 @ways

@@ -111,7 +111,8 @@ def test_request_that_is_accepted_is_a_failure_of_every_way(
     found = FuzzReport()
     request_step.fuzz_requests(target, found)
     assert {(f.mutation, f.reason) for f in found.failures} == {
-        (f"{rule} without nothing ({rule})", "answered NONE") for rule in ("VR1", "VR2", "VR3", "VR4")
+        (f"{rule} without nothing ({rule})", "answered NONE")
+        for rule in ("VR1", "VR2", "VR3", "VR4")
     }
 
 

@@ -5,6 +5,7 @@ Every way to execute binds such a request to a `BufferedExecution` and runs it (
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import OutputShape
+
+logger = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
 
@@ -85,6 +88,10 @@ class BufferedExecution:
             outcome = Outcome(error.status, (), str(error))
         except MemoryError:
             outcome = Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
+        except Exception as error:
+            logger.exception("an execution could not be bound")
+            message = f"{type(error).__name__}: {error}"
+            outcome = Outcome(ErrorStatus.GENERAL_FAILURE, (), message)
         if outcome.status != ErrorStatus.NONE:
             self.give_up()
         return outcome
