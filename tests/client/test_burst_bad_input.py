@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -231,3 +232,15 @@ def test_open_shape_without_room_is_refused(
         with pytest.raises(InvalidArgument, match=r"outputs\[0\] is empty"):
             burst.bind([row, row], output_bytes=[3])
         assert burst.execute([row, row])
+
+
+def test_a_burst_that_a_closed_device_refuses_leaves_no_descriptor(
+    make_model: Callable[..., Model],
+) -> None:
+    device = nnburst.launch("null")
+    prepared = device.prepare(make_model())
+    device.close()
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(Closed):
+        prepared.open_burst()
+    assert sorted(os.listdir("/proc/self/fd")) == before

@@ -62,13 +62,14 @@ class BurstChannels:
         Raises:
             NnburstError: the driver refuses.
         """
-        handle = prepared_model.handle  # a released model is told before anything else
+        # A released model and a closed device are told before there is anything to give back.
+        handle = prepared_model.handle
+        self._connection = prepared_model.device.connection
+        self._upcalls = prepared_model.device.upcalls
         self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
         self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
         self.kicks = Kicks()
-        self._upcalls = prepared_model.device.upcalls
         self._callback = self._upcalls.register(callback)
-        self._connection = prepared_model.device.connection
         message = ConfigureExecutionBurst(
             handle=handle,
             callback=self._callback,
