@@ -10,12 +10,13 @@ enum {
     MISS_RATE = 20,        /* one event in so many is missed in the long run */
     LEAD_LIMIT_SHARE = 5,  /* lead is at most 1/5 of the period, tail 1/20: together 25 % */
     TAIL_LIMIT_SHARE = 20,
-    ANSWER_LIMIT_SHARE = 2, /* each, where an answer is awaited: a wake-up may be half the period late */
+    ANSWER_LIMIT_SHARE = 2, /* of short periods, where an answer is awaited: see ANSWER_LIMIT_NS */
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
 #define LATENCY_MAX_NS 500000u      /* longer is no wake-up latency */
 #define FIRST_LEAD_NS 300000u       /* a few wake-up latencies: too much lasts longer than too little */
+#define ANSWER_LIMIT_NS 200000u     /* a few wake-up latencies, which a share of a short period is not */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */
 
 static uint64_t difference(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
@@ -30,12 +31,19 @@ static uint64_t adapt(uint64_t value, bool missed, uint64_t period_ns, uint64_t 
     return at_most(moved, limit);
 }
 
+/* Most of a lead or tail that may be `share` of the period. */
+static uint64_t limit(const struct nnb_rhythm *rhythm, uint64_t share) {
+    uint64_t usual = rhythm->period_ns / share;
+    uint64_t more = at_most(rhythm->period_ns / ANSWER_LIMIT_SHARE, ANSWER_LIMIT_NS);
+    return rhythm->answers && more > usual ? more : usual;
+}
+
 static uint64_t lead_limit(const struct nnb_rhythm *rhythm) {
-    return rhythm->period_ns / (rhythm->answers ? ANSWER_LIMIT_SHARE : LEAD_LIMIT_SHARE);
+    return limit(rhythm, LEAD_LIMIT_SHARE);
 }
 
 static uint64_t tail_limit(const struct nnb_rhythm *rhythm) {
-    return rhythm->period_ns / (rhythm->answers ? ANSWER_LIMIT_SHARE : TAIL_LIMIT_SHARE);
+    return limit(rhythm, TAIL_LIMIT_SHARE);
 }
 
 static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
