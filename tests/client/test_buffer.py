@@ -87,7 +87,32 @@ def execute_fenced(model: PreparedModel, *arguments: Any) -> ExecutionResult:
         return fenced.result(30)
 
 
-ways = pytest.mark.parametrize("way", [execute, execute_async, execute_fenced])
+def execute_reusable(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    with model.create_reusable_execution(*arguments) as reusable:
+        return reusable.run()
+
+
+def execute_in_aidl_burst(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    with model.open_aidl_burst() as burst:
+        return burst.execute(*arguments)
+
+
+def execute_in_burst(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    with model.open_burst() as burst:
+        return burst.execute(*arguments)
+
+
+ways = pytest.mark.parametrize(
+    "way",
+    [
+        execute,
+        execute_async,
+        execute_fenced,
+        execute_reusable,
+        execute_in_aidl_burst,
+        execute_in_burst,
+    ],
+)
 
 
 @ways
@@ -101,6 +126,19 @@ def test_state_stays_in_the_driver_from_execution_to_execution(
         assert result.outputs == [other]
         state, other = other, state
     assert np.all(state.copy_to() == 4)
+
+
+def test_execution_object_sees_what_its_buffers_hold_at_each_run(
+    prepared: PreparedModel, buffers: tuple[Buffer, Buffer]
+) -> None:
+    source, sink = buffers
+    with prepared.create_reusable_execution([source, ONES], [sink]) as reusable:
+        with pytest.raises(GeneralFailure, match="not initialised"):
+            reusable.run()
+        for value in (1, 5):
+            source.copy_from(value * ONES)
+            reusable.run()
+            assert np.all(sink.copy_to() == value + 1)
 
 
 def test_fenced_executions_hand_a_buffer_on_without_the_client(
@@ -177,6 +215,24 @@ def test_failed_execution_leaves_an_output_empty(
         way(prepared, [empty, ONES], [full])
     with pytest.raises(GeneralFailure, match="not initialised"):
         full.copy_to()
+
+
+def test_released_buffer_lives_as_long_as_an_execution_uses_it(
+    device: Device, prepared: PreparedModel, buffers: tuple[Buffer, Buffer]
+) -> None:
+    source = device.allocate_buffer([(prepared, 0)])
+    source.copy_from(ONES)
+    start, signaller = SyncFence.create()
+    with start, prepared.execute_fenced([source, ONES], [buffers[0]], wait_for=[start]) as fenced:
+        source.close()
+        with device.allocate_buffer([(prepared, 0)]) as other:
+            assert other.token != source.token
+            signaller.signal()
+            fenced.result(30)
+        assert np.all(buffers[0].copy_to() == 2)
+    free = {other.token, source.token}
+    with device.allocate_buffer([(prepared, 0)]) as a, device.allocate_buffer([(prepared, 0)]) as b:
+        assert {a.token, b.token} == free
 
 
 def test_shape_that_the_models_leave_open_is_that_of_the_content(
