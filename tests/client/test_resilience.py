@@ -13,6 +13,7 @@ import nnburst
 from nnburst.client.device import Device
 from nnburst.client.recovery import InvalidDevice, Recoverable
 from nnburst.client.resilient_device import ResilientDevice
+from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
@@ -174,13 +175,24 @@ def test_a_device_that_comes_back_different_is_refused_for_ever() -> None:
         assert next(executors) == "reference"
 
 
-def test_a_device_with_other_extensions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, launched = _different(
-        lambda found: setattr(found, "_extensions", (Extension("com.example.new"),))
-    )
+SLOW = PerformanceInfo(9.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "value"),
+    [
+        ("extensions", "_extensions", (Extension("com.example.new"),)),
+        ("capabilities", "_capabilities", Capabilities(SLOW, SLOW, (), SLOW, SLOW)),
+        ("number_of_cache_files_needed", "_cache_files", (7, 7)),
+    ],
+)
+def test_a_device_with_another_description_is_refused(
+    name: str, attribute: str, value: object
+) -> None:
+    device, launched = _different(lambda found: setattr(found, attribute, value))
     with device:
         kill(device.current)
-        with pytest.raises(InvalidDevice, match="its extensions was"):
+        with pytest.raises(InvalidDevice, match=f"its {name} was"):
             device.current  # noqa: B018
         assert not launched[1].is_alive
 

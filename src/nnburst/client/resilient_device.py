@@ -139,4 +139,6 @@ def _facts(device: Device) -> dict[str, object]:
         "feature_level": device.feature_level,
         "type": device.type,
         "extensions": device.supported_extensions(),
+        "capabilities": device.capabilities,
+        "number_of_cache_files_needed": device.number_of_cache_files_needed,
     }
