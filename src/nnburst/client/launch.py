@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import subprocess
@@ -59,6 +60,7 @@ def launch(
             ours.close()
             raise
     name = f"driver {executor}"
+    importlib.import_module("nnburst.client.burst")  # needed later, and the driver is not there yet
     try:
         session = Session(ours, name, lambda: DriverDied(process.ending), timeout=seconds)
     except DeadObject:
