@@ -10,15 +10,20 @@ from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
+    BurstExecute,
+    CreateReusableExecution,
     Execute,
     Executed,
     ExecuteFenced,
+    ExecuteReusable,
+    ExecuteReusableFenced,
     ExecuteSynchronously,
     ExecutionInfo,
     Fenced,
     GetExecutionInfo,
     Nothing,
     NotifyExecuted,
+    Opened,
     Release,
 )
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
@@ -118,13 +123,77 @@ def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
                 fenced, fence = connection.call(message, Fenced, fds, timeout=_TIMEOUT)
         except NnburstError as error:
             return _refusal(target, error)
-        if not fenced.is_done:
-            with SyncFence(fence.take(0)) as done:
-                done.wait(_TIMEOUT)
-        about = GetExecutionInfo(fenced.handle)
-        info, _ = connection.call(about, ExecutionInfo, timeout=_TIMEOUT)
-        connection.call(Release(fenced.handle), Nothing, timeout=_TIMEOUT)
-        return Answer(info.status, info.launched[0] != UINT64_MAX, ())
+        return _fenced_answer(target, fenced, fence)
+
+    return ask
+
+
+def _fenced_answer(target: Target, fenced: Fenced, fence: Fds) -> Answer:
+    """Wait for a fenced execution, and ask how it went."""
+    connection = target.device.connection
+    if not fenced.is_done:
+        with SyncFence(fence.take(0)) as done:
+            done.wait(_TIMEOUT)
+    about = GetExecutionInfo(fenced.handle)
+    info, _ = connection.call(about, ExecutionInfo, timeout=_TIMEOUT)
+    connection.call(Release(fenced.handle), Nothing, timeout=_TIMEOUT)
+    return Answer(info.status, info.launched[0] != UINT64_MAX, ())
+
+
+def execute_in_aidl_burst(target: Target, burst: int, identifiers: Sequence[int] = (-1,)) -> Ask:
+    """By a call of AIDL's burst `burst`, with a memory identifier for each pool."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        message = BurstExecute(burst, request, measure, memory_identifiers=tuple(identifiers))
+        try:
+            with _memory_of(target) as fds:
+                connection = target.device.connection
+                executed, _ = connection.call(message, Executed, fds, timeout=_TIMEOUT)
+        except NnburstError as error:
+            return _refusal(target, error)
+        return Answer(_NONE, executed.timing.measured, ())
+
+    return ask
+
+
+def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -> Ask:
+    """By an execution object that is made for it, and run once."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        connection = target.device.connection
+        try:
+            with _memory_of(target) as fds:
+                create = CreateReusableExecution(prepared.handle, request, measure)
+                opened, _ = connection.call(create, Opened, fds, timeout=_TIMEOUT)
+        except NnburstError as error:
+            return _refusal(target, error)
+        try:
+            if fenced:
+                launch_it = ExecuteReusableFenced(opened.handle)
+                return _fenced_answer(target, *connection.call(launch_it, Fenced, timeout=_TIMEOUT))
+            run = ExecuteReusable(opened.handle)
+            executed, _ = connection.call(run, Executed, timeout=_TIMEOUT)
+            return Answer(_NONE, executed.timing.measured, ())
+        except NnburstError as error:
+            return _refusal(target, error)
+        finally:
+            connection.post(Release(opened.handle))
+
+    return ask
+
+
+def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[int]) -> Ask:
+    """By a fenced execution that says that it brings one fence, which is what `fds` are."""
+
+    def ask(request: Request, measure: bool) -> Answer:
+        connection = target.device.connection
+        message = ExecuteFenced(prepared.handle, request, measure, wait_for=1)
+        try:
+            with _memory_of(target) as memory:
+                connection.call(message, Fenced, [*memory, *fds], timeout=_TIMEOUT)
+        except NnburstError as error:
+            return _refusal(target, error)
+        return Answer(_NONE, measured=False, problems=["waits for what is no fence"])
 
     return ask
 

@@ -39,6 +39,8 @@ KINDS: Final = {
     "VR5": "any of them without an output",
     "VR6": "slot freed: known, unknown, twice",
     "VR7": "model that cannot be executed",
+    "VR8": "fenced execution that waits for no fence",
+    "VR9": "execution object, or AIDL's burst, without an input or with wrong identifiers",
     "VB1": "packet with an element less",
     "VB2": "packet with an element more",
     "VB3": "packet with an element replaced",

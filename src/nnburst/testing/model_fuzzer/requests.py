@@ -1,13 +1,18 @@
-"""VR1 to VR7: requests that a driver must refuse, whichever way they come."""
+"""VR1 to VR9: requests that a driver must refuse, whichever way they come."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
 from nnburst.client.prepared_model import PreparedModel
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Nothing, OpenBurst, Opened, Release, ReleaseMemoryResource
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.request import Request
@@ -15,13 +20,17 @@ from nnburst.testing.model_fuzzer.asking import (
     Ask,
     execute,
     execute_fenced,
+    execute_in_aidl_burst,
     execute_in_burst,
+    execute_reusable,
     execute_synchronously,
+    execute_with_fence,
 )
 from nnburst.testing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
 from nnburst.testing.model_fuzzer.target import Target
 from nnburst.testing.raw_burst import RawBurst
 
+_TIMEOUT: Final = 60.0
 _NONE: Final = ErrorStatus.NONE
 _INVALID: Final = ErrorStatus.INVALID_ARGUMENT
 #: Slots that no request has named.
@@ -34,8 +43,12 @@ def fuzz_requests(target: Target, report: FuzzReport, selection: Selection = EVE
     Raises:
         NnburstError: the driver has died or does not answer; the last failure in `report` says to what.
     """
-    with target.prepare() as prepared, RawBurst(prepared) as burst:
-        for rule, ask in _ways(target, prepared, burst):
+    with (
+        target.prepare() as prepared,
+        RawBurst(prepared) as burst,
+        _aidl_burst(target, prepared) as aidl,
+    ):
+        for rule, ask in _ways(target, prepared, burst, aidl):
             _expect(target, report, f"{rule} valid", ask, target.request, {_NONE})
             for what, request in _shortened(target.request):
                 description = f"{'VR5' if 'output' in what else rule} {what} ({rule})"
@@ -45,24 +58,49 @@ def fuzz_requests(target: Target, report: FuzzReport, selection: Selection = EVE
             _expect(target, report, f"{rule} valid, at the end", ask, target.request, {_NONE})
         if selection.takes("VR6"):
             _free_memory(target, report, burst)
+        if selection.takes("VR8"):
+            _fences_that_are_none(target, report, prepared)
+        if selection.takes("VR9"):
+            _wrong_identifiers(target, report, aidl)
 
 
 def fuzz_failing(target: Target, report: FuzzReport) -> None:
     """VR7: a model that cannot be executed, although it is valid, must say so without shapes."""
-    with target.prepare() as prepared, RawBurst(prepared) as burst:
+    with (
+        target.prepare() as prepared,
+        RawBurst(prepared) as burst,
+        _aidl_burst(target, prepared) as aidl,
+    ):
         failures = frozenset(ErrorStatus) - {_NONE}
-        for _, ask in _ways(target, prepared, burst):
+        for _, ask in _ways(target, prepared, burst, aidl):
             report.count("VR7")
             _expect(target, report, "VR7", ask, target.request, failures)
 
 
-def _ways(target: Target, prepared: PreparedModel, burst: RawBurst) -> Iterator[tuple[str, Ask]]:
+@contextmanager
+def _aidl_burst(target: Target, prepared: PreparedModel) -> Iterator[int]:
+    """The handle of an open burst of AIDL."""
+    connection = target.device.connection
+    message = OpenBurst(prepared.handle)
+    opened, _ = connection.call(message, Opened, timeout=_TIMEOUT)
+    try:
+        yield opened.handle
+    finally:
+        connection.post(Release(opened.handle))
+
+
+def _ways(
+    target: Target, prepared: PreparedModel, burst: RawBurst, aidl: int
+) -> Iterator[tuple[str, Ask]]:
     """The ways to execute, by the rule about them."""
     yield "VR1", execute(target, prepared)
     yield "VR2", execute_synchronously(target, prepared)
     yield "VR3", execute_in_burst(target, burst)
     if all(output.known for output in prepared.outputs):  # device:F1: shapes could not be told
         yield "VR4", execute_fenced(target, prepared)
+        yield "VR9 fenced object", execute_reusable(target, prepared, fenced=True)
+    yield "VR9 object", execute_reusable(target, prepared, fenced=False)
+    yield "VR9 burst", execute_in_aidl_burst(target, aidl)
 
 
 def _shortened(request: Request) -> Iterator[tuple[str, Request]]:
@@ -114,3 +152,35 @@ def _free_memory(target: Target, report: FuzzReport, burst: RawBurst) -> None:
             target.request,
             {_NONE},
         )
+
+
+def _fences_that_are_none(target: Target, report: FuzzReport, prepared: PreparedModel) -> None:
+    """VR8: a fenced execution whose fence is missing, or something else."""
+    with Path(os.devnull).open("rb") as null, Fds([target.memory.duplicate()]) as memory:
+        for what, fds in (("missing", []), ("a file", [null.fileno()]), ("memory", list(memory))):
+            report.count("VR8")
+            ask = execute_with_fence(target, prepared, fds)
+            _expect(target, report, f"VR8 fence is {what}", ask, target.request, {_INVALID})
+
+
+def _wrong_identifiers(target: Target, report: FuzzReport, aidl: int) -> None:
+    """VR9 (validateBurst): identifiers below -1, too few, too many; and one to be released."""
+    for identifiers in ((-2,), (), (-1, -1)):
+        report.count("VR9")
+        ask = execute_in_aidl_burst(target, aidl, identifiers)
+        description = f"VR9 identifiers {list(identifiers)}"
+        _expect(target, report, description, ask, target.request, {_INVALID})
+    for identifier, refused in ((-2, True), (-1, False), (0, False), (0, False)):
+        report.count("VR9")
+        message = ReleaseMemoryResource(aidl, identifier)
+        try:
+            target.device.connection.call(message, Nothing, timeout=_TIMEOUT)
+            status = _NONE
+        except NnburstError as error:
+            status = error.status
+        if status != (_INVALID if refused else _NONE):
+            description = f"VR9 identifier {identifier} released"
+            report.fail(target.name, description, f"answered {status.name}")
+    for _ in range(2):
+        ask = execute_in_aidl_burst(target, aidl, (0,))
+        _expect(target, report, "VR9 valid, with an identifier", ask, target.request, {_NONE})
