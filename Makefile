@@ -65,10 +65,13 @@ faults: setup ## kill clients and drivers at random points, and look what is lef
 
 RUN_C := csrc/tests/run.sh
 
-asan: ## the C core under ASan and UBSan: hostile counters, both ends of a burst
+asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at trap points
 	$(RUN_C) address hostile_counters $(or $(ROUNDS),100000000)
 	$(RUN_C) address restless_flag
 	$(RUN_C) address burst_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) address hostile_peer $(or $(EXECUTIONS),10000000)
+	$(RUN_C) address death_at_traps $(or $(TIMES),21)
+	$(RUN_C) address attention_at_trap
 
 tsan: ## the C core under TSan: two threads through one ring, both ends of a burst
 	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)

@@ -1,7 +1,7 @@
 """Builds the C module `nnburst._native` (cffi, API mode, limited API).
 
 NNBURST_SANITIZE=address,undefined or =thread builds with those sanitizers; the process that imports
-the module then needs the sanitizer's runtime preloaded.
+the module then needs the sanitizer's runtime preloaded. NNBURST_TRAPS=1 builds with the points of trap.h.
 """
 
 import os
@@ -53,6 +53,10 @@ if sys.platform != "linux" or sys.byteorder != "little":
 
 sanitize = os.environ.get("NNBURST_SANITIZE", "")
 extra = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"] if sanitize else []
+# Points at which a test can have a process killed: csrc/trap.h.
+macros: list[tuple[str, str | None]] = (
+    [("NNBURST_TRAPS", None)] if os.environ.get("NNBURST_TRAPS") == "1" else []
+)
 
 ffibuilder = FFI()
 ffibuilder.cdef((HERE / "cdef.h").read_text())
@@ -62,6 +66,7 @@ ffibuilder.set_source(
     sources=[os.path.relpath(HERE / name, ROOT) for name in SOURCES],
     depends=[os.path.relpath(path, ROOT) for path in sorted(HERE.glob("*.h"))],
     include_dirs=[os.path.relpath(HERE, ROOT)],
+    define_macros=macros,
     extra_compile_args=COMPILE + extra,
     extra_link_args=extra,
     libraries=["dl", "pthread"],  # part of libc since glibc 2.34

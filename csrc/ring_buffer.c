@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "trap.h"
+
 /* Whether a distance between counters is possible: within the ring and whole elements. */
 static bool plausible(const struct nnb_ring *ring, uint64_t distance) {
     return distance <= ring->capacity_bytes && distance % ring->quantum == 0;
@@ -172,6 +174,7 @@ int nnb_ring_commit_write(struct nnb_ring *ring, uint64_t count) {
     /* SYNC POINT A: the elements written before this are visible to the reader that sees the counter:
      * one store per packet, so a packet is seen whole or not at all. */
     nnb_store_release_u64(ring->write_counter, ring->write_index);
+    NNB_TRAP("ring.write.committed");
     return NNB_RING_OK;
 }
 
@@ -184,6 +187,7 @@ int nnb_ring_begin_read(struct nnb_ring *ring, uint64_t count, struct nnb_ring_r
 }
 
 static void release_read(struct nnb_ring *ring, uint64_t bytes) {
+    NNB_TRAP("ring.read.copied");
     ring->read_index += bytes;
     ring->read_offset = advance(ring, ring->read_offset, bytes);
     if (ring->synchronized) {
@@ -191,6 +195,7 @@ static void release_read(struct nnb_ring *ring, uint64_t bytes) {
          * elements. */
         nnb_store_release_u64(ring->read_counter, ring->read_index);
     }
+    NNB_TRAP("ring.read.released");
 }
 
 int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count) {
@@ -207,10 +212,13 @@ int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count) 
     if (status != NNB_RING_OK || count == 0) {
         return status;
     }
+    NNB_TRAP("ring.write.claimed");
     memcpy(regions.first, elements, regions.first_bytes);
     if (regions.second_bytes != 0) {
+        NNB_TRAP("ring.write.half");
         memcpy(regions.second, (const uint8_t *)elements + regions.first_bytes, regions.second_bytes);
     }
+    NNB_TRAP("ring.write.copied");
     return nnb_ring_commit_write(ring, count);
 }
 

@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "event_flag.h"
+#include "trap.h"
 
 #define VOLLEY_POLLS 48u         /* first look: about a microsecond, without a clock */
 #define POLLS_PER_CLOCK 16u      /* a clock costs as much as a few polls */
@@ -71,6 +72,7 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
         if (is_over(slept, deadline_ns)) {
             return NNB_WAIT_TIMED_OUT;
         }
+        NNB_TRAP("wait.looked");
         waiter->sleeps++;
         switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
         case NNB_EVENT_FLAG_TIMED_OUT:

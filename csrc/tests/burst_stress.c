@@ -155,7 +155,9 @@ static void *execute(void *argument) {
         while (status == NNB_CLIENT_INTERRUPTED) {
             status = nnb_client_resume(bound, bound->timeout_ns);
         }
-    } while (status != NNB_CLIENT_STOPPED);
+        /* Whoever has drained a stopped burst keeps it locked. */
+    } while (status != NNB_CLIENT_STOPPED &&
+             !(status == NNB_CLIENT_BUSY && nnb_waiter_has_attention(&burst->client.client.waiter)));
     return NULL;
 }
 

@@ -18,10 +18,11 @@ none) ;;
 *) echo "$0: no sanitizer $sanitizer" >&2; exit 2 ;;
 esac
 sources=()
-for name in ring_buffer event_flag waiter rhythm packet burst_client burst_server liveness pool_map; do
+for name in ring_buffer event_flag waiter rhythm trap packet burst_client burst_server liveness pool_map; do
     sources+=("$here/../$name.c")
 done
+grep -q NNBURST_TRAPS "$here/$program.c" && flags+=(-DNNBURST_TRAPS)
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
-"${CC:-gcc}" "${flags[@]}" ${CPPFLAGS:-} "$here/$program.c" "${sources[@]}" -lpthread -o "$build/$program"
+"${CC:-gcc}" "${flags[@]}" "$here/$program.c" "${sources[@]}" -lpthread -o "$build/$program"
 "$build/$program" "$@"

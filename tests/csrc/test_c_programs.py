@@ -43,3 +43,15 @@ def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
 def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str) -> None:
     assert "ended at their deadlines" in run(sanitizer, "restless_flag", 300)
+
+
+def test_peer_that_flips_bits_of_all_it_reaches_gets_results_and_errors_and_nothing_else() -> None:
+    assert "30000 executions" in run("address", "hostile_peer", 30_000)
+
+
+def test_death_at_any_trap_point_leaves_whole_packets_and_an_ending() -> None:
+    assert "96 deaths at 6 points" in run("address", "death_at_traps", 2)
+
+
+def test_stop_between_the_last_look_and_the_sleep_is_not_lost_to_the_other_side() -> None:
+    assert "the stop was seen" in run("address", "attention_at_trap")
