@@ -218,6 +218,27 @@ def test_damaged_files_are_compiled_and_written_anew(
         assert start(executor, folder)[0]
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_live_driver_outlives_damage_in_every_byte_and_compiles(
+    executor: str, folder: Path
+) -> None:
+    """Every byte of the null executor's model cache, which is the shortest, and a hundred of the others'."""
+    with nnburst.launch(executor) as device:
+        pid, expected = device.pid, device.prepare(scaling(), cache_dir=folder).execute([X]).outputs
+        (file,) = folder.glob("*10")
+        good = file.read_bytes()
+        count = len(good) if executor == "null" else 100
+        for at in range(0, len(good), len(good) // count):
+            file.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+            with device.prepare(scaling(), cache_dir=folder) as prepared:
+                assert not prepared.from_cache
+            assert file.read_bytes() == good
+        prepared = device.prepare(scaling(), cache_dir=folder)
+        assert prepared.from_cache
+        assert executor == "null" or (prepared.execute([X]).outputs[0] == expected[0]).all()
+        assert (device.is_alive, device.pid) == (True, pid)
+
+
 def test_a_file_that_is_missing_is_written_anew(folder: Path) -> None:
     first = start("reference", folder)
     for path in folder.iterdir():

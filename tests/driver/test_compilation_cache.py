@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.request import Request, RequestArgument
+from nnburst.importer.load import load
 
 F32, I32, F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_FLOAT16
 TOKEN = bytes(range(32))
@@ -286,6 +288,41 @@ def test_a_model_cache_truncated_at_any_length_is_noticed(
     for length in reversed(range(len(content))):
         os.truncate(files.model[0], length)
         refuses(executor, files)
+
+
+@pytest.mark.shared
+@needs_litert
+def test_a_large_networks_files_are_held_to_every_byte_too(
+    shared_dir: Path, tmp_path: Path
+) -> None:
+    """Each part of the files is damaged somewhere; so much takes a second, and every byte an hour."""
+    network = load(shared_dir / "models/mobilenet_v2_1.0_224_uint8.tflite")
+    of = device("litert")
+    pools = [_pool(content) for content in network.pools]
+    files = Files(tmp_path, of)
+    assert files.save(of, prepare(of, network.model, pools))
+    rng = np.random.default_rng(3)
+    for path, flips in ((files.model[0], 200), (files.data[0], 50)):
+        good = path.read_bytes()
+        for at in rng.integers(0, len(good), flips):
+            with path.open("r+b") as file:
+                file.seek(int(at))
+                file.write(bytes([good[at] ^ 1 << int(at) % 8]))
+            refuses("litert", files)
+            with path.open("r+b") as file:
+                file.seek(int(at))
+                file.write(good[at : at + 1])
+        for length in rng.integers(0, len(good), 20):
+            path.write_bytes(good[:length])
+            refuses("litert", files)
+        path.write_bytes(good)
+    files.load(of).close()
+
+
+def _pool(content: Any) -> Pool:
+    memory = SharedMemory.create(content.nbytes)
+    memory.map(writable=True)[: content.nbytes] = content.reshape(-1).view(np.uint8)
+    return Pool(memory, content.nbytes)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

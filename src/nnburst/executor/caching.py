@@ -5,6 +5,9 @@
 
 An executor that lacks it is served like any other; its driver says that it caches nothing. Files,
 descriptors and their integrity are the driver's business: an executor only sees bytes.
+
+What is kept is for the same version only. An executor whose engine has a version of its own, or that lives in
+another package, also has `engine_version: str`, which becomes a part of the device's version string.
 """
 
 from __future__ import annotations
