@@ -6,6 +6,7 @@ is another entry of CALLS.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -19,7 +20,7 @@ import pytest
 
 import nnburst
 from faults.processes import HANG, KILLS, STRICT, Row, Supervisor, collect
-from nnburst import DeadObject, Device
+from nnburst import DeadObject, Device, SyncFence
 from nnburst.client.pending import Pending
 from nnburst.testing.faults.activities import sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
@@ -107,12 +108,56 @@ def burst(device: Device) -> Callable[[Heard], None]:
     return lambda heard: heard.on_thread(bound.run)
 
 
+def burst_in_a_loop(device: Device) -> Callable[[Heard], None]:
+    bound = device.prepare(sum_model()).open_burst().bind()
+    return lambda heard: heard.on_thread(lambda: asyncio.run(bound.run_async()))
+
+
+def aidl_burst(device: Device) -> Callable[[Heard], None]:
+    opened = device.prepare(sum_model()).open_aidl_burst()
+    return lambda heard: heard.on_thread(lambda: opened.execute(summands(1)))
+
+
+def fenced(device: Device) -> Callable[[Heard], None]:
+    prepared = device.prepare(sum_model())
+    return lambda heard: heard.on_thread(lambda: prepared.execute_fenced(summands(1)).result())
+
+
+def fenced_waiting(device: Device) -> Callable[[Heard], None]:
+    prepared = device.prepare(sum_model())
+    fence, signaller = SyncFence.create()
+
+    def call() -> None:
+        try:
+            prepared.execute_fenced(summands(1), wait_for=[fence]).result()
+        finally:
+            signaller.close()
+
+    return lambda heard: heard.on_thread(call)
+
+
+def reusable(device: Device) -> Callable[[Heard], None]:
+    execution = device.prepare(sum_model()).create_reusable_execution(summands(1))
+    return lambda heard: heard.on_thread(execution.run)
+
+
+def reusable_fenced(device: Device) -> Callable[[Heard], None]:
+    execution = device.prepare(sum_model()).create_reusable_execution(summands(1))
+    return lambda heard: heard.on_thread(lambda: execution.run_fenced().result())
+
+
 CALLS: Final[dict[str, tuple[str, Call]]] = {
     "prepare": ("EndlessPreparing", prepare),
     "prepare_async": ("EndlessPreparing", prepare_async),
     "execute": ("EndlessExecuting", execute),
     "execute_async": ("EndlessExecuting", execute_async),
     "burst": ("EndlessExecuting", burst),
+    "run_async": ("EndlessExecuting", burst_in_a_loop),
+    "aidl_burst": ("EndlessExecuting", aidl_burst),
+    "fenced": ("EndlessExecuting", fenced),
+    "fenced, waiting": ("EndlessExecuting", fenced_waiting),
+    "reusable": ("EndlessExecuting", reusable),
+    "reusable, fenced": ("EndlessExecuting", reusable_fenced),
 }
 
 
