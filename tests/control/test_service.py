@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnburst.control import channel as channel_module
+from nnburst.control.budget import CallBudget, Cost
 from nnburst.control.channel import Channel, Fds, Incoming
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_CALLS
 from nnburst.control.messages import (
+    Execute,
     Executed,
     FreeMemory,
     GetMemories,
@@ -42,21 +44,23 @@ from nnburst.hal.errors import (
     OutputInsufficientSize,
     ResourceExhausted,
 )
+from nnburst.hal.model import MemoryPool
+from nnburst.hal.request import Request
 from nnburst.hal.timing import OutputShape
 
 Handler = Callable[[Message, Fds], Answer]
-decode_any = msgspec.msgpack.Decoder(Ping | Release | FreeMemory | GetMemories).decode
+decode_any = msgspec.msgpack.Decoder(Ping | Release | FreeMemory | GetMemories | Execute).decode
 
 
 class Ends:
     """A connection and, behind it, a service on a thread whose handler a test can set."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: CallBudget | None = None) -> None:
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.server = Channel(right)
         self.handler: Handler = lambda _call, _fds: nothing()
         self.service = Service[Message](
-            self.server, decode_any, lambda call, fds: self.handler(call, fds), self._submit
+            self.server, decode_any, lambda call, fds: self.handler(call, fds), self._submit, budget
         )
         self._threads: list[threading.Thread] = []
         self.failures: list[Exception] = []
@@ -401,6 +405,35 @@ def test_more_calls_than_a_connection_may_make_are_refused_at_once(ends: Ends) -
         thread.join(timeout=10)
     ends.handler = lambda _message, _fds: nothing()
     assert call(ends) == Nothing()
+
+
+def test_descriptors_beyond_the_budget_are_closed_and_their_call_is_refused() -> None:
+    free, is_in = threading.Event(), threading.Event()
+
+    def handler(_message: Message, _fds: Fds) -> Answer:
+        is_in.set()
+        assert free.wait(timeout=30)
+        return nothing()
+
+    ends = Ends(CallBudget(Cost(9, 2, 10**6)))
+    kept, given = os.pipe()
+    ends.handler = handler
+    message = Execute(1, Request((), (), (MemoryPool(1),)), callback=1)
+    sent = threading.Thread(
+        target=ends.connection.call, args=(message, Nothing, [given]), kwargs={"timeout": 30}
+    )
+    sent.start()
+    assert is_in.wait(timeout=10)
+    two = Execute(1, Request((), (), (MemoryPool(1), MemoryPool(1, 1))), callback=1)
+    with pytest.raises(ResourceExhausted, match="2 file descriptors of calls"):
+        ends.connection.call(two, Nothing, [given, given], timeout=10)
+    free.set()
+    sent.join(timeout=10)
+    assert ends.connection.call(two, Nothing, [given, given], timeout=10)[0] == Nothing()
+    os.close(given)
+    assert os.read(kept, 1) == b""  # nobody else has the other end
+    os.close(kept)
+    ends.close()
 
 
 def test_body_for_which_there_is_no_memory_fails_its_call_alone(
