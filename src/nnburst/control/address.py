@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: sizeof(sockaddr_un.sun_path) less the terminating zero.
 _MAX_PATH_BYTES: Final = 107
 SUFFIX: Final = ".sock"
+
+
+def _temporary() -> Path:
+    import tempfile  # 5 ms that a launched driver, which has no address, does not pay
+
+    return Path(tempfile.gettempdir(), f"nnburst-{os.getuid()}")
 
 
 def directory(*, create: bool = False) -> Path:
@@ -32,11 +37,7 @@ def directory(*, create: bool = False) -> Path:
         DeviceUnavailable: it is not a directory that only this user can enter.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    path = (
-        Path(runtime, "nnburst")
-        if runtime
-        else Path(tempfile.gettempdir(), f"nnburst-{os.getuid()}")
-    )
+    path = Path(runtime, "nnburst") if runtime else _temporary()
     if create:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_symlink() or path.exists():
