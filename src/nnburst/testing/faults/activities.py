@@ -5,6 +5,7 @@ The first step of a generator sets it up; every further one is a round, whose re
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -12,9 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.client.bound_request import BoundRequest
 from nnburst.client.burst import Burst
 from nnburst.client.device import Device
 from nnburst.client.memory import Memory
+from nnburst.client.sync_fence import SyncFence
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -128,6 +131,55 @@ def free_memory(device: Device) -> Iterator[None]:
             memory.close()
 
 
+def fenced_executions(device: Device) -> Iterator[None]:
+    """Chains executions by their fences, the first behind one that is signalled then."""
+    prepared = device.prepare(sum_model())
+    for number in _rounds():
+        yield
+        fence, signaller = SyncFence.create()
+        one = prepared.execute_fenced(summands(number), wait_for=[fence])
+        two = prepared.execute_fenced(summands(number), wait_for=[one.fence])
+        signaller.signal()
+        for fenced in (two, one):
+            check_sum(fenced.result().outputs[0], number)
+            fenced.close()
+
+
+def runs_in_a_loop(device: Device) -> Iterator[None]:
+    """Runs a bound request in an event loop; every other run is cancelled."""
+    burst = device.prepare(sum_model()).open_burst()
+    bound, wasted = burst.bind(), burst.bind()
+    with asyncio.Runner() as runner:
+        for number in _rounds():
+            yield
+            for array, value in zip(bound.inputs, summands(number), strict=True):
+                array[...] = value
+            runner.run(_cancelled(wasted))
+            check_sum(runner.run(bound.run_async()).outputs[0], number)
+
+
+async def _cancelled(bound: BoundRequest) -> None:
+    """A run that nobody waits for to its end."""
+    task = asyncio.ensure_future(bound.run_async())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+def reusable_runs(device: Device) -> Iterator[None]:
+    """Runs an execution object, and a burst of AIDL in turn."""
+    prepared = device.prepare(sum_model())
+    inputs = summands(0)
+    execution, burst = prepared.create_reusable_execution(inputs), prepared.open_aidl_burst()
+    for number in _rounds():
+        yield
+        inputs[0][...] = number
+        check_sum(execution.run().outputs[0], number)
+        check_sum(burst.execute(inputs).outputs[0], number)
+
+
 def idle(device: Device) -> Iterator[None]:
     """Waits with an open burst; notices the death of the driver without a call."""
     burst = device.prepare(sum_model()).open_burst()
@@ -165,6 +217,9 @@ ACTIVITIES: Final[dict[str, Activity]] = {
         launch_executions,
         open_bursts,
         burst_runs,
+        runs_in_a_loop,
+        fenced_executions,
+        reusable_runs,
         upcalls,
         free_memory,
         idle,
