@@ -19,6 +19,8 @@ def test_every_step_is_timed_and_the_steps_make_up_the_whole(tmp_path: Path) -> 
     assert main(["bench", "prepare", str(network), "--rounds", "1", "--json", str(report)]) == 0
     [found] = json.loads(report.read_text())["networks"]
     steps = ["launch", "prepare", "open and bind", "first run"]
-    assert all(found[step] > 0 for step in [*steps, "prepare again", "open and try", "compile"])
+    others = ["prepare again", "prepare and save", "from cache", "open and try", "compile"]
+    assert all(found[step] > 0 for step in [*steps, *others])
+    assert found["from cache / prepare"] == pytest.approx(found["from cache"] / found["prepare"])
     assert found["start to first result"] == pytest.approx(sum(found[step] for step in steps))
     assert found["prepare - compile"] == pytest.approx(found["prepare"] - found["compile"])

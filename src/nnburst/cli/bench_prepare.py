@@ -1,7 +1,8 @@
 """`nnburst bench prepare`: from the start of a driver to its first result, and the engine's own share.
 
 Every figure comes from processes that have just been started. `prepare` is cold: the first of its driver;
-`compile` is the engine's own part of it, for the file and in another new process.
+`compile` is the engine's own part of it, for the file and in another new process. `from cache` is the first
+prepare of a driver that finds what another one has saved.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _STEPS: Final = (
     "first run",
     "start to first result",
     "prepare again",
+    "prepare and save",
+    "from cache",
     "open and try",
     "compile",
 )
@@ -49,8 +52,11 @@ def run(args: argparse.Namespace) -> int:
     with text_for_people(args.json):
         with progress("starts", args.rounds * len(args.networks)) as advance:
             found = [_measure(path, args.rounds, advance) for path in args.networks]
-        columns = ["network", *_STEPS, "prepare - compile"]
-        rows = [[n["network"], *(f"{n[c]:.1f}" for c in columns[1:])] for n in found]
+        columns = ["network", *_STEPS, "prepare - compile", "from cache / prepare"]
+        rows = [
+            [n["network"], *(f"{n[c]:.1f}" for c in columns[1:-1]), f"{n[columns[-1]]:.2f}"]
+            for n in found
+        ]
         table("milliseconds, medians of the rounds", columns, rows)
         if not _is_bytecode_kept():
             print("without cached bytecode: an installed package has it and starts faster")
@@ -63,11 +69,15 @@ def _measure(path: Path, rounds: int, advance: Any) -> dict[str, Any]:  # noqa: 
 
     laps: list[dict[str, float]] = []
     for _ in range(rounds):
-        laps.append(measure("driver", path) | measure("engine", path))
+        sides = [measure(side, path) for side in ("driver", "cached", "engine")]
+        laps.append(sides[0] | sides[1] | sides[2])
         advance(1)
     return {
         "network": path.stem,
         **{step: statistics.median(lap[step] for lap in laps) for step in _STEPS},
+        "from cache / prepare": statistics.median(
+            lap["from cache"] / lap["prepare"] for lap in laps
+        ),
         "prepare - compile": statistics.median(lap["prepare"] - lap["compile"] for lap in laps),
         "rounds": laps,
     }

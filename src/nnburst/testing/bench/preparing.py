@@ -1,9 +1,10 @@
 """How long it takes to prepare a network, each time in processes that have just been started.
 
-    python -m nnburst.testing.bench.preparing driver|engine NETWORK
+    python -m nnburst.testing.bench.preparing driver|cached|engine NETWORK
 
-`driver` starts a driver, prepares the network cold and again, and executes it; `engine` opens LiteRT's C
-library and compiles the file, which is the part that no driver can save. Each prints milliseconds as JSON.
+`driver` starts a driver, prepares the network cold and again, and executes it; `cached` starts two, of which
+the second finds what the first has compiled; `engine` opens LiteRT's C library and compiles the file, which is
+the part that no driver can save. Each prints milliseconds as JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from nnburst.client.launch import launch
@@ -29,7 +31,7 @@ def measure(side: str, path: Path) -> dict[str, float]:
     """Milliseconds of each step, in a process of its own.
 
     Args:
-        side: "driver" or "engine".
+        side: "driver", "cached" or "engine".
         path: a .tflite file.
 
     Raises:
@@ -76,6 +78,20 @@ def _driver(path: Path) -> dict[str, float]:
     return found
 
 
+def _cached(path: Path) -> dict[str, float]:
+    imported = load(path)
+    found: dict[str, float] = {}
+    with TemporaryDirectory() as folder:
+        for step in ("prepare and save", "from cache"):
+            with launch("litert", env={"XDG_STATE_HOME": folder}) as device:
+                watch = _Watch()
+                prepared = device.prepare(imported, cache_dir=folder)
+                found[step] = watch.lap()
+    if not prepared.from_cache:
+        raise SystemExit("the driver did not take the network from the cache")
+    return found
+
+
 def _engine(path: Path) -> dict[str, float]:
     content = path.read_bytes()
     watch = _Watch()
@@ -88,6 +104,7 @@ def _engine(path: Path) -> dict[str, float]:
 
 _SIDES: Final[dict[str, Callable[[Path], dict[str, float]]]] = {
     "driver": _driver,
+    "cached": _cached,
     "engine": _engine,
 }
 
