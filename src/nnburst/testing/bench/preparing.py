@@ -3,8 +3,8 @@
     python -m nnburst.testing.bench.preparing driver|cached|engine NETWORK
 
 `driver` starts a driver, prepares the network cold and again, and executes it; `cached` starts two, of which
-the second finds what the first has compiled; `engine` opens LiteRT's C library and compiles the file, which is
-the part that no driver can save. Each prints milliseconds as JSON.
+the second finds what the first has compiled; `engine` opens LiteRT's C library and compiles the file, which
+is the part that no driver can save. Each prints milliseconds as JSON.
 """
 
 from __future__ import annotations
