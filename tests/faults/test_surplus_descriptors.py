@@ -1,0 +1,94 @@
+"""Descriptors beside every message, as many as the kernel lets through: none stays with the driver."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+import nnburst
+from faults.processes import HANG, KILLS, Row, Supervisor
+from nnburst.control.channel import Channel
+from nnburst.control.limits import MAX_FDS
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, encode
+from nnburst.hal.enums import ErrorStatus, FeatureLevel
+from nnburst.testing.control_fuzzer import ControlReport, _Campaign
+from nnburst.testing.faults.footprint import footprint, settle
+from nnburst.testing.raw_connection import RawConnection
+
+#: Descriptors that the kernel lets one packet carry (SCM_MAX_FD).
+MOST = 253
+
+
+@pytest.fixture
+def file() -> Iterator[int]:
+    fd = os.open("/dev/null", os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def each_call(model: int) -> list[Message]:
+    """One call of each kind that the protocol has."""
+    campaign = _Campaign(None, None, Random(0), ControlReport())  # type: ignore[arg-type]
+    campaign._model = model
+    return campaign._calls()
+
+
+def test_surplus_descriptors_beside_any_message_are_refused_and_closed(file: int, row: Row) -> None:
+    rounds = KILLS
+    with RawConnection("null") as driver:
+        calls = each_call(model=1)
+        before = driver.count_fds()
+        for _ in range(rounds):
+            for call in calls:
+                for count in ((call.fd_count or 0) + 1, MAX_FDS):
+                    reply = driver.call(call, [file] * count)
+                    assert reply is not None, call
+                    assert reply.status != ErrorStatus.NONE, call
+        driver.call(calls[1])  # what was refused last has been closed
+        assert driver.count_fds() <= before
+    row("surplus descriptors", rounds * len(calls) * 2, left="0 descriptors")
+
+
+def introduced(path: Path) -> tuple[socket.socket, socket.socket]:
+    """A connection that has said Hello, and its socket for upcalls."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(HANG)
+    connection.connect(str(path))
+    upcalls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        channel = Channel(connection.dup())
+        hello = encode(Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4))
+        channel.send(1, hello, [theirs.fileno()])
+        channel.receive(timeout=HANG).fds.close()
+        channel.close()
+    return connection, upcalls
+
+
+def test_as_many_descriptors_as_a_packet_can_carry_end_that_connection_alone(
+    serve: Callable[..., Supervisor], file: int
+) -> None:
+    supervisor = serve("cam", "null")
+    with nnburst.connect("cam") as bystander:
+        path = Path(nnburst.devices()[0].address)
+        baseline = footprint(supervisor.pid)
+        others = footprint(bystander.pid)
+        for call in each_call(model=1):
+            connection, upcalls = introduced(path)
+            body = encode(call)
+            packet = msgspec.msgpack.encode([2, MOST, body, len(body)])
+            rights = array.array("i", [file] * MOST)
+            connection.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            while connection.recv(1 << 16):
+                pass  # an error may be said before the end
+            upcalls.close()
+            connection.close()
+        settle(supervisor.pid, baseline)
+        settle(bystander.pid, others)
+        assert bystander.is_alive
