@@ -126,7 +126,7 @@ def rewritten(places: list[Bytes], values: list[bytes]) -> Iterator[None]:
         while not stop.is_set():
             for place, starts in zip(places, offsets, strict=True):
                 # The kernel copies while this thread does not hold the interpreter lock.
-                os.preadv(fd, [memoryview(place)], starts[int(chance.integers(len(starts) - 1))])
+                os.preadv(fd, [place], starts[int(chance.integers(len(starts) - 1))])
 
     thread = threading.Thread(target=write)
     interval = sys.getswitchinterval()
