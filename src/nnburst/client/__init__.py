@@ -20,6 +20,7 @@ kicks.py           how a driver wakes an event loop
 slots.py           the numbers by which a burst names pools
 stateful_burst.py  networks whose state stays in the pools
 carried_pools.py   models that bring their pools along
+compilation_cache.py a directory of compilations, for the next start
 memory.py          Memory: pools with numpy views
 arguments.py       numpy arrays against the model's operands
 staging.py         private pools for arrays that lie elsewhere

@@ -8,6 +8,12 @@ scheduler.py       what of a client's work runs when
 lanes.py           threads that run jobs by priority
 device.py          the IDevice behind a worker
 prepared_model.py  a model and its executions
+compilation_cache.py saves prepared models to a client's files and loads them again
+cache_format.py    what lies in those files
+cache_files.py     their descriptors
+cache_key.py       the secret that seals them
+capabilities.py    how fast the device says it is
+user_files.py      where a user's settings lie, and what drivers remember
 pools.py           the client's memory, mapped
 fenced_execution.py executions that begin when fences have signalled
 fence_waiter.py    the thread that waits for them
