@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
+import os
 import threading
 import time
 import weakref
@@ -271,6 +273,36 @@ def test_many_executions_are_under_way_at_once(prepared: PreparedModel, pair: Pa
         np.testing.assert_array_equal(execution.result(HANG).outputs[0], pair[0] * n + pair[1])
 
 
+def test_models_and_their_executions_end_in_any_order(device: Device, pair: Pair) -> None:
+    """Two prepared models, interleaved, and released while executions of theirs are under way."""
+    for order in itertools.permutations(range(4)):
+        first, second = device.prepare(MODEL), device.prepare(MODEL)
+        pending = [
+            model.execute_async([pair[0] * n, pair[1]])
+            for n, model in enumerate((first, second, second, first))
+        ]
+        second.close()
+        for n in order:
+            np.testing.assert_array_equal(pending[n].result(HANG).outputs[0], pair[0] * n + pair[1])
+        first.close()
+
+
+def test_pending_execution_is_its_process_s_own(scripted: PreparedModel, gate: Gate) -> None:
+    pending = scripted.execute_async(PAIR)
+    gate.wait()
+    child = os.fork()
+    if child == 0:
+        try:
+            pending.result()
+        except Closed:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gate.opened.set()
+    assert pending.result(HANG)
+
+
 def test_quick_calls_do_not_wait_for_executions(
     driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
 ) -> None:
@@ -378,3 +410,29 @@ def test_execute_the_asynchronous_way_behaves_the_same(
     driver.device.close()
     with pytest.raises(Closed):
         scripted.execute(PAIR)
+
+
+def test_closed_model_is_released_with_its_last_execution(
+    driver: ScriptedDriver, scripted: PreparedModel, gate: Gate
+) -> None:
+    pending = [scripted.execute_async(PAIR) for _ in range(2)]
+    gate.wait()
+    pending[0].cancel()
+    scripted.close()
+    with pytest.raises(Closed):
+        scripted.execute_async(PAIR)
+    assert not driver.script.closed.acquire(blocking=False)
+    gate.opened.set()
+    assert pending[1].result(HANG).outputs[0].shape == (2, 3)
+    assert driver.script.closed.acquire(timeout=HANG)
+
+
+def test_output_of_unknown_size_grows_though_the_model_is_closed(
+    device: Device, make_model: Callable[..., Model]
+) -> None:
+    size = 100_000
+    prepared = device.prepare(make_model((size,), output=(0,)))
+    a, b = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
+    pending = prepared.execute_async([a, b])
+    prepared.close()
+    np.testing.assert_array_equal(pending.result(HANG).outputs[0], a + b)

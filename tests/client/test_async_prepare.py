@@ -481,3 +481,21 @@ class FakeDevice:
 
     def post_later(self, message: Release) -> None:
         self.released.append(message.handle)
+
+
+def test_callbacks_survive_a_process_without_threads_to_spare(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, ran = CallbackThread(), threading.Semaphore(0)
+
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        thread.run(lambda: ran.release())
+    thread.run(lambda: ran.release())
+    assert all(ran.acquire(timeout=HANG) for _ in range(2))
+    thread.close()
+    thread.run(lambda: ran.release())
+    assert ran.acquire(blocking=False)

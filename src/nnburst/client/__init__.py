@@ -6,6 +6,10 @@ handshake.py       Hello and Welcome
 device.py          Device: prepares models, owns pools
 prepared_model.py  PreparedModel: executes over the socket, opens bursts
 execution.py       one such execution
+pending.py         Pending: an outcome that is to come
+preparation.py     a model that is being prepared
+pending_execution.py an execution that nobody waits for yet
+callbacks.py       what hears of their outcomes, exactly once
 fenced_execution.py one that begins when fences have signalled
 sync_fence.py      those fences
 reusable_execution.py one that is bound once and runs often
@@ -27,6 +31,7 @@ staging.py         private pools for arrays that lie elsewhere
 upcalls.py         answers what drivers ask
 process.py         a driver process: its last words
 ending.py          how a driver ended
+death_handler.py   tells callbacks of the driver's death
 death_watch.py     the driver's death word
 death_notices.py   what a program wants to have run then
 """

@@ -163,13 +163,18 @@ class CallbackThread:
             closed = self._closed
             if not closed:
                 self._waiting.put(callback)
-                if not self._started:
-                    self._started = True
-                    threading.Thread(
-                        target=self._serve, name="nnburst callbacks", daemon=True
-                    ).start()
+                self._started = self._started or self._start()
         if closed:
             _attempt(callback)
+
+    def _start(self) -> bool:
+        """Start the thread; False where the process may have no more, and the next callback tries again."""
+        try:
+            threading.Thread(target=self._serve, name="nnburst callbacks", daemon=True).start()
+        except RuntimeError as error:
+            logger.warning("callbacks have no thread until the next one: %s", error)
+            return False
+        return True
 
     def close(self) -> None:
         """Run what waits, and end; does not wait for that. Twice is fine."""

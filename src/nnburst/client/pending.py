@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, Self, TypeVar
@@ -27,6 +28,7 @@ class Pending(Generic[T]):
         """Be about `what`, for messages; callbacks run on `thread`."""
         self._what = what
         self._thread = thread
+        self._owner = os.getpid()
         self._changed = threading.Condition()
         self._done = False
         self._cancelled = False
@@ -56,6 +58,8 @@ class Pending(Generic[T]):
             NnburstError: the driver's reason, or DeadObject.
         """
         seconds = None if timeout is None else check_timeout(timeout)
+        if os.getpid() != self._owner:
+            raise Closed(f"{self._what} belongs to process {self._owner}, which forked")
         with self._changed:
             while not self._changed.wait_for(lambda: self._done, seconds or _LONG):
                 if seconds is not None:

@@ -44,7 +44,9 @@ class PendingExecution(Pending[ExecutionResult]):
         self._staging = model.staging
         self._execution = execution
         self._private: Memory | None = None
-        self._handle = model.handle
+        self._handle = model.hold()
+        self._ending = threading.Lock()
+        self._model: PreparedModel | None = model
         self._measure = measure
         self._deadline_ns = deadline_ns
         self._loop_timeout_ns = loop_timeout_ns
@@ -83,9 +85,13 @@ class PendingExecution(Pending[ExecutionResult]):
         if self._grows(outcome):
             self._give_back()
             # Inputs are copied once more, which is nothing for the thread of the upcalls.
-            threading.Thread(target=self._again, name="nnburst execute again").start()
+            try:
+                threading.Thread(target=self._again, name="nnburst execute again").start()
+            except RuntimeError as error:
+                self._fail(GeneralFailure(f"there is no thread to offer more room: {error}"))
         elif isinstance(outcome, NotifyExecuted):
             message = outcome
+            self._let_go()
             if not self._complete(lambda: self._claim(message)):
                 self._give_back()
         elif isinstance(outcome, NnburstError):
@@ -118,12 +124,21 @@ class PendingExecution(Pending[ExecutionResult]):
             self._give_back()
 
     def _fail(self, error: NnburstError) -> None:
+        self._let_go()
         self._execution.fail()
         self._give_back()
         self._complete(error)
 
+    def _let_go(self) -> None:
+        """The driver does not use the model any more for this; the second time does nothing."""
+        with self._ending:
+            model, self._model = self._model, None
+        if model is not None:
+            model.let_go()
+
     def _give_back(self) -> None:
-        """The driver does not use the private pool any more."""
-        private, self._private = self._private, None
+        """The driver does not use the private pool any more; the second time does nothing."""
+        with self._ending:
+            private, self._private = self._private, None
         if private is not None:
             self._staging.give_back(private)

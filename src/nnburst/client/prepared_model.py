@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -73,9 +74,13 @@ class PreparedModel:
         self.inputs, self.outputs = parameters(model, device.supported_extensions)
         self._handle = handle
         self._closed = False
+        self._lock = threading.Lock()
+        self._pending = 0
         self.staging = StagingPools(device.allocate)
-        connection = device.connection
-        self._finalizer = weakref.finalize(self, _abandon, connection, handle, self.staging)
+        self._connection = device.connection
+        self._finalizer = weakref.finalize(
+            self, _abandon, self._connection, handle, self.staging
+        )
 
     @property
     def handle(self) -> int:
@@ -153,8 +158,8 @@ class PreparedModel:
             inputs: as for `execute`, and so are `outputs` and `measure`. Inputs in pools must not change
                 until it is done; others are copied before this returns, and once more where the driver
                 asks for larger outputs.
-            outputs: arrays outside of pools have the results once `result()` of what this returns has
-                returned.
+            outputs: arrays outside of pools, and buffers, have the results once `result()` of what this
+                returns has returned.
             measure: whether to time it.
             timeout: seconds after which the driver is to give up.
             deadline_ns: the same as a moment on CLOCK_BOOTTIME; counts instead of `timeout`.
@@ -284,6 +289,25 @@ class PreparedModel:
 
         return Burst.open(self, max_in_flight=max_in_flight, **options)
 
+    def hold(self) -> int:
+        """The driver's number for it, which stays valid until `let_go`.
+
+        Raises:
+            Closed: it was released.
+        """
+        with self._lock:
+            handle = self.handle
+            self._pending += 1
+        return handle
+
+    def let_go(self) -> None:
+        """An execution under way has ended; after `close` the last one releases the model."""
+        with self._lock:
+            self._pending -= 1
+            last = self._closed and not self._pending
+        if last:
+            self._connection.post(Release(self._handle))
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
@@ -295,12 +319,19 @@ class PreparedModel:
         return not self._closed and self.device.is_alive
 
     def close(self) -> None:
-        """Release the model; its bursts stay usable. Twice is fine, and so is a dead driver."""
-        if self._closed:
-            return
-        self._closed = True
+        """Release the model; its bursts and the executions under way go on.
+
+        Twice is fine, and so is a dead driver.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            busy = self._pending > 0
         self._finalizer.detach()
         self.staging.close()
+        if busy:
+            return  # the last one says so
         try:
             release = Release(self._handle)
             self.device.connection.call(release, Nothing, timeout=_RELEASE_TIMEOUT)

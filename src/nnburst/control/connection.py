@@ -17,7 +17,16 @@ import msgspec
 
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
 from nnburst.control.limits import SEND_TIMEOUT
-from nnburst.control.messages import Message, Opened, Release, Reply, decode_reply, encode
+from nnburst.control.messages import (
+    Allocated,
+    Fenced,
+    Message,
+    Opened,
+    Release,
+    Reply,
+    decode_reply,
+    encode,
+)
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
@@ -70,7 +79,10 @@ class _Listener:
                 _result(answer, self._expected, self._name)[1].close()
             except NnburstError as refusal:
                 error = refusal
-        self._answered(error)
+        try:
+            self._answered(error)
+        except Exception:
+            logger.exception("who heard of an answer of %s", self._name)
 
 
 class Connection:
@@ -279,7 +291,7 @@ class Connection:
 
     def _dispose(self, answer: _Answer) -> None:
         answer.fds.close()
-        if isinstance(answer.reply.result, Opened):
+        if isinstance(answer.reply.result, Opened | Allocated | Fenced):
             self.post(Release(answer.reply.result.handle))
 
     def _read(self) -> None:

@@ -6,7 +6,10 @@ listener.py        a named socket with exactly one owner
 worker.py          serves one client
 scheduler.py       what of a client's work runs when
 lanes.py           threads that run jobs by priority
+launching.py       what calls share that only launch something
+outbox.py          notifications on their way to the client
 device.py          the IDevice behind a worker
+preparation.py     a model to be prepared, checked
 prepared_model.py  a model and its executions
 compilation_cache.py saves prepared models to a client's files and loads them again
 cache_format.py    what lies in those files
@@ -14,6 +17,7 @@ cache_files.py     their descriptors
 cache_key.py       the secret that seals them
 capabilities.py    how fast the device says it is
 user_files.py      where a user's settings lie, and what drivers remember
+launched_execution.py a request that is bound and waits for its turn
 pools.py           the client's memory, mapped
 fenced_execution.py executions that begin when fences have signalled
 fence_waiter.py    the thread that waits for them
