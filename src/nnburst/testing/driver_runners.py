@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -183,6 +183,13 @@ class ExecuteRunner:
     def __init__(self, executor: str) -> None:
         """Launch a driver with the executor of this name."""
         self._device = launch(executor)
+
+    @classmethod
+    def over(cls, device: Device) -> Self:
+        """Go through a device that is connected already; `close` closes it."""
+        runner = cls.__new__(cls)
+        runner._device = device
+        return runner
 
     def prepare(self, model: Model, pools: Sequence[bytes]) -> _DriverPrepared:
         """Prepare `model`; see `Runner`."""

@@ -1,0 +1,127 @@
+"""The driver that a test suite is pointed at: one that runs, or an executor that gets one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from nnburst.client.connect import connect
+from nnburst.client.launch import driver_environment
+from nnburst.driver.executors import find_executor
+from nnburst.hal.errors import DeviceUnavailable, NnburstError
+
+#: Seconds until a driver must listen, and until it must have ended.
+_START: Final = 60.0
+_END: Final = 10.0
+_STEP: Final = 0.01
+
+
+class DriverUnderTest:
+    """Where a driver listens, and its process where it was started here. A context manager.
+
+    Attributes:
+        name: as given.
+        address: for `nnburst.connect`.
+        pid: of the supervisor; None where it was there before.
+    """
+
+    def __init__(
+        self, name: str, address: str, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        """Use `start`."""
+        self.name: Final = name
+        self.address: Final = address
+        self._process = process
+
+    @classmethod
+    def start(cls, name: str, paths: Sequence[Path] = ()) -> Self:
+        """The driver called `name`.
+
+        Args:
+            name: an executor (its name or `module:attribute`), which gets a driver in a directory of mode
+                0700 of its own; or the name or the path of a driver that runs.
+            paths: where an executor's module is looked for before anywhere else.
+
+        Raises:
+            DeviceUnavailable: there is neither, or it does not start.
+        """
+        if "/" in name or not (":" in name or _is_executor(name)):
+            connect(name).close()
+            return cls(name, name)
+        folder = Path(tempfile.mkdtemp(prefix="nnburst-"))
+        address = folder / "driver.sock"
+        command = [sys.executable, "-m", "nnburst.driver"]
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
+            [*command, "--executor", name, "--serve", str(address)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=_environment(paths),
+        )
+        driver = cls(name, str(address), process)
+        try:
+            driver._wait_until_it_answers()
+        except BaseException:
+            driver.close()
+            raise
+        return driver
+
+    @property
+    def pid(self) -> int | None:
+        """Of the supervisor; None where it was there before: then nobody may kill anything."""
+        return None if self._process is None else self._process.pid
+
+    def _wait_until_it_answers(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _START
+        while not Path(self.address).exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise DeviceUnavailable(f"--nnburst-driver: {self.name} does not start")
+            threading.Event().wait(_STEP)
+        connect(self.address).close()  # a worker whose executor cannot be made says why
+
+    def close(self) -> None:
+        """End what was started here; twice is fine."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END)
+        shutil.rmtree(Path(self.address).parent, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _is_executor(name: str) -> bool:
+    try:
+        find_executor(name)
+    except NnburstError:
+        return False
+    return True
+
+
+def _environment(paths: Sequence[Path]) -> dict[str, str]:
+    environment = driver_environment()
+    known = environment.get("PYTHONPATH")
+    found = [*map(str, paths), *([known] if known else [])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(found)}

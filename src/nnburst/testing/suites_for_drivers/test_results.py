@@ -1,0 +1,67 @@
+"""Results: random graphs against a naive evaluator, and the conformance vectors of `--nnburst-vectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nnburst.client.connect import connect
+from nnburst.hal.enums import OperandType
+from nnburst.testing.conformance import Selection, find_files, run_file
+from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.random_graphs import PRIMARY, check, generate
+from nnburst.testing.run_result import Unsupported
+from nnburst.testing.runners import Runner
+
+pytestmark = pytest.mark.nnburst_values
+
+#: Random graphs of each class.
+_SEEDS = 10
+_CLASSES = [(size, kind) for size in PRIMARY for kind in PRIMARY[size]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each file of vectors."""
+    if "vectors" in metafunc.fixturenames:
+        folders = metafunc.config.getoption("nnburst_vectors")
+        found = find_files(folders) if folders else []
+        metafunc.parametrize("vectors", found, ids=[path.stem for path in found])
+
+
+@pytest.fixture(params=[ExecuteRunner, BurstRunner], ids=["execute", "burst"])
+def runner(nnburst_address: str, request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """Both ways through the driver."""
+    kind: type[ExecuteRunner] = request.param
+    found = kind.over(connect(nnburst_address))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), _CLASSES, ids=[f"{size}-{kind.name}" for size, kind in _CLASSES]
+)
+def test_random_graphs_give_what_a_naive_evaluator_gives(
+    runner: Runner, size: str, kind: OperandType
+) -> None:
+    skipped = 0
+    for seed in range(_SEEDS):
+        graph = generate(size, kind, seed)
+        try:
+            problem = check(graph, runner)
+        except Unsupported:
+            skipped += 1
+            continue
+        names = [operation.kind.name for operation in graph.operations]
+        assert problem is None, f"graph {graph.name} of {names}: {problem}"
+    if skipped == _SEEDS:
+        pytest.skip("the driver supports none of the graphs")
+
+
+def test_vectors_give_what_they_say(runner: Runner, vectors: Path) -> None:
+    results = run_file(vectors, Selection(), runner)
+    failures = [f"{r.name} [{r.suite}] {r.reason}" for r in results if r.outcome == "failed"]
+    assert not failures, "\n".join(failures)
+    if all(result.outcome == "skipped" for result in results):
+        pytest.skip("; ".join(sorted({result.reason for result in results})) or "no tests in it")

@@ -1,0 +1,162 @@
+"""The pytest plugin: right drivers pass the suites, wrong ones fail them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import DeviceUnavailable
+from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.random_graphs import generate
+from nnburst.testing.random_graphs.as_vector import as_vector
+from nnburst.testing.vectors import write
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing_drivers.md"
+EXAMPLE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[0]
+#: A few tests of each suite; all of them take more than a minute.
+SOME = "sum or deadline or given_back or no_sealed or reads_no_results or burst_runs"
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the suites in a directory of their own."""
+    monkeypatch.setenv("NNBURST_KILLS", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def run(driver: str, *words: str, suites: bool = True) -> pytest.RunResult:
+        where = ["--pyargs", "nnburst.testing.suites_for_drivers"] if suites else []
+        return pytester.runpytest_subprocess(
+            *("-p", "nnburst.testing.plugin", "-p", "no:randomly", "-W", "error", *where),
+            *(f"--nnburst-driver={driver}", *words),
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture
+def served() -> Iterator[DriverUnderTest]:
+    """A driver that was there before."""
+    with DriverUnderTest.start("reference") as driver:
+        yield driver
+
+
+def outcomes(result: pytest.RunResult) -> dict[str, int]:
+    found = result.parseoutcomes()
+    assert "errors" not in found, result.stdout.str()
+    return found
+
+
+def test_reference_executor_passes(run: Run) -> None:
+    found = outcomes(run("reference", "-k", SOME))
+    assert found["passed"] >= 6
+    assert "failed" not in found
+
+
+def test_executor_of_the_documentation_passes(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(adder=EXAMPLE)
+    found = outcomes(run("adder:Adder", "-k", f"{SOME} or single-TENSOR_FLOAT32"))
+    assert found["passed"] >= 6
+    assert "failed" not in found
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "which"),
+    [
+        ("np.add", "np.subtract", "sum"),
+        ("np.add(a, b", "np.add(a, np.copy(b) if np.isnan(b).any() else b + 1e-3", "sum"),
+        ("return Outcome(ErrorStatus.NONE)", "raise ValueError", "sum"),
+        ("return False", "return True", "refused"),
+        ("return (\n", "return False and (\n", "sum"),
+    ],
+    ids=["other results", "a little off", "raises", "promises too much", "refuses all"],
+)
+def test_wrong_executor_fails(
+    pytester: pytest.Pytester, run: Run, right: str, wrong: str, which: str
+) -> None:
+    assert right in EXAMPLE
+    pytester.makepyfile(adder=EXAMPLE.replace(right, wrong))
+    assert outcomes(run("adder:Adder", "-k", which, "--maxfail=1"))["failed"]
+
+
+def test_executor_that_takes_its_process_along_fails(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(adder=EXAMPLE.replace("return Outcome", "import os; os._exit(3)"))
+    assert outcomes(run("adder:Adder", "-k", "sum", "--maxfail=1"))["failed"]
+
+
+def test_null_executor_passes_what_looks_at_no_results_and_fails_the_rest(run: Run) -> None:
+    without = outcomes(run("null", "-k", SOME, "-m", "not nnburst_values"))
+    assert without["passed"] >= 3
+    assert "failed" not in without
+    assert outcomes(run("null", "-k", "sum"))["failed"]
+
+
+def test_nothing_of_a_driver_that_was_there_before_is_killed(
+    run: Run, served: DriverUnderTest
+) -> None:
+    found = outcomes(run(served.address, "-k", SOME))
+    assert found["skipped"] >= 2
+    assert found["passed"] >= 3
+    assert "failed" not in found
+
+
+def test_vectors_are_run_both_ways_and_a_wrong_one_fails(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    vector = as_vector(generate("single", OperandType.TENSOR_FLOAT32, 0), None)
+    write(pytester.path / "right" / "a.json.gz", vector)
+    words = ("-k", "vectors", "--nnburst-vectors", "right")
+    assert outcomes(run("reference", *words))["passed"] == 2
+    at = vector.outputs[0].data
+    assert at is not None
+    buffers = list(vector.buffers)
+    buffers[at] = bytes(byte ^ 0x5A for byte in buffers[at])
+    wrong = msgspec.structs.replace(vector, buffers=tuple(buffers))
+    write(pytester.path / "wrong" / "a.json.gz", wrong)
+    assert outcomes(run("reference", *words[:-1], "wrong"))["failed"] == 2
+
+
+def test_fixtures_are_there_for_other_tests(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import nnburst
+
+        def test_connections(nnburst_device, nnburst_address, nnburst_driver):
+            assert nnburst_driver.pid
+            with nnburst.connect(nnburst_address) as other:
+                assert other.pid != nnburst_device.pid
+
+        def test_next(nnburst_device):
+            assert nnburst_device.is_alive
+        """
+    )
+    assert outcomes(run("null", suites=False)) == {"passed": 2}
+
+
+def test_driver_that_is_not_there_is_an_error(run: Run) -> None:
+    result = run("nobody", "-k", "sum")
+    assert "DeviceUnavailable" in result.stdout.str()
+    assert result.ret != 0
+
+
+def test_executor_that_cannot_be_imported_says_so() -> None:
+    with pytest.raises(DeviceUnavailable):
+        DriverUnderTest.start("no_such_module:Executor")
+
+
+def test_address_belongs_to_this_user_alone_and_goes_with_the_driver() -> None:
+    with DriverUnderTest.start("null") as driver:
+        folder = Path(driver.address).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    driver.close()
+    assert not folder.exists()
