@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import nnburst
 from nnburst import (
     Closed,
+    DeadObject,
     Device,
     ExecutionResult,
     GeneralFailure,
@@ -318,6 +321,23 @@ def test_buffer_of_another_device_is_refused(prepared: PreparedModel) -> None:
             prepared.execute([buffer, ONES])
         with pytest.raises(InvalidArgument, match="D3"):
             prepared.device.allocate_buffer([(theirs, 0)])
+
+
+def test_buffer_dies_with_its_driver(make_model: Callable[..., Model]) -> None:
+    with (
+        nnburst.ResilientDevice(lambda: nnburst.launch("null")) as device,
+        device.prepare(make_model()) as model,
+    ):
+        buffer = device.current.allocate_buffer([(model.current, 0)], [(model.current, 0)])
+        os.kill(device.current.pid, signal.SIGKILL)
+        with pytest.raises(DeadObject):
+            buffer.copy_from(ONES)
+        with pytest.raises(DeadObject):
+            buffer.copy_to()
+        with pytest.raises(InvalidArgument, match="lies in a buffer of device null"):
+            model.current.execute([ONES, ONES], [buffer])
+        assert model.execute([ONES, ONES]).outputs[0].shape == (2, 3)
+        buffer.close()
 
 
 def test_use_that_was_not_declared_is_refused(device: Device, prepared: PreparedModel) -> None:

@@ -167,6 +167,8 @@ class Device:
     ) -> Buffer:
         """A buffer that the driver keeps, for arguments of executions over the socket (NNAPI: allocate).
 
+        It dies with the driver, unlike pools.
+
         Args:
             inputs: pairs of a prepared model of this device and the number of an input, as which the buffer
                 will be used.
