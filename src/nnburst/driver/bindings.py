@@ -6,19 +6,17 @@ this table owns what the loop points to.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nnburst._native import ffi, lib
-from nnburst.executor.protocol import Execution, Outcome
+from nnburst.driver.raised import outcome_of
+from nnburst.executor.protocol import Execution
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
 from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import serialize_result
-
-logger = logging.getLogger(__name__)
 
 CAPACITY: Final = int(lib.NNB_MAX_BINDINGS)
 
@@ -68,9 +66,8 @@ class Binding:
         try:
             with trace(Layer.DRIVER, Phase.EXECUTION, "burst: run"):
                 outcome = self.execution.run()
-        except Exception:
-            logger.exception("an execution raised instead of reporting")
-            outcome = Outcome(ErrorStatus.GENERAL_FAILURE)
+        except BaseException as error:
+            outcome = outcome_of(error)
         device_ns = time.perf_counter_ns() - began
         if outcome.status == ErrorStatus.NONE and not self.shapes_vary:
             self.success.device_ns = device_ns

@@ -5,18 +5,16 @@ Every way to execute binds such a request to a `BufferedExecution` and runs it (
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nnburst.driver.buffers import DeviceBuffer
+from nnburst.driver.raised import outcome_of
 from nnburst.executor.protocol import Argument, NativeCall, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import OutputShape
-
-logger = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
 
@@ -84,14 +82,8 @@ class BufferedExecution:
         """
         try:
             outcome = self._run(deadline_ns, loop_timeout_ns)
-        except NnburstError as error:
-            outcome = Outcome(error.status, (), str(error))
-        except MemoryError:
-            outcome = Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
-        except Exception as error:
-            logger.exception("an execution could not be bound")
-            message = f"{type(error).__name__}: {error}"
-            outcome = Outcome(ErrorStatus.GENERAL_FAILURE, (), message)
+        except BaseException as error:
+            outcome = outcome_of(error)
         if outcome.status != ErrorStatus.NONE:
             self.give_up()
         return outcome

@@ -11,6 +11,7 @@ from nnburst.control.messages import Executed
 from nnburst.driver.buffered_execution import BufferArgument, BufferedExecution, invalidate
 from nnburst.driver.buffers import DeviceBuffer
 from nnburst.driver.pools import BufferPool, RequestPool
+from nnburst.driver.raised import outcome_of
 from nnburst.executor.caching import Cached, CachingPrepared
 from nnburst.executor.protocol import Argument, Execution, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
@@ -199,7 +200,10 @@ def run_in_time(
             execution.give_up()
         status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
         return Outcome(status, (), "E4: the deadline has passed")
-    return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+    try:
+        return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+    except BaseException as error:
+        return outcome_of(error)
 
 
 def _argument(

@@ -1,0 +1,153 @@
+"""Executors that fail in every way: an exception is an answer, a crash ends one worker with its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+import nnburst
+from faults.processes import KILLS, Row, Supervisor
+from nnburst import DeadObject, Device, GeneralFailure, ResourceExhausted
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+
+#: Fails where the first input says so: numbers are signals, or the exception with that index.
+_FAILING = """
+import os
+import resource
+import signal
+
+import numpy as np
+
+from nnburst.executor.reference.executor import ReferenceExecutor
+
+FAILURES = (MemoryError(), ValueError("odd"), ZeroDivisionError(), RecursionError(), KeyError("x"),
+            StopIteration(), SystemExit(3), KeyboardInterrupt(), OSError(5, "gone"))
+
+
+class Failing:
+    native = None
+
+    def __init__(self, execution, first):
+        self._execution, self._first = execution, first
+
+    def run(self, *deadlines, **more):
+        wish = int(self._first.view(np.float32)[0])
+        if wish < 0:
+            raise FAILURES[-wish - 1]
+        if wish >= 1000:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.kill(os.getpid(), wish - 1000)
+            signal.pause()
+        return self._execution.run(*deadlines, **more)
+
+    def close(self):
+        self._execution.close()
+
+
+class Prepared:
+    def __init__(self, prepared):
+        self._prepared = prepared
+
+    def bind(self, inputs, outputs):
+        return Failing(self._prepared.bind(inputs, outputs), inputs[0].buffer)
+
+    def close(self):
+        self._prepared.close()
+
+
+class Executor:
+    name = "failing"
+
+    def __init__(self):
+        self._inner = ReferenceExecutor()
+
+    def supported(self, model):
+        return self._inner.supported(model)
+
+    def prepare(self, *arguments, **more):
+        return Prepared(self._inner.prepare(*arguments, **more))
+"""
+#: Exceptions that the executor can raise; the first one is MemoryError.
+RAISED = 9
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+
+
+@pytest.fixture(autouse=True)
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The executor's name, once drivers can import it."""
+    (tmp_path / "failing.py").write_text(_FAILING)
+    others = filter(None, [os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *others]))
+    return "failing:Executor"
+
+
+class Ways:
+    """The same sum by several ways to execute."""
+
+    def __init__(self, device: Device) -> None:
+        self._prepared = device.prepare(sum_model())
+        self._burst = self._prepared.open_burst()
+        self._bound = self._burst.bind()
+        self._aidl = self._prepared.open_aidl_burst()
+
+    def all(self) -> Iterator[Callable[[int], None]]:
+        yield self._bound_run
+        yield lambda number: self._check(self._prepared.execute(summands(number)), number)
+        yield lambda number: self._check(
+            self._prepared.execute_async(summands(number)).result(), number
+        )
+        yield lambda number: self._check(self._aidl.execute(summands(number)), number)
+
+    def _bound_run(self, number: int) -> None:
+        for array, value in zip(self._bound.inputs, summands(number), strict=True):
+            array[...] = value
+        self._check(self._bound.run(), number)
+
+    @staticmethod
+    def _check(result: nnburst.ExecutionResult, number: int) -> None:
+        check_sum(result.outputs[0], number)
+
+
+def test_exceptions_of_an_executor_are_general_failures_and_its_worker_goes_on(
+    failing: str, row: Row
+) -> None:
+    with nnburst.launch(failing) as device:
+        ways = list(Ways(device).all())
+        for number in range(KILLS * RAISED):
+            raised = number % RAISED
+            # A burst's result cannot say that memory is exhausted.
+            expected = GeneralFailure if raised else (GeneralFailure, ResourceExhausted)
+            for way in ways:
+                with pytest.raises(expected):
+                    way(-1 - raised)
+                way(number % 1000)
+        assert device.is_alive
+    row("executor raises", KILLS * RAISED * len(ways), worker="went on")
+
+
+def test_crash_of_an_executor_is_a_dead_object_that_names_the_signal(
+    failing: str, serve: Callable[..., Supervisor], row: Row
+) -> None:
+    serve("cam", failing)
+    with nnburst.connect("cam") as bystander:
+        other = next(Ways(bystander).all())
+        for number, crash in enumerate(islice(cycle(CRASHES), KILLS)):
+            with nnburst.connect("cam") as device:
+                way = list(Ways(device).all())[number % 4]
+                way(number)
+                with pytest.raises(DeadObject, match=rf"killed by {crash.name}|has died$"):
+                    way(1000 + crash)
+            other(number)
+    row("executor crashes", KILLS, bystander="went on")
+
+
+def test_crash_of_a_launched_driver_names_the_signal(failing: str) -> None:
+    with nnburst.launch(failing) as device:
+        way = next(Ways(device).all())
+        with pytest.raises(DeadObject, match="killed by SIGSEGV"):
+            way(1000 + signal.SIGSEGV)
