@@ -11,7 +11,7 @@ DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo test lint bench fuzz faults asan tsan spin docs wheel clean
+.PHONY: help setup demo test lint bench fuzz faults asan tsan fuzz-c spin docs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -77,6 +77,9 @@ tsan: ## the C core under TSan: two threads through one ring, both ends of a bur
 	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)
 	$(RUN_C) thread restless_flag
 	$(RUN_C) thread burst_stress $(or $(EXECUTIONS),1000000)
+
+fuzz-c: ## libFuzzer on ring, packets and burst; SECONDS=60 is how long for each
+	csrc/tests/fuzz/run.sh fuzz $(or $(SECONDS),60)
 
 spin: ## every state of the model of ring and waiting; SPIN=short for capacity 2 alone
 	csrc/spin/run.sh $(or $(SPIN),long)

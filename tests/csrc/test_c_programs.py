@@ -14,9 +14,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(*words: object) -> str:
+def run(*words: object, script: Path = SCRIPT) -> str:
     """What a C test prints; it must succeed and no sanitizer may report anything."""
-    command = [str(word) for word in (SCRIPT, *words)]
+    command = [str(word) for word in (script, *words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
@@ -55,3 +55,10 @@ def test_death_at_any_trap_point_leaves_whole_packets_and_an_ending() -> None:
 
 def test_stop_between_the_last_look_and_the_sleep_is_not_lost_to_the_other_side() -> None:
     assert "the stop was seen" in run("address", "attention_at_trap")
+
+
+def test_fuzz_targets_hold_on_their_corpus_and_on_random_inputs() -> None:
+    script = SCRIPT.parent / "fuzz" / "run.sh"
+    output = run("replay", 2000, script=script)
+    assert [line.split()[0] for line in output.splitlines()] == ["ring", "packet", "burst"]
+    assert output.count("2000 random inputs") == 3

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Fuzzes what C reads of a peer's memory, under ASan and UBSan.
+#   run.sh fuzz SECONDS [TARGET...]    libFuzzer, each target for so long; what it finds is kept in crash-*
+#   run.sh replay COUNT [TARGET...]    the corpus and COUNT random inputs through gcc's build, without a fuzzer
+# The targets are ring, packet and burst; corpus/TARGET holds inputs that reach far, and each one that ever broke.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+way=${1:-} amount=${2:-60}
+targets=("${@:3}")
+((${#targets[@]})) || targets=(ring packet burst)
+sources=()
+for name in ring_buffer event_flag waiter rhythm trap packet burst_client burst_server; do
+    sources+=("$here/../../$name.c")
+done
+flags=(-std=c11 -g -D_GNU_SOURCE -Wall -Wextra -Wconversion -Wshadow -Werror -fno-omit-frame-pointer)
+build=$(mktemp -d)
+trap 'rm -rf "$build"' EXIT
+
+case $way in
+fuzz)
+    if ! command -v clang >/dev/null; then
+        if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+            apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq clang >/dev/null
+        fi
+        command -v clang >/dev/null || { echo "clang is missing: Debian's package is named clang" >&2; exit 3; }
+    fi
+    for target in "${targets[@]}"; do
+        clang "${flags[@]}" -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+            "$here/$target.c" "${sources[@]}" -lpthread -o "$build/$target"
+        mkdir -p "$build/new-$target"
+        "$build/$target" -max_total_time="$amount" -max_len=2048 -timeout=10 -print_final_stats=1 \
+            "$build/new-$target" "$here/corpus/$target" >"$build/log" 2>&1 || { cat "$build/log" >&2; exit 1; }
+        if [[ -n ${NNBURST_CORPUS:-} ]]; then # what reaches something new, in as few inputs as possible
+            mkdir -p "$NNBURST_CORPUS/$target"
+            "$build/$target" -merge=1 "$NNBURST_CORPUS/$target" "$here/corpus/$target" "$build/new-$target" \
+                >"$build/log.merge" 2>&1
+        fi
+        printf '%-7s %s\n' "$target" "$(sed -n 's/^#[0-9]*\tDONE *//p' "$build/log") runs:$(
+            sed -n 's/^stat::number_of_executed_units: *//p' "$build/log")"
+    done
+    ;;
+replay)
+    for target in "${targets[@]}"; do
+        "${CC:-gcc}" "${flags[@]}" -O2 -fsanitize=address,undefined -fno-sanitize-recover=all \
+            "$here/replay.c" "$here/$target.c" "${sources[@]}" -lpthread -o "$build/$target"
+        printf '%-7s ' "$target"
+        "$build/$target" "$amount" "$here/corpus/$target"/*
+    done
+    ;;
+*)
+    echo "usage: $0 fuzz SECONDS [TARGET...] | replay COUNT [TARGET...]" >&2
+    exit 2
+    ;;
+esac
