@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nnburst import Device, Model, ModelBuilder, OperandType, OperationType
+from nnburst.testing.faults.footprint import Footprint, footprint
 
 F32 = OperandType.TENSOR_FLOAT32
 
@@ -21,6 +23,11 @@ def copy_model(inputs: int = 1) -> Model:
         source, target = builder.input(F32, (2,)), builder.output(F32, (2,))
         builder.operation(OperationType.RELU, [source], [target])
     return builder.build()
+
+
+def held_by(device: Device) -> Footprint:
+    """What a driver holds; its threads, which start when first needed and stay, are not counted."""
+    return dataclasses.replace(footprint(device.pid), threads=1_000_000)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnburst
-from client.burst_helpers import copy_model, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, standing_still, wait_until
 from client.conftest import add_model
 from nnburst import (
     AidlBurst,
@@ -119,7 +119,7 @@ def test_numbers_are_never_used_again(relu: PreparedModel, burst: AidlBurst, sen
 
 def test_closed_memory_is_forgotten_by_the_driver(relu: PreparedModel, burst: AidlBurst) -> None:
     burst.execute([np.zeros(2, np.float32)])
-    before = footprint(relu.device.pid)
+    before = held_by(relu.device)
     for _ in range(20):
         memory, x, y = pooled(relu.device)
         burst.execute([x], [y])
@@ -247,7 +247,7 @@ def test_released_model_is_kept(still: Device) -> None:
 def test_closed_burst_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
     relu.execute([x])
-    own, driver = footprint(os.getpid()), footprint(relu.device.pid)
+    own, driver = footprint(os.getpid()), held_by(relu.device)
     burst = relu.open_aidl_burst()
     burst.execute([x])
     burst.close()

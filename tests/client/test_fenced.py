@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnburst
-from client.burst_helpers import copy_model, standing_still
+from client.burst_helpers import copy_model, held_by, standing_still
 from client.conftest import add_model
 from nnburst import (
     Closed,
@@ -243,7 +243,8 @@ def test_released_model_is_kept_until_the_execution_is_done(still: Device) -> No
 
 
 def test_closed_execution_says_so_and_costs_nothing(relu: PreparedModel) -> None:
-    own, driver = footprint(os.getpid()), footprint(relu.device.pid)
+    relu.execute([X])
+    own, driver = footprint(os.getpid()), held_by(relu.device)
     fenced = relu.execute_fenced([X])
     fenced.fence.wait(HANG)
     with fenced:

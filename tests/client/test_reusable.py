@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnburst
-from client.burst_helpers import copy_model, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, standing_still, wait_until
 from client.conftest import add_model
 from nnburst import (
     BurstBusy,
@@ -73,7 +73,7 @@ def test_memory_is_mapped_once(relu: PreparedModel) -> None:
     pooled = memory.array(np.float32, (2,))
     with relu.create_reusable_execution([pooled]) as execution:
         execution.run()
-        before = footprint(relu.device.pid)
+        before = held_by(relu.device)
         for _ in range(50):
             execution.run()
         settle(relu.device.pid, before, HANG)
@@ -221,8 +221,9 @@ def test_released_model_and_closed_pool_are_kept(still: Device) -> None:
 
 
 def test_closed_object_says_so_and_costs_nothing(relu: PreparedModel) -> None:
-    own, driver = footprint(os.getpid()), footprint(relu.device.pid)
     x = np.ones(2, np.float32)
+    relu.execute([x])
+    own, driver = footprint(os.getpid()), held_by(relu.device)
     execution = relu.create_reusable_execution([x])
     execution.run()
     execution.close()

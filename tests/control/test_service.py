@@ -18,8 +18,10 @@ from nnburst.control.channel import Channel, Fds, Incoming
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_CALLS
 from nnburst.control.messages import (
+    Allocated,
     Execute,
     Executed,
+    Fenced,
     FreeMemory,
     GetMemories,
     Memories,
@@ -214,7 +216,12 @@ def test_result_with_too_few_descriptors_fails_the_call(ends: Ends) -> None:
         ends.connection.call(Ping(), Memories, timeout=10)
 
 
-def test_call_ends_at_its_deadline_and_a_late_answer_is_dropped(ends: Ends) -> None:
+@pytest.mark.parametrize(
+    "late", [Opened(77), Allocated(77, token=1), Fenced(77, is_done=True)], ids=str
+)
+def test_call_ends_at_its_deadline_and_a_late_answer_is_dropped(
+    ends: Ends, late: Opened | Allocated | Fenced
+) -> None:
     answer_now = threading.Event()
     released = threading.Event()
 
@@ -224,7 +231,7 @@ def test_call_ends_at_its_deadline_and_a_late_answer_is_dropped(ends: Ends) -> N
             released.set()
             return nothing()
         assert answer_now.wait(timeout=10)
-        return Opened(77), Fds()
+        return late, Fds()
 
     ends.handler = handler
     with pytest.raises(MissedDeadline, match=r"did not answer Ping in 0.01 s"):

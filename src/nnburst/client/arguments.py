@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -26,7 +26,9 @@ from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.request import RequestArgument
 from nnburst.hal.signature import type_name
 from nnburst.hal.timing import OutputShape, Timing
-from nnburst.hal.versions.timing import ExecutionTiming
+
+if TYPE_CHECKING:
+    from nnburst.hal.versions.timing import ExecutionTiming
 
 Array = npt.NDArray[Any]
 #: Bytes offered for an output whose size nobody knows, and where offering more ends.
