@@ -236,7 +236,7 @@ class Connection:
         try:
             self._channel.send(_ONE_WAY, encode(message), timeout=timeout)
         except Disconnected:
-            raise self._dead() from None
+            raise self._gone() from None
 
     def post_later(self, message: Message) -> None:
         """Send a call whose answer nobody waits for just before the next one.
@@ -266,7 +266,18 @@ class Connection:
         try:
             self._channel.send(call, encode(message), fds, timeout)
         except Disconnected:
-            raise self._dead() from None
+            raise self._gone() from None
+
+    def _gone(self) -> NnburstError:
+        """The error for a send that found nobody.
+
+        Whoever has been told of a death must find it wherever they look next, though the reader may not have
+        noticed yet; it does the rest.
+        """
+        with self._lock:
+            self._ended = True
+        self._channel.shutdown()
+        return self._dead()
 
     def _post_the_later_ones(self) -> None:
         while True:

@@ -1,0 +1,83 @@
+"""The calling end, where it hears of its peer's death from several sides."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from nnburst.control.channel import Channel, Disconnected, Incoming
+from nnburst.control.connection import Connection
+from nnburst.control.messages import Nothing, Ping
+from nnburst.hal.errors import DeadObject
+
+HANG = 10.0
+
+
+class LateReader(Channel):
+    """A channel whose receiver hears of the end only when it is allowed to."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected)
+        self.may_hear = threading.Event()
+
+    def receive(self, timeout: float | None = None) -> Incoming:
+        try:
+            return super().receive(timeout)
+        except Disconnected:
+            self.may_hear.wait(HANG)
+            raise
+
+
+@pytest.fixture
+def channel() -> Iterator[LateReader]:
+    """Its peer is gone."""
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    right.close()
+    late = LateReader(left)
+    yield late
+    late.may_hear.set()
+
+
+def call(connection: Connection) -> None:
+    connection.call(Ping(), Nothing, timeout=HANG)
+
+
+def launch(connection: Connection) -> None:
+    def answered(_: object) -> NoReturn:
+        raise AssertionError("the call has raised")
+
+    connection.launch(Ping(), Nothing, (), answered, timeout=HANG)
+
+
+def notify(connection: Connection) -> None:
+    connection.notify(Ping(), HANG)
+
+
+@pytest.mark.parametrize("use", [call, launch, notify])
+def test_who_was_told_of_a_death_finds_it_wherever_they_look_next(
+    channel: LateReader, use: Callable[[Connection], None]
+) -> None:
+    connection = Connection(channel, "the driver")
+    assert connection.is_alive
+    with pytest.raises(DeadObject):
+        use(connection)
+    assert not connection.is_alive
+    told = threading.Event()
+    connection.on_end(told.set)
+    assert told.wait(HANG)
+    channel.may_hear.set()
+    connection.close()
+
+
+def test_who_waited_for_the_end_is_told_though_a_send_found_it_first(channel: LateReader) -> None:
+    connection, told = Connection(channel, "the driver"), threading.Event()
+    connection.on_end(told.set)
+    with pytest.raises(DeadObject):
+        call(connection)
+    channel.may_hear.set()
+    assert told.wait(HANG)
+    connection.close()
