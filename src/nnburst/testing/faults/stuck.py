@@ -75,7 +75,7 @@ class _Deaf:
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(str(socket_path(address)))
+        self._socket.connect(address if "/" in address else str(socket_path(address)))
         self._upcalls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = Channel(self._socket)
         hello = Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4)

@@ -1,0 +1,97 @@
+"""A client that outlives its drivers: it kills its own worker, hears of it once, and goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from nnburst.client.connect import connect
+from nnburst.client.resilient_burst import ResilientBoundRequest
+from nnburst.client.resilient_device import ResilientDevice
+from nnburst.client.resilient_prepared_model import ResilientPreparedModel
+from nnburst.hal.errors import DeadObject
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+
+#: Seconds that an execution may take, a recovery included.
+_PATIENCE = 10.0
+
+
+class Recovery(NamedTuple):
+    """One death and what came after it.
+
+    Attributes:
+        told_ms: from the kill to the end of the first execution, which hears of it or recovers already.
+        right_ms: from the kill to the first right result.
+        errors: executions that raised DeadObject.
+    """
+
+    told_ms: float
+    right_ms: float
+    errors: int
+
+
+class Broken(Exception):
+    """A client was to go on, and did not."""
+
+
+def outlive(address: str) -> Iterator[Recovery]:
+    """One death for each step, by turns before an execution over the socket and one over a burst.
+
+    Raises:
+        Broken: more than one error for a death, or more or fewer recoveries than deaths.
+        WrongResult: what came after a death is wrong.
+    """
+    with (
+        ResilientDevice(lambda: connect(address)) as device,
+        device.prepare(sum_model()) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound = burst.bind()
+        ways: list[Callable[[int], None]] = [
+            lambda number: _execute(prepared, number),
+            lambda number: _run(bound, number),
+        ]
+        for deaths in range(1, 1_000_000):
+            first, other = ways if deaths % 2 else ways[::-1]
+            first(deaths)
+            yield _recover(device, first, deaths)
+            other(deaths)  # finds that all of it has been made again, or makes its part
+            found = device.recoveries, prepared.recoveries, burst.recoveries
+            if found[:2] != (deaths, deaths) or found[2] not in (deaths, deaths - 1):
+                raise Broken(f"{found} recoveries of device, model and burst after {deaths} deaths")
+
+
+def _recover(device: ResilientDevice, work: Callable[[int], None], number: int) -> Recovery:
+    killed = time.perf_counter_ns()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(device.current.pid, signal.SIGKILL)
+    told, errors = 0, 0
+    while True:
+        try:
+            work(number + 1)
+        except DeadObject as error:
+            errors += 1
+            if errors > 1:
+                raise Broken(f"a second error for one death: {error}") from error
+        else:
+            right = time.perf_counter_ns()
+            return Recovery(((told or right) - killed) / 1e6, (right - killed) / 1e6, errors)
+        finally:
+            told = told or time.perf_counter_ns()
+
+
+def _execute(prepared: ResilientPreparedModel, number: int) -> None:
+    check_sum(prepared.execute(summands(number), timeout=_PATIENCE).outputs[0], number)
+
+
+def _run(bound: ResilientBoundRequest, number: int) -> None:
+    for array, value in zip(bound.inputs, summands(number), strict=True):
+        if array is None:
+            raise Broken("a request without an input")
+        array[...] = value
+    output = bound.run(_PATIENCE).outputs[0]
+    check_sum(output, number)
