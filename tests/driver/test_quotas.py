@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import resource
 import subprocess
@@ -16,7 +17,10 @@ import numpy as np
 import pytest
 
 import nnburst
+from nnburst.client.fenced_execution import FencedExecution
+from nnburst.client.sync_fence import SyncFence
 from nnburst.control import limits
+from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BUFFERS, MAX_BURSTS
 from nnburst.control.messages import (
     Allocate,
@@ -26,8 +30,9 @@ from nnburst.control.messages import (
     Release,
 )
 from nnburst.driver.buffers import Room
+from nnburst.driver.cache_files import CacheFiles
 from nnburst.driver.pools import Pool
-from nnburst.driver.quotas import POOLS, SHARED_BYTES, Quota, machine_memory, memory_quota
+from nnburst.driver.quotas import HELD_FDS, POOLS, SHARED_BYTES, Quota, machine_memory, memory_quota
 from nnburst.driver.slots import SlotCache
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
@@ -204,6 +209,38 @@ def test_buffer_larger_than_the_quota_is_refused(raw: Any) -> None:
         reply = raw.call(Allocate(BufferDesc(extents), (handle,), (BufferRole(0, 0),)))
         assert reply.status in (TRANSIENT, PERSISTENT), reply.message
     assert raw.call(Ping()).status == ErrorStatus.NONE
+
+
+def test_fences_beyond_the_quota_are_refused_and_those_within_still_signal(model: Model) -> None:
+    ones = np.ones((2, 3), np.float32)
+    with nnburst.launch("reference") as device, device.prepare(model) as prepared:
+        start, signaller = SyncFence.create()
+        waiting: list[FencedExecution] = []
+        with start:
+            fences = [start] * 60
+            with pytest.raises(ResourceExhausted, match="descriptors of fences") as caught:
+                waiting.extend(
+                    prepared.execute_fenced([ones, ones], wait_for=fences) for _ in range(100)
+                )
+            assert caught.value.status == TRANSIENT
+            assert len(waiting) == limits.MAX_HELD_FDS // 60
+            assert np.all(prepared.execute([ones, ones]).outputs[0] == 2)
+            signaller.signal()
+            for execution in waiting:
+                assert np.all(execution.result(30).outputs[0] == 2)
+                execution.close()
+            with prepared.execute_fenced([ones, ones], wait_for=fences) as again:
+                assert np.all(again.result(30).outputs[0] == 2)
+
+
+def test_cache_files_are_counted_until_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HELD_FDS, "limit", HELD_FDS.taken + 2)
+    files = CacheFiles(Fds(os.pipe()), 0, 1, 1)
+    more = Fds(os.pipe())
+    with pytest.raises(ResourceExhausted, match="cache files"):
+        CacheFiles(more, 0, 1, 1)
+    files.close()
+    CacheFiles(more, 0, 1, 1).close()
 
 
 def test_ring_larger_than_the_quota_is_refused(raw: Any, model: Model) -> None:

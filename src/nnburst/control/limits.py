@@ -36,6 +36,8 @@ MAX_BURSTS: Final = 256
 MAX_BUFFERS: Final = 1024
 #: Pools of a client's memory that its driver may hold at once: those of requests under way, and of slots.
 MAX_POOLS: Final = 4096
+#: Fences that executions wait for, and cache files of models that wait to be prepared.
+MAX_HELD_FDS: Final = 4096
 #: Notifications that one connection may have to come: one for each launched call and each open burst.
 MAX_NOTIFICATIONS: Final = 2048
 #: Characters of an error message.

@@ -12,6 +12,7 @@ import stat
 from typing import Final
 
 from nnburst.control.channel import Fds
+from nnburst.driver.quotas import HELD_FDS
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 #: Longest cache file that is read.
@@ -28,7 +29,12 @@ class CacheFiles:
     """
 
     def __init__(self, fds: Fds, first: int, model: int, data: int) -> None:
-        """Own `model` and then `data` descriptors of a message, from the one numbered `first` on."""
+        """Own `model` and then `data` descriptors of a message, from the one numbered `first` on.
+
+        Raises:
+            ResourceExhausted: the client has too many descriptors here already; none is taken.
+        """
+        self._charge = HELD_FDS.charge(model + data)
         self._fds = Fds(fds.take(first + at) for at in range(model + data))
         found = list(self._fds)
         self.model: Final = found[:model]
@@ -37,6 +43,7 @@ class CacheFiles:
     def close(self) -> None:
         """Close them all."""
         self._fds.close()
+        self._charge.close()
 
 
 def check_cache_file(fd: int, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from nnburst.control.fences import FenceStatus, fence_status
 from nnburst.control.limits import MAX_CALLS
+from nnburst.driver.quotas import HELD_FDS, Charge
 from nnburst.hal.errors import ResourceExhausted
 
 logger = logging.getLogger(__name__)
@@ -33,11 +34,13 @@ class _Wait:
         active: those that have not signalled, by descriptor.
         deadline_ns: on CLOCK_BOOTTIME.
         done: told once.
+        charge: for all fences.
     """
 
     active: dict[int, socket.socket]
     deadline_ns: int | None
     done: Done
+    charge: Charge
 
 
 class FenceWaiter:
@@ -64,9 +67,15 @@ class FenceWaiter:
             done: what follows; short.
 
         Raises:
-            ResourceExhausted: too many sets are being waited for.
+            ResourceExhausted: too many sets are being waited for, or too many fences.
         """
-        wait = _Wait({fence.fileno(): fence for fence in fences}, deadline_ns, done)
+        try:
+            charge = HELD_FDS.charge(len(fences))
+        except ResourceExhausted:
+            for fence in fences:
+                fence.close()
+            raise
+        wait = _Wait({fence.fileno(): fence for fence in fences}, deadline_ns, done, charge)
         with self._lock:
             full = len(self._waits) + len(self._new) >= self._limit
             if not full:
@@ -155,3 +164,4 @@ def _close(wait: _Wait) -> None:
     for fence in wait.active.values():
         fence.close()
     wait.active.clear()
+    wait.charge.close()

@@ -13,15 +13,21 @@ from pathlib import Path
 from typing import Final
 
 from nnburst.control.budget import CallBudget, Cost
-from nnburst.control.limits import MAX_CALL_BYTES, MAX_CALL_FDS, MAX_CALLS, MAX_POOLS
+from nnburst.control.limits import (
+    MAX_CALL_BYTES,
+    MAX_CALL_FDS,
+    MAX_CALLS,
+    MAX_HELD_FDS,
+    MAX_POOLS,
+)
 from nnburst.hal.errors import ResourceExhausted
 
 #: Share of the machine's memory that one worker may have for itself; pools, which it shares, do not count.
 _MEMORY_SHARE: Final = 0.5
 
 
-#: Descriptors that are neither a call's nor a pool's: rings, sockets, what executors open.
-_OTHER_FDS: Final = 2048
+#: Descriptors that no quota counts by themselves: rings, fences that are signalled, what executors open.
+_OTHER_FDS: Final = 3072
 
 
 class Quota:
@@ -90,6 +96,8 @@ def machine_memory() -> int:
 
 #: Pools of which the driver holds the descriptor.
 POOLS: Final = Quota("pools", MAX_POOLS)
+#: Descriptors of fences and cache files that outlive the call which brought them.
+HELD_FDS: Final = Quota("descriptors of fences and cache files", MAX_HELD_FDS)
 #: Bytes mapped of pools, rings and buffers: as much as the machine has, whoever they are charged to.
 SHARED_BYTES: Final = Quota("bytes of pools, rings and buffers", machine_memory())
 
@@ -101,8 +109,8 @@ def call_budget() -> CallBudget:
 
 
 def _spare(files: int) -> int:
-    """Descriptors for calls, and as many for pools, where the process may have `files`."""
-    return max(64, (files - _OTHER_FDS) // 2)
+    """Descriptors for each of three quotas, where the process may have `files`."""
+    return max(64, (files - _OTHER_FDS) // 3)
 
 
 def memory_quota() -> int:
@@ -128,4 +136,5 @@ def limit_this_process() -> None:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     POOLS.limit = min(MAX_POOLS, _spare(files))
+    HELD_FDS.limit = min(MAX_HELD_FDS, _spare(files))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a client must not fill the disk with crashes
