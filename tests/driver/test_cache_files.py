@@ -96,13 +96,13 @@ def test_a_copy_ends_where_a_file_is_truncated_meanwhile(
     file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overwrite(file, b"0123456789")
-    read = os.pread
+    read = os.preadv
 
-    def read_after_truncation(fd: int, count: int, at: int) -> bytes:
+    def read_after_truncation(fd: int, buffers: list[memoryview], at: int) -> int:
         os.ftruncate(fd, 4)
-        return read(fd, count, at)
+        return read(fd, buffers, at)
 
-    monkeypatch.setattr(os, "pread", read_after_truncation)
+    monkeypatch.setattr(os, "preadv", read_after_truncation)
     assert read_copy(file, "file") == b"0123"
 
 

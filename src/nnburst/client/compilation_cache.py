@@ -157,6 +157,7 @@ class CachedCompilation:
         self._options = options
         self._folder = Path(folder)
         bare = bare_model(model)
+        self._needed = device.number_of_cache_files_needed  # first: the driver gets ready meanwhile
         if token is None:
             token = model_token(bare, pools if isinstance(model, Model) else model.pools)
         threads = int(options["num_threads"])
@@ -168,7 +169,6 @@ class CachedCompilation:
             options["priority"],
             {("nnburst.num_threads", 0): struct.pack("<i", threads)} if threads else None,
         )
-        self._needed = device.number_of_cache_files_needed
         self._paths = cache_paths(self._folder, self._token, self._needed)
         self._bare = bare
 

@@ -58,7 +58,7 @@ def check_cache_file(fd: int, name: str) -> None:
         raise InvalidArgument(f"P5: {name} is not opened to be read and written")
 
 
-def read_copy(fd: int, name: str) -> bytes:
+def read_copy(fd: int, name: str) -> bytearray:
     """A private copy of a whole file, whatever the descriptor's offset is.
 
     Raises:
@@ -68,17 +68,18 @@ def read_copy(fd: int, name: str) -> bytes:
         size = os.fstat(fd).st_size
         if size > MAX_CACHE_BYTES:
             raise GeneralFailure(f"{name} has {size} bytes, at most {MAX_CACHE_BYTES}")
-        parts: list[bytes] = []
+        content = bytearray(size)
         done = 0
-        while done < size and (part := os.pread(fd, size - done, done)):
-            parts.append(part)  # one, as a rule; none more once the file was truncated
-            done += len(part)
+        with memoryview(content) as view:
+            while done < size and (read := os.preadv(fd, [view[done:]], done)):
+                done += read
     except OSError as error:
         raise GeneralFailure(f"{name} cannot be read: {error}") from error
-    return b"".join(parts)
+    del content[done:]  # it was truncated meanwhile
+    return content
 
 
-def overwrite(fd: int, content: bytes) -> None:
+def overwrite(fd: int, content: bytes | bytearray) -> None:
     """Make `content` all that a file has, whatever was in it and whatever the descriptor's offset is.
 
     Raises:

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from nnburst.executor.caching import Cached
+from nnburst.executor.caching import Cached, Octets
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model
@@ -59,7 +59,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Entry).decode
 
 
-def seal(entry: Entry, constants: bytes, *, writer: str, token: bytes, key: bytes) -> bytes:
+def seal(entry: Entry, constants: Octets, *, writer: str, token: bytes, key: bytes) -> bytes:
     """The model cache of `entry`, whose data cache is `constants`.
 
     Args:
@@ -76,7 +76,7 @@ def seal(entry: Entry, constants: bytes, *, writer: str, token: bytes, key: byte
 
 
 def unseal(
-    model_cache: bytes, constants: bytes, *, writer: str, token: bytes, key: bytes
+    model_cache: Octets, constants: Octets, *, writer: str, token: bytes, key: bytes
 ) -> tuple[Entry, Cached]:
     """What `seal` was given.
 
@@ -114,7 +114,7 @@ def unseal(
     return entry, Cached(entry.model, entry.program, constants)
 
 
-def sha256(data: bytes) -> bytes:
+def sha256(data: Octets) -> bytes:
     """A digest. OpenSSL is loaded here: 10 ms of every start that drivers without a cache are spared."""
     import hashlib
 

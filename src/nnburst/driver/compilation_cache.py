@@ -127,15 +127,10 @@ class CompilationCache:
             NnburstError: the executor's reason.
         """
         executor = self.check(token, model_cache, data_cache)
-        copies = [read_copy(fd, f"model_cache[{at}]") for at, fd in enumerate(model_cache)]
-        constants = [read_copy(fd, f"data_cache[{at}]") for at, fd in enumerate(data_cache)]
-        entry, cached = unseal(
-            b"".join(copies),
-            b"".join(constants),
-            writer=self._writer,
-            token=token,
-            key=cache_key(),
-        )
+        copy = read_copy(model_cache[0], "model_cache[0]")
+        constants = read_copy(data_cache[0], "data_cache[0]") if data_cache else bytearray()
+        key = cache_key()
+        entry, cached = unseal(copy, constants, writer=self._writer, token=token, key=key)
         prepared = executor.prepare_from_cache(
             cached, entry.preference, entry.priority, min(entry.num_threads, thread_budget())
         )

@@ -22,6 +22,8 @@ from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.model import Model
 
+Octets = bytes | bytearray
+
 
 @dataclass(frozen=True, slots=True)
 class Cached:
@@ -37,7 +39,7 @@ class Cached:
 
     model: Model
     program: bytes = b""
-    constants: bytes = b""
+    constants: Octets = b""
 
 
 @runtime_checkable
@@ -66,7 +68,7 @@ class CachingExecutor(Protocol):
         """Prepare what `to_cache` returned, in this or an earlier process of the same version.
 
         Args:
-            cached: as `Cached` says; the executor may keep its bytes.
+            cached: as `Cached` says; the executor may keep its bytes and overwrite `constants`.
             preference: what the model was prepared for.
             priority: likewise.
             num_threads: likewise; 0 leaves it to the executor.

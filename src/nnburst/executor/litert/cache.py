@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from nnburst.executor.caching import Cached, without_constants
+from nnburst.executor.caching import Cached, Octets, without_constants
 from nnburst.executor.litert.network import Network
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.errors import GeneralFailure
@@ -31,9 +31,12 @@ _VALUES: Final = ("FLOAT32", "UINT8", "INT8")
 class CachedNetwork(msgspec.Struct, frozen=True, array_like=True):
     """A `Network` whose constants have been cut out.
 
+    The constants are the whole file with zeros for all else, so that the rest is put back where it was and
+    nothing large is copied.
+
     Attributes:
         content: the file without them.
-        spans: where they were, as offset and length in the whole file, ascending.
+        spans: where they are, as offset and length in the whole file, ascending.
         inputs: as in `Network`, like the rest.
     """
 
@@ -77,21 +80,15 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Program).decode
 
 
-def cut_constants(model: Model, network: Network) -> tuple[CachedPart, bytes]:
+def cut_constants(model: Model, network: Network) -> tuple[CachedPart, Octets]:
     """A network that computes `model`, and its constants."""
     content = memoryview(network.content)
-    kept: list[memoryview] = []
-    cut: list[memoryview] = []
     spans = tuple(sorted(_constant_spans(network.content)))
-    end = 0
+    constants = bytearray(len(content))
     for offset, length in spans:
-        kept.append(content[end:offset])
-        end = offset + length
-        cut.append(content[offset:end])
-    kept.append(content[end:])
-    constants = b"".join(cut)
+        constants[offset : offset + length] = content[offset : offset + length]
     made = CachedNetwork(
-        b"".join(kept),
+        b"".join(content[start:end] for start, end in _between(spans, len(content))),
         spans,
         network.inputs,
         network.outputs,
@@ -101,23 +98,21 @@ def cut_constants(model: Model, network: Network) -> tuple[CachedPart, bytes]:
     return CachedPart(without_constants(model), made, len(constants)), constants
 
 
-def put_back(made: CachedNetwork, constants: bytes) -> Network:
-    """The network with these constants.
+def put_back(made: CachedNetwork, constants: Octets) -> Network:
+    """The network with these constants, whose bytes it takes over.
 
     Raises:
         GeneralFailure: they are not as long as those that were cut out.
     """
-    if len(constants) != sum(length for _, length in made.spans):
+    content = constants if isinstance(constants, bytearray) else bytearray(constants)
+    if len(content) != len(made.content) + sum(length for _, length in made.spans):
         raise GeneralFailure(f"{len(constants)} bytes of constants do not fit the network")
-    kept, cut = memoryview(made.content), memoryview(constants)
-    pieces: list[memoryview] = []
-    end = 0
-    for offset, length in made.spans:
-        pieces += kept[: offset - end], cut[:length]
-        kept, cut = kept[offset - end :], cut[length:]
-        end = offset + length
+    kept = memoryview(made.content)
+    for start, end in _between(made.spans, len(content)):
+        content[start:end] = kept[: end - start]
+        kept = kept[end - start :]
     return Network(
-        b"".join((*pieces, kept)),
+        content,
         made.inputs,
         made.outputs,
         made.private_inputs,
@@ -127,7 +122,7 @@ def put_back(made: CachedNetwork, constants: bytes) -> Network:
 
 def pack(
     model: Model,
-    parts: Sequence[tuple[CachedPart, bytes]],
+    parts: Sequence[tuple[CachedPart, Octets]],
     types: Mapping[int, TensorType] | None = None,
 ) -> Cached:
     """Everything that is kept of a model.
@@ -138,11 +133,11 @@ def pack(
         types: of its operands, where it is cut.
     """
     program = Program(tuple(part for part, _ in parts), None if types is None else dict(types))
-    constants = b"".join(constants for _, constants in parts)
+    constants = parts[0][1] if len(parts) == 1 else b"".join(each for _, each in parts)
     return Cached(without_constants(model), _encode(program), constants)
 
 
-def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, bytes]:
+def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
     """What a part of a model gave to be kept: the litert executor's one network, or the reference's model."""
     if not cached.program:
         part = CachedPart(cached.model, None, len(cached.constants), static)
@@ -151,7 +146,7 @@ def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, bytes]:
     return part, cached.constants
 
 
-def unpack(cached: Cached) -> tuple[Program, list[bytes]]:
+def unpack(cached: Cached) -> tuple[Program, list[Octets]]:
     """What `pack` was given: the program, and the constants of each part.
 
     Raises:
@@ -163,12 +158,23 @@ def unpack(cached: Cached) -> tuple[Program, list[bytes]]:
         raise GeneralFailure(f"a program that is none: {error}") from error
     if len(cached.constants) != sum(part.constants for part in program.parts):
         raise GeneralFailure(f"{len(cached.constants)} bytes of constants do not fit the program")
+    if len(program.parts) == 1:
+        return program, [cached.constants]
     ends = list(accumulate((part.constants for part in program.parts), initial=0))
     each = [cached.constants[start:end] for start, end in pairwise(ends)]
     return program, each
 
 
-def _constant_spans(content: bytes) -> Iterator[tuple[int, int]]:
+def _between(spans: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Start and end of what lies before, between and behind the spans of a file."""
+    start = 0
+    for offset, length in spans:
+        yield start, offset
+        start = offset + length
+    yield start, size
+
+
+def _constant_spans(content: Octets) -> Iterator[tuple[int, int]]:
     """Offset and length of each constant in a lowered network that may be cut out."""
     schema: Any = import_module("ai_edge_litert.schema_py_generated")
     model = schema.Model.GetRootAs(content, 0)

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from nnburst.executor.caching import Cached
+from nnburst.executor.caching import Cached, Octets
 from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
 from nnburst.executor.litert.interpreter import InterpreterEngine
@@ -216,7 +216,7 @@ class LiteRtExecutor:
         program, constants = cache.unpack(cached)
         threads = num_threads or self._threads
 
-        def prepare(part: cache.CachedPart, values: bytes) -> Prepared:
+        def prepare(part: cache.CachedPart, values: Octets) -> Prepared:
             if part.network is not None:
                 return LiteRtPrepared(part.model, cache.put_back(part.network, values), threads)
             kept = Cached(part.model, constants=values)

@@ -54,7 +54,7 @@ class InterpreterEngine:
         try:
             with quiet_once():
                 self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
-                    model_content=network.content, num_threads=threads
+                    model_content=bytes(network.content), num_threads=threads
                 )
                 self._interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:

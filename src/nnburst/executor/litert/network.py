@@ -12,6 +12,7 @@ import numpy as np
 
 import nnburst.executor.litert.operations
 import nnburst.executor.reference.operations  # noqa: F401 - both fill their registries
+from nnburst.executor.caching import Octets
 from nnburst.executor.litert.graph import TYPES, GraphWriter, UnsupportedByEngine, Value
 from nnburst.executor.litert.lowering import LOWERINGS, Lowering, require
 from nnburst.executor.protocol import Bytes
@@ -51,7 +52,7 @@ class Network:
         private_outputs: positions of outputs that the engine reads again.
     """
 
-    content: bytes
+    content: Octets
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     private_inputs: frozenset[int]

@@ -14,7 +14,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from nnburst.executor.caching import Cached, CachingPrepared
+from nnburst.executor.caching import Cached, CachingPrepared, Octets
 from nnburst.executor.litert import cache
 from nnburst.executor.litert.network import Survey
 from nnburst.executor.protocol import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
@@ -183,7 +183,7 @@ class SplitPrepared:
 
     def to_cache(self) -> Cached | None:
         """Every part; None where one of them cannot be kept."""
-        kept: list[tuple[cache.CachedPart, bytes]] = []
+        kept: list[tuple[cache.CachedPart, Octets]] = []
         for part, prepared in self._parts:
             cached = prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
             if cached is None:

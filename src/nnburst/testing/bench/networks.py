@@ -77,7 +77,7 @@ class Subject:
         """The sum of four float32 elements and themselves."""
         model = adding_model(1, 1)
         lowered = _lower(ONE_ADD, model, ())
-        return cls(ONE_ADD, model, (), lowered.content, lowered)
+        return cls(ONE_ADD, model, (), bytes(lowered.content), lowered)
 
 
 def _lower(name: str, model: Model, pools: Sequence[Bytes]) -> Network:
@@ -187,7 +187,7 @@ def lineup(
         bound.run()
         warm_up = warm_up_of(bound)
         file, file_out = in_process(subject.model, subject.content, bound)
-        same, same_out = in_process(subject.model, subject.lowered.content, bound)
+        same, same_out = in_process(subject.model, bytes(subject.lowered.content), bound)
         found = Lineup(
             Looped(f"{subject.name}: burst", bound.run, warm_up),
             InProcess(f"{subject.name}: litert", file, core, warm_up),
