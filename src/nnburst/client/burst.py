@@ -432,6 +432,7 @@ class Burst:
         self._releaser.close()
         self._channels.close()
         self._remembered.clear()
+        self.last_executed = None  # refers to this burst: without it counting references frees both
 
     def __enter__(self) -> Self:
         return self

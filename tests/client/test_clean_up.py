@@ -1,0 +1,98 @@
+"""What nobody refers to is freed: on the client by counting references, in the driver by its release."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import Device, Model
+from nnburst.control.limits import MAX_MODELS
+
+#: Supports operations only while no model of it lives, and so says through the protocol whether one does.
+_COUNTING = """
+from nnburst.executor.null import NullExecutor, NullPrepared
+
+LIVE = set()
+
+
+class Prepared(NullPrepared):
+    def __init__(self, model):
+        super().__init__(model)
+        LIVE.add(id(self))
+
+    def close(self):
+        LIVE.discard(id(self))
+
+
+class Executor(NullExecutor):
+    def supported(self, model):
+        return [not LIVE] * len(model.main.operations)
+
+    def prepare(self, model, *arguments, **more):
+        return Prepared(model)
+"""
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Iterator[Device]:
+    """A driver that says whether it has prepared models."""
+    (tmp_path / "counting.py").write_text(_COUNTING)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with nnburst.launch("counting:Executor", env={"PYTHONPATH": os.pathsep.join(paths)}) as device:
+        yield device
+
+
+def is_free(device: Device, model: Model) -> bool:
+    """Whether no prepared model lives in the driver."""
+    return all(device.supported_operations(model))
+
+
+def test_a_forgotten_prepared_model_is_freed_at_once_on_both_sides(
+    counting: Device, make_model: Callable[..., Model]
+) -> None:
+    model = make_model()
+    gc.disable()  # references are counted; no cycle keeps it
+    try:
+        prepared = counting.prepare(model)
+        result = prepared.execute([np.zeros((2, 3), np.float32)] * 2)
+        with prepared.open_burst() as burst:
+            burst.execute([np.zeros((2, 3), np.float32)] * 2)
+        closed = weakref.ref(burst)
+        del burst
+        assert closed() is None
+        assert not is_free(counting, model)
+        gone = weakref.ref(prepared)
+        del prepared
+        assert gone() is None
+        assert is_free(counting, model)
+        assert result.outputs[0].shape == (2, 3)
+    finally:
+        gc.enable()
+
+
+def test_a_released_model_is_freed_in_the_driver_with_its_last_user(
+    counting: Device, make_model: Callable[..., Model]
+) -> None:
+    model = make_model()
+    prepared = counting.prepare(model)
+    burst = prepared.open_burst()
+    prepared.close()
+    assert not is_free(counting, model), "the burst uses it"
+    burst.close()
+    assert is_free(counting, model)
+
+
+def test_forgotten_prepared_models_do_not_count(
+    own_device: Device, make_model: Callable[..., Model]
+) -> None:
+    model = make_model((1,))
+    for _ in range(MAX_MODELS + 1):
+        own_device.prepare(model)
+    assert own_device.is_alive
