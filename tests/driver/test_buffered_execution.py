@@ -69,7 +69,9 @@ class Adder:
         assert source.buffer is not None
         shapes = []
         for target in targets:
-            assert target.buffer is not None
+            if target.buffer is None:
+                shapes.append(OutputShape(source.dimensions, True))
+                continue
             enough = target.buffer.size >= source.buffer.size
             if enough:
                 sum_ = source.buffer.view(np.float32) + 1
@@ -353,6 +355,22 @@ def test_unspecified_outputs_can_be_forbidden(adder: Adder) -> None:
     target = buffer_for(model, ("output", 0), dimensions=(4,))
     with pytest.raises(InvalidArgument, match="R10"):
         bind(model, [None], [target], dimensions=(4,), allow_unspecified_output=False)
+
+
+def test_omitted_output_is_no_use_of_the_first_pool(adder: Adder) -> None:
+    model = prepare(adder, sums(outputs=2))
+    buffer = buffer_for(model, ("output", 1))
+    source = RequestArgument(location=DataLocation(1, 0, 16))
+    outputs = (RequestArgument(has_no_value=True), RequestArgument(location=DataLocation(0)))
+    pools: list[Pool | BufferPool] = [
+        BufferPool(Reference(buffer, lambda: None)),
+        Pool(SharedMemory.create(16)),
+    ]
+    assert run_in_time(model.bind(Request((source,), outputs), pools)).status == _NONE
+    assert values(buffer) == [1, 1, 1, 1]
+    with pytest.raises(InvalidArgument, match="R1"):
+        model.bind(Request((), (outputs[0],)), pools)
+    assert buffer.is_initialised  # the request that was refused does not write it
 
 
 def test_offset_and_length_of_a_buffer_must_be_0(adder: Adder) -> None:
