@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import site
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 #: What the installed wheel does not have to pass: campaigns, and files that look at the sources.
 LEFT_OUT = {"faults"}
+#: What an installation brings along unless somebody asks for extras.
+NEEDED = {"numpy", "cffi", "msgspec", "posix_ipc"}
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +76,15 @@ def test_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
     for needed in ("_native.abi3.so", "_native.pyi", "py.typed", "demo/data/quant8.npz"):
         assert f"nnburst/{needed}" in names
     assert any(name.endswith("licenses/NOTICE") for name in names)
+
+
+def test_wheel_needs_four_packages_and_no_more(dist: Path) -> None:
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        needed = Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist", [])
+    core = [need for need in needed if "extra ==" not in need]
+    assert {re.match(r"[\w.-]+", need)[0] for need in core} == NEEDED  # type: ignore[index]
+    assert not [need for need in needed if "://" in need], "from an index, and by name only"
 
 
 def test_sdist_holds_the_c_headers_and_the_tests(dist: Path) -> None:
