@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnburst
-from client.burst_helpers import copy_model, held_by, standing_still
+from client.burst_helpers import copy_model, held_by, standing_still, wait_until
 from client.conftest import add_model
+from client.scripted_driver import ScriptedDriver
 from nnburst import (
     Closed,
     DeadObject,
@@ -29,7 +30,13 @@ from nnburst import (
 )
 from nnburst.client.fenced_execution import FencedExecution
 from nnburst.client.sync_fence import SyncFence
+from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
+from nnburst.control.messages import ExecuteFenced, Fenced
+from nnburst.control.service import Answer
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.handlers import HANDLERS
+from nnburst.driver.handlers.fenced import execute_fenced
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0
@@ -292,6 +299,59 @@ def test_dead_driver_is_an_error_of_the_fence_and_a_dead_object(own_device: Devi
         with pytest.raises(DeadObject):
             prepared.execute_fenced([X])
         fenced.close()
+
+
+@pytest.fixture
+def lying(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[Callable[[], Fds], bool], PreparedModel]]:
+    """A model of a driver whose answers to executeFenced are made up."""
+    started: list[ScriptedDriver] = []
+
+    def start(fds: Callable[[], Fds], is_done: bool) -> PreparedModel:
+        started.append(ScriptedDriver().__enter__())
+
+        def answer(session: ClientSession, call: ExecuteFenced, its: Fds) -> Answer:
+            (result, true_fds) = execute_fenced(session, call, its)
+            true_fds.close()
+            assert isinstance(result, Fenced)
+            return Fenced(result.handle, is_done), fds()
+
+        monkeypatch.setitem(HANDLERS, ExecuteFenced, answer)
+        return started[-1].device.prepare(copy_model())
+
+    yield start
+    for driver in started:
+        driver.__exit__(None, None, None)
+
+
+def test_driver_that_answers_with_no_fence_is_told_so(
+    lying: Callable[[Callable[[], Fds], bool], PreparedModel],
+) -> None:
+    prepared = lying(lambda: Fds([os.open(os.devnull, os.O_RDWR)]), False)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(GeneralFailure, match="a sync fence that is no socket"):
+            prepared.execute_fenced([X])
+    gc.collect()  # private memory that nobody may have again
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # what the driver's waiter keeps
+
+
+def test_driver_that_is_done_already_sends_no_fence(
+    lying: Callable[[Callable[[], Fds], bool], PreparedModel],
+) -> None:
+    fenced = lying(Fds, True).execute_fenced([X])
+    assert fenced.fence.status == FenceStatus.SIGNALLED
+    assert fenced.done()
+    wait_until(lambda: is_complete(fenced))
+    assert len(fenced.result(HANG).outputs) == 1
+
+
+def is_complete(fenced: FencedExecution) -> bool:
+    try:
+        return fenced.info().status == ErrorStatus.NONE
+    except GeneralFailure:
+        return False
 
 
 @settings(max_examples=30)

@@ -27,7 +27,14 @@ from nnburst.control.messages import (
 )
 from nnburst.control.messages import ExecutionInfo as InfoMessage
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import Closed, InvalidArgument, MissedDeadline, NnburstError, error_for
+from nnburst.hal.errors import (
+    Closed,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    error_for,
+)
 from nnburst.hal.versions.timing import ExecutionTiming
 
 if TYPE_CHECKING:
@@ -91,8 +98,12 @@ class FencedExecution:
         self._lock = threading.Lock()
         self._info: ExecutionInfo | None = None
         self._result: ExecutionResult | None = None
-        with fds:
-            self.fence = _signalled() if answer.is_done else SyncFence(fds.take(0))
+        try:
+            with fds:
+                self.fence = _signalled() if answer.is_done else SyncFence(fds.take(0))
+        except InvalidArgument as error:
+            self._connection.post(Release(self._handle))
+            raise GeneralFailure(f"the driver answered with {error}") from error
         _Orphans.of(self._connection).add(self.fence)
         self._finalizer = weakref.finalize(self, _abandon, self._connection, self._handle)
         self._finalizer.atexit = False
