@@ -45,6 +45,7 @@ class Prepared:
         self.script, self.priority = script, priority
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
+        self.script.on_bind()
         return Execution(self, inputs, outputs)
 
     def close(self) -> None:
@@ -52,7 +53,7 @@ class Prepared:
 
 
 class Script:
-    """An executor: `on_prepare` and `on_run` are the test's, and run on the driver's threads.
+    """An executor: `on_prepare`, `on_bind` and `on_run` are the test's, and run on the driver's threads.
 
     Attributes:
         supports: every operation.
@@ -63,6 +64,7 @@ class Script:
 
     def __init__(self) -> None:
         self.on_prepare: Callable[[], object] = lambda: None
+        self.on_bind: Callable[[], object] = lambda: None
         self.on_run: Callable[[Execution], Outcome] = lambda _execution: Outcome()
         self.supports = True
         self.closed = threading.Semaphore(0)

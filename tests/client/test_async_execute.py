@@ -31,7 +31,8 @@ from nnburst import (
     Priority,
 )
 from nnburst.client.pending_execution import PendingExecution
-from nnburst.control.messages import Execute, ExecuteSynchronously
+from nnburst.control.messages import Execute, ExecuteSynchronously, Message
+from nnburst.driver.handlers import HANDLERS
 from nnburst.executor.protocol import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
@@ -366,11 +367,39 @@ def test_executions_of_one_client_run_by_priority(driver: ScriptedDriver) -> Non
         execution.result(HANG)
 
 
+def test_launches_of_one_client_go_by_priority_too(driver: ScriptedDriver) -> None:
+    """A request is bound before it waits for its turn, which may take a while."""
+    lanes: Any = next(
+        lane
+        for work, lane in driver.worker._session.scheduler._lanes.items()  # type: ignore[union-attr]
+        if work.name == "LAUNCH"
+    )
+    models = {priority: driver.device.prepare(MODEL, priority=priority) for priority in Priority}
+    driver.script.on_bind = gate = Gate()
+    order: list[Priority] = []
+
+    def note(execution: Execution) -> Outcome:
+        order.append(execution.model.priority)
+        return Outcome()
+
+    holding = [models[Priority.HIGH].execute_async(PAIR) for _ in range(lanes._usual.limit)]
+    for _ in holding:
+        gate.wait()
+    wanted = [Priority.LOW, Priority.MEDIUM, Priority.HIGH]
+    pending = [models[priority].execute_async(PAIR) for priority in wanted]
+    wait_until(lambda: sum(map(len, lanes._waiting.values())) == 3)
+    assert [len(queue) for queue in lanes._waiting.values()] == [1, 1, 1]
+    driver.script.on_run = note
+    gate.opened.set()
+    for execution in [*holding, *pending]:
+        execution.result(HANG)
+    assert len(order) == len(holding) + 3
+
+
 @pytest.mark.parametrize(
     ("value", "call"), [(None, ExecuteSynchronously), ("1", ExecuteSynchronously), ("0", Execute)]
 )
 def test_variable_chooses_how_execute_is_done(
-    driver: ScriptedDriver,
     scripted: PreparedModel,
     monkeypatch: pytest.MonkeyPatch,
     value: str | None,
@@ -380,17 +409,22 @@ def test_variable_chooses_how_execute_is_done(
         monkeypatch.delenv("NNBURST_SYNCEXEC_HAL", raising=False)
     else:
         monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", value)
-    handled = []
-    submit = driver.worker._session.priority_of  # type: ignore[union-attr]
+    handled: list[type] = []
 
-    def note(handle: int) -> Priority:
-        handled.append(ExecuteSynchronously)
-        return submit(handle)
+    def note(kind: type[Message]) -> None:
+        handler = HANDLERS[kind]
 
-    monkeypatch.setattr(driver.worker._session, "priority_of", note)
+        def noted(*arguments: Any) -> Any:
+            handled.append(kind)
+            return handler(*arguments)
+
+        monkeypatch.setitem(HANDLERS, kind, noted)
+
+    note(Execute)
+    note(ExecuteSynchronously)
     result = scripted.execute(PAIR, measure=True)
     assert result.timing.measured
-    assert (ExecuteSynchronously in handled) == (call is ExecuteSynchronously)
+    assert handled == [call]
 
 
 def test_execute_the_asynchronous_way_behaves_the_same(

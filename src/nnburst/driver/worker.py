@@ -90,7 +90,7 @@ class Worker:
             job()
             return
         work, priority = WORK.get(type(call), Work.CALL), Priority.MEDIUM
-        if work is Work.EXECUTION:
+        if work in (Work.EXECUTION, Work.LAUNCH):
             priority = self._session.priority_of(getattr(call, "handle", 0))
         self._session.scheduler.submit(job, priority, work)
 

@@ -28,8 +28,8 @@ def answers(
 
     Args:
         kind: of the calls.
-        work: which of the scheduler's lanes it runs on. An EXECUTION runs with the priority of what the
-            call's `handle` stands for.
+        work: which of the scheduler's lanes it runs on. An EXECUTION or LAUNCH runs with the priority
+            of what the call's `handle` stands for.
     """
 
     def register(
