@@ -78,9 +78,7 @@ class PreparedModel:
         self._pending = 0
         self.staging = StagingPools(device.allocate)
         self._connection = device.connection
-        self._finalizer = weakref.finalize(
-            self, _abandon, self._connection, handle, self.staging
-        )
+        self._finalizer = weakref.finalize(self, _abandon, self._connection, handle, self.staging)
 
     @property
     def handle(self) -> int:
