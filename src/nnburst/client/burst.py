@@ -351,6 +351,7 @@ class Burst:
 
         Raises:
             InvalidArgument: it lies in no pool, or in one of another device.
+            MissedDeadline: the driver does not forget pools that were closed before.
         """
         found = find_memory(array)
         if found is None:
@@ -362,6 +363,7 @@ class Burst:
         slot, new = self.slots.slot_of(memory)
         if new:
             memory.on_close(self._on_pool_closed)
+            self._releaser.keep_up(_CALL_TIMEOUT)
         return memory, offset, slot
 
     def check_open(self) -> None:

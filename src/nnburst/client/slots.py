@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from nnburst.client.memory import Memory
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError
+
+#: Slots that the driver may have yet to forget when another pool gets one: far below its quota of pools.
+MAX_BACKLOG: Final = 64
 
 
 class SlotTable:
@@ -80,7 +85,8 @@ class SlotReleaser:
     """Tells the driver which slots it may forget, on a thread of its own.
 
     A pool can be closed anywhere, also by the garbage collector in the middle of another call, so
-    whoever closes it must neither wait nor take a lock.
+    whoever closes it must neither wait nor take a lock. So that no program closes pools faster than the
+    driver forgets them for long, whoever gives a new pool a slot waits first (`keep_up`).
     """
 
     def __init__(self, free_memory: Callable[[int], None], slots: SlotTable) -> None:
@@ -89,12 +95,31 @@ class SlotReleaser:
         self._clean_up: Callable[[], None] | None = None
         self._free_memory = free_memory
         self._slots = slots
+        self._progress = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="nnburst slots", daemon=True)
         self._thread.start()
 
     def release(self, slot: int) -> None:
         """Free a retired slot, soon. Reentrant."""
         self._queue.put(slot)
+
+    def keep_up(self, timeout: float) -> None:
+        """Wait until the driver is no more than MAX_BACKLOG slots behind.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            MissedDeadline: it still is.
+        """
+        deadline = time.monotonic() + timeout
+        while self._queue.qsize() > MAX_BACKLOG:
+            self._progress.clear()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise MissedDeadline(f"the driver has not forgotten closed pools in {timeout:g} s")
+            if self._queue.qsize() > MAX_BACKLOG:
+                self._progress.wait(left)
 
     def close(self) -> None:
         """End the thread after what it was given."""
@@ -108,6 +133,7 @@ class SlotReleaser:
 
     def _serve(self) -> None:
         while (slot := self._queue.get()) is not None:
+            self._progress.set()
             try:
                 self._free_memory(slot)
             except NnburstError:
