@@ -40,6 +40,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.BitXor: ast.BitAnd,
 }
 _OPPOSITES: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SILENT_FIELDS: Final = {"annotation", "returns", "decorator_list", "bases"}
 _SILENT_FUNCTIONS: Final = {"__repr__", "__str__"}
 _LOGS: Final = {"log", "_log", "logger", "_logger", "logging", "warnings"}
@@ -56,6 +57,7 @@ class Mutant:
         before: what stood there.
         after: what stands there now; empty where it was removed.
         source: the whole module, changed.
+        in_function: whether the change is in the body of a function, so that importing does not run it.
     """
 
     module: str
@@ -64,6 +66,7 @@ class Mutant:
     before: str
     after: str
     source: str
+    in_function: bool
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line}: {self.before} -> {self.after or '(removed)'}"
@@ -86,17 +89,21 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
             place.set(node)
             line = getattr(node, "lineno", 1)
             last_line = getattr(node, "end_lineno", None) or line
-            yield Mutant(module, line, last_line, before, after, changed)
+            in_function = place.bound is not None
+            yield Mutant(module, line, last_line, before, after, changed, in_function)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a node hangs in the tree, and what was assigned before it in its function."""
+    """Where a node hangs in the tree.
+
+    `bound` says what was assigned before it in its function; None outside of functions.
+    """
 
     parent: ast.AST
     field: str
     index: int | None
-    bound: frozenset[str]
+    bound: frozenset[str] | None
 
     def get(self) -> ast.AST:
         value = getattr(self.parent, self.field)
@@ -111,23 +118,25 @@ class _Place:
             getattr(self.parent, self.field)[self.index] = node
 
 
-def _places(tree: ast.Module) -> Iterator[_Place]:
-    yield from _below(tree, set())
-
-
-def _below(parent: ast.AST, bound: set[str]) -> Iterator[_Place]:
+def _places(parent: ast.AST, bound: set[str] | None = None) -> Iterator[_Place]:
     for field, value in ast.iter_fields(parent):
         if field in _SILENT_FIELDS or (isinstance(parent, ast.ClassDef) and field == "keywords"):
             continue
+        within = bound
+        if isinstance(parent, _FUNCTIONS) and field == "body":
+            within = set()
         nodes = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
         for index, node in nodes:
             if not isinstance(node, ast.AST) or _is_silent(node):
                 continue
-            yield _Place(parent, field, index, frozenset(bound))
-            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _below(node, set() if is_function else bound)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                bound.add(node.id)
+            yield _Place(parent, field, index, None if within is None else frozenset(within))
+            yield from _places(node, within)
+            if (
+                within is not None
+                and isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Store)
+            ):
+                within.add(node.id)
 
 
 def _is_silent(node: ast.AST) -> bool:
@@ -194,7 +203,7 @@ def _other_statements(node: ast.stmt, place: _Place) -> Iterator[ast.AST]:
 def _is_reassigned(target: ast.expr, place: _Place) -> bool:
     """Whether the program means something without this assignment, though the wrong thing."""
     if isinstance(target, ast.Name):
-        return target.id in place.bound
+        return place.bound is not None and target.id in place.bound
     return isinstance(target, ast.Attribute | ast.Subscript)
 
 
