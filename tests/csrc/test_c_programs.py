@@ -40,6 +40,11 @@ def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
     assert "each the one asked for" in run(sanitizer, "burst_stress", 20_000)
 
 
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> None:
+    assert "waits for a byte, none lost" in run(sanitizer, "kick_stress", 20_000)
+
+
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
 def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str) -> None:
     assert "ended at their deadlines" in run(sanitizer, "restless_flag", 300)
