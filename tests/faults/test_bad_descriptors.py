@@ -19,6 +19,9 @@ from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_a
 from nnburst.testing.faults.footprint import footprint, settle
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
+#: What the HAL says of memory that cannot be mapped (device:§6); every other place is a model's, a
+#: request's or a burst's, which are not valid then.
+COPIES = dict.fromkeys((places.copy_from, places.copy_to), ErrorStatus.GENERAL_FAILURE)
 #: Descriptors sent to each place; every kind is sent at least once.
 ROUNDS = max(KILLS, 50)
 #: A worker keeps the threads that it has started for calls.
@@ -36,12 +39,12 @@ def raw() -> Iterator[RawClient]:
 
 def refuse(raw: RawClient, place: Place, bad: dict[str, int], row: Row) -> None:
     """Send `bad` to a place again and again; each must be refused, and nothing be kept."""
-    send = place(raw)
+    send, refusal = place(raw), COPIES.get(place, INVALID)
     for kind, fd in bad.items():
-        assert send(fd) == INVALID, kind
+        assert send(fd) == refusal, kind
     baseline = footprint(raw.process.pid)
     for kind, fd in islice(cycle(bad.items()), ROUNDS):
-        assert send(fd) == INVALID, kind
+        assert send(fd) == refusal, kind
     settle(raw.process.pid, replace(baseline, threads=MOST_THREADS))
     assert raw.call(Ping()).status == NONE
     row(f"bad descriptor: {place.__name__}", ROUNDS, kinds=str(len(bad)), driver="alive, no leak")
