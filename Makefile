@@ -11,7 +11,7 @@ DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo test lint bench fuzz faults asan tsan fuzz-c spin docs wheel clean
+.PHONY: help setup demo test lint bench fuzz faults soak asan tsan fuzz-c spin docs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -62,6 +62,9 @@ fuzz: setup ## mutated packets, models and control messages against a live drive
 
 faults: setup ## kill clients and drivers at random points, and look what is left
 	NNBURST_KILLS=100 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+
+soak: setup ## an hour of mixed load and deaths; does anything grow?
+	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS))
 
 RUN_C := csrc/tests/run.sh
 

@@ -1,9 +1,9 @@
 """A client process: `python -m nnburst.testing.faults.client ADDRESS ACTIVITY`.
 
 It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
-executes until its standard input ends, and prints how that went then and at each line before; the others
-are `ACTIVITIES` and `STUCK`, and go on until somebody kills them. The address `launch` starts a driver of
-its own.
+executes until its standard input ends, and prints how that went then and at each line before (`stand_by:NAME`
+does the same with one of `ACTIVITIES`); the others are `ACTIVITIES` and `STUCK`, and go on until somebody
+kills them. The address `launch` starts a driver of its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def main(address: str, name: str) -> None:
     if name in STUCK:
         _go_on(STUCK[name](address), worker=0)
     with nnburst.launch("reference") if address == "launch" else nnburst.connect(address) as device:
-        if name == "stand_by":
-            _stand_by(device)
+        if name.startswith("stand_by"):
+            _stand_by(device, name.partition(":")[2])
             return
         _go_on(ACTIVITIES[name](device), device.pid)
 
@@ -52,8 +52,8 @@ def _connect(address: str) -> None:
         nnburst.connect(address).close()
 
 
-def _stand_by(device: nnburst.Device) -> None:
-    activities = [burst_runs(device), execute(device)]
+def _stand_by(device: nnburst.Device, name: str) -> None:
+    activities = [ACTIVITIES[name](device)] if name else [burst_runs(device), execute(device)]
     for steps in activities:
         next(steps)
     _say({"pid": os.getpid(), "worker": device.pid})

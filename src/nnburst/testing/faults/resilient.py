@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from nnburst.client.connect import connect
@@ -38,7 +38,7 @@ class Broken(Exception):
     """A client was to go on, and did not."""
 
 
-def outlive(address: str) -> Iterator[Recovery]:
+def outlive(address: str) -> Generator[Recovery, None, None]:
     """One death for each step, by turns before an execution over the socket and one over a burst.
 
     Raises:

@@ -1,0 +1,44 @@
+"""What a soak looks at again and again: memory, descriptors, mappings and threads of some processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from nnburst.testing.faults.footprint import footprint, resident_bytes
+from nnburst.testing.soak.series import Series
+
+_MIB: Final = 1 << 20
+#: Growth that counts as none: an arena, and what a call under way holds for a moment.
+ALLOWANCES: Final = {"MiB": 1.0, "fds": 2.0, "maps": 2.0, "threads": 2.0}
+
+
+class Samples:
+    """Series of several processes. Not thread-safe."""
+
+    def __init__(self, processes: Mapping[str, int]) -> None:
+        """Look at these pids, which have names."""
+        self._processes = dict(processes)
+        self.series: Final[dict[str, Series]] = {
+            f"{name}: {what}": Series(allowance)
+            for name in processes
+            for what, allowance in ALLOWANCES.items()
+        }
+
+    def take(self) -> None:
+        """Look at all of them.
+
+        Raises:
+            FileNotFoundError: one of them is not there any more.
+        """
+        for name, pid in self._processes.items():
+            now, held = time.monotonic(), footprint(pid)
+            values = {
+                "MiB": resident_bytes(pid) / _MIB,
+                "fds": sum(held.fds.values()),
+                "maps": held.maps,
+                "threads": held.threads,
+            }
+            for what, value in values.items():
+                self.series[f"{name}: {what}"].add(now, value)
