@@ -128,6 +128,21 @@ def test_closed_memory_is_forgotten_by_the_driver(relu: PreparedModel, burst: Ai
     settle(relu.device.pid, before, HANG)
 
 
+def test_memory_outlives_many_bursts_and_remembers_none(relu: PreparedModel) -> None:
+    memory, x, y = pooled(relu.device)
+    for _ in range(10):
+        with relu.open_aidl_burst() as burst:
+            burst.execute([x], [y])
+    assert memory._state.callbacks == []
+    forgotten = relu.open_aidl_burst()
+    forgotten.execute([x], [y])
+    gone = weakref.ref(forgotten._identities)
+    del forgotten
+    gc.collect()
+    assert gone() is None
+    memory.close()
+
+
 def test_memory_may_be_released_and_used_again(
     relu: PreparedModel, burst: AidlBurst, sent: Sent
 ) -> None:

@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -61,7 +61,9 @@ class _Identities:
         self._handle = handle
         self._numbers = itertools.count()
         self._identifiers: dict[int, int] = {}  # by the pool's number
+        self._memories: dict[int, weakref.ref[Memory]] = {}  # likewise
         self._sent: set[int] = set()
+        self._on_close = _weakly(self)  # a pool outlives many bursts
 
     def identifier_of(self, memory: Memory) -> tuple[int, bool]:
         """The number of a pool, and whether the driver has its memory already."""
@@ -70,7 +72,8 @@ class _Identities:
             if len(self._identifiers) >= _REMEMBERED:
                 return _NO_IDENTITY, False
             found = self._identifiers[memory.number] = next(self._numbers)
-            memory.on_close(self.forget)
+            self._memories[memory.number] = weakref.ref(memory)
+            memory.on_close(self._on_close)
         return found, found in self._sent
 
     def sent(self, identifiers: Sequence[int]) -> None:
@@ -80,9 +83,22 @@ class _Identities:
     def take(self, number: int) -> int | None:
         """Forget a pool; its number, where the driver may know one."""
         found = self._identifiers.pop(number, None)
+        self._memories.pop(number, None)
         if found is not None:
             self._sent.discard(found)
         return found
+
+    def release(self, memory: Memory) -> int | None:
+        """Forget a pool that is still there; its number, where the driver may know one."""
+        memory.forget(self._on_close)
+        return self.take(memory.number)
+
+    def close(self) -> None:
+        """No pool needs to say that it is gone any more."""
+        for reference in list(self._memories.values()):
+            memory = reference()
+            if memory is not None:
+                memory.forget(self._on_close)
 
     def forget(self, number: int) -> None:
         """A pool is gone: the driver hears of it before the next call. May run anywhere."""
@@ -214,10 +230,9 @@ class AidlBurst:
             Closed: the burst is closed.
         """
         self._check_open()
-        found = self._identities.take(memory.number)
+        found = self._identities.release(memory)
         if found is None:
             return
-        memory.forget(self._identities.forget)
         message = ReleaseMemoryResource(self._handle, found)
         self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
 
@@ -229,6 +244,7 @@ class AidlBurst:
         """End the burst; twice is fine, and so is a dead driver."""
         if self._finalizer.detach() is None:
             return
+        self._identities.close()
         try:
             message = Release(self._handle)
             self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
@@ -249,6 +265,18 @@ class AidlBurst:
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
         return f"<nnburst.AidlBurst on {self._model.device.name}: {state}>"
+
+
+def _weakly(identities: _Identities) -> Callable[[int], None]:
+    """Its `forget`, without keeping it alive."""
+    reference = weakref.ref(identities)
+
+    def forget(number: int) -> None:
+        alive = reference()
+        if alive is not None:
+            alive.forget(number)
+
+    return forget
 
 
 def _abandon(connection: Connection, handle: int) -> None:
