@@ -68,6 +68,17 @@ def modules(sources: Path, part: str) -> list[str]:
     return found
 
 
+def nearest_tests(root: Path, part: str) -> list[str]:
+    """Paths of the tests of a part below `root`: those that are named after it, else those of its layer.
+
+    `hal/validation` has `tests/hal/test_validation*.py`; `fmq` has `tests/fmq`.
+    """
+    layer, _, rest = part.partition("/")
+    folder = root / "tests" / layer
+    named = sorted(folder.glob(f"test_{rest.replace('/', '_')}*.py")) if rest else []
+    return [str(path.relative_to(root)) for path in named or [folder]]
+
+
 def score(
     root: Path,
     part: str,
@@ -76,7 +87,7 @@ def score(
     package: str = "nnburst",
     progress: Callable[[str], None] = lambda _line: None,
 ) -> Score:
-    """Try mutants of `part`, with the tests in `tests/` and the first word of `part`.
+    """Try mutants of `part` with its `nearest_tests`.
 
     Args:
         root: folder of the project; it is copied, and not changed.
@@ -134,7 +145,7 @@ class _Tests:
 
     def __init__(self, project: Project, part: str) -> None:
         self._project = project
-        self._paths = [f"tests/{part.partition('/')[0]}"]
+        self._paths = nearest_tests(project.copy, part)
         self._folder = str(project.sources / part)
         self._stack = ExitStack()
         self._cold = self._stack.enter_context(project.server("cold", self._paths))
