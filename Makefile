@@ -11,7 +11,7 @@ DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo test lint bench fuzz faults soak asan tsan fuzz-c spin docs wheel clean
+.PHONY: help setup demo test lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -76,6 +76,7 @@ asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at 
 	$(RUN_C) address hostile_peer $(or $(EXECUTIONS),10000000)
 	$(RUN_C) address death_at_traps $(or $(TIMES),21)
 	$(RUN_C) address attention_at_trap
+	$(RUN_C) address late_results
 
 tsan: ## the C core under TSan: two threads through one ring, both ends of a burst
 	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)
@@ -88,6 +89,10 @@ fuzz-c: ## libFuzzer on ring, packets and burst; SECONDS=60 is how long for each
 
 spin: ## every state of the model of ring and waiting; SPIN=short for capacity 2 alone
 	csrc/spin/run.sh $(or $(SPIN),long)
+
+mutants: setup ## small faults in serialize, fmq and validation that tests must notice; SAMPLE=1500 for all
+	$(BIN)/python -m nnburst.testing.mutation_score serialize fmq hal/validation \
+	    --sample $(or $(SAMPLE),40) --seed $(or $(SEED),0)
 
 $(DOCUMENTATION): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[docs]"

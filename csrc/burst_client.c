@@ -80,16 +80,22 @@ static int receive(struct nnb_client *client, uint64_t timeout_ns, uint64_t *cou
     }
 }
 
-/* Consumes overdue results. RESULT when none is left. */
-static int drop_overdue(struct nnb_client *client, uint64_t timeout_ns) {
+/* Consumes overdue results. RESULT when none is left, with the time that is left then in `*timeout_ns`. */
+static int drop_overdue(struct nnb_client *client, uint64_t *timeout_ns) {
+    if (client->overdue == 0) {
+        return NNB_CLIENT_RESULT; /* before any clock is read */
+    }
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), *timeout_ns);
     while (client->overdue != 0) {
         uint64_t count;
-        int status = receive(client, timeout_ns, &count);
+        int status = receive(client, *timeout_ns, &count);
         if (status != NNB_CLIENT_RESULT) {
             return status;
         }
         client->overdue--;
         client->dropped++;
+        uint64_t now = nnb_now_ns();
+        *timeout_ns = now < deadline ? deadline - now : 0;
     }
     return NNB_CLIENT_RESULT;
 }
@@ -113,7 +119,7 @@ static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uin
 }
 
 static int finish(struct nnb_client *client, struct nnb_bound *bound, uint64_t timeout_ns) {
-    int status = drop_overdue(client, timeout_ns);
+    int status = drop_overdue(client, &timeout_ns);
     if (status == NNB_CLIENT_RESULT) {
         uint64_t count;
         status = receive(client, timeout_ns, &count);
@@ -185,14 +191,9 @@ static int leave(struct nnb_client *client, const struct nnb_bound *bound, int s
 /* The rare beginning of a run: waits for overdue results. RESULT where the request can be sent then, with
  * the time that is left in `*timeout_ns`. */
 static int catch_up(struct nnb_client *client, uint64_t *timeout_ns) {
-    uint64_t began = nnb_now_ns();
-    int status = drop_overdue(client, *timeout_ns);
-    if (status == NNB_CLIENT_INTERRUPTED) {
-        return NNB_CLIENT_IN_FLIGHT; /* let the caller look for signals and run again */
-    }
-    uint64_t passed = nnb_now_ns() - began;
-    *timeout_ns = passed < *timeout_ns ? *timeout_ns - passed : 0;
-    return status;
+    int status = drop_overdue(client, timeout_ns);
+    /* IN_FLIGHT lets the caller look for signals and run again. */
+    return status == NNB_CLIENT_INTERRUPTED ? NNB_CLIENT_IN_FLIGHT : status;
 }
 
 int nnb_client_run(struct nnb_bound *bound) {
@@ -243,9 +244,8 @@ int nnb_client_submit(struct nnb_bound *bound) {
     if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
-    if (client->overdue != 0) {
-        (void)drop_overdue(client, 0); /* those that are there: they count against the limit */
-    }
+    uint64_t no_time = 0;
+    (void)drop_overdue(client, &no_time); /* those that are there: they count against the limit */
     return let_go(client, send(client, bound));
 }
 

@@ -67,3 +67,7 @@ def test_fuzz_targets_hold_on_their_corpus_and_on_random_inputs() -> None:
     output = run("replay", 2000, script=script)
     assert [line.split()[0] for line in output.splitlines()] == ["ring", "packet", "burst"]
     assert output.count("2000 random inputs") == 3
+
+
+def test_overdue_results_leave_the_wanted_one_what_is_left_of_the_deadline() -> None:
+    assert "the time was the time for all" in run("address", "late_results")
