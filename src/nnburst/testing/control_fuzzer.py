@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,13 +54,15 @@ from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.testing.packet_fuzzer import small_model
-from nnburst.testing.raw_connection import RawConnection
+from nnburst.testing.raw_connection import PATIENCE, RawConnection
 
 #: Messages between two looks at what the driver holds, and descriptors that it may hold more then.
 _BATCH: Final = 500
 _SLACK_FDS: Final = 8
 #: Failures after which a campaign stops: more of them say no more.
 _ENOUGH: Final = 20
+#: Seconds until what waited for a fence must have let go of its descriptors.
+_PATIENCE: Final = 5.0
 _POOL_BYTES: Final = 4096
 _INTEGERS: Final = (
     0,
@@ -167,13 +171,23 @@ class _Campaign:
             if isinstance(reply.result, Opened | Allocated | Fenced):
                 self._driver.call(Release(reply.result.handle))
         self._clean_up()
-        held = self._driver.count_fds()
+        held = self._settled_fds()
         if held > self._fds + _SLACK_FDS:
             self._report.failures.append(f"the driver held {self._fds} descriptors, now {held}")
         return True
 
+    def _settled_fds(self) -> int:
+        """Descriptors that the driver holds when what waited for fences has ended."""
+        deadline = time.monotonic() + _PATIENCE
+        while (held := self._driver.count_fds()) > self._fds + _SLACK_FDS:
+            if time.monotonic() > deadline:
+                break
+            self._driver.call(Ping())
+        return held
+
     def _clean_up(self) -> None:
-        """Release what notifications brought, and prepare again what a message released."""
+        """End fences, release what notifications brought, and prepare again what a message released."""
+        self._descriptors.end_fences()
         while self._driver.prepared:
             handle = self._driver.prepared.popleft()
             if handle != self._model:
@@ -187,7 +201,8 @@ class _Campaign:
     def _prepare(self) -> None:
         self._driver.prepared.clear()
         self._driver.call(PrepareModel(small_model(), 1))
-        for _ in range(1000):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             if self._driver.prepared:
                 self._model = self._driver.prepared[-1]
                 return
@@ -318,7 +333,7 @@ class _Descriptors:
         self._memories = [SharedMemory.create(_POOL_BYTES) for _ in range(2)]
         unsealed = os.memfd_create("unsealed")
         os.ftruncate(unsealed, _POOL_BYTES)
-        sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._fences = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._others = [
             unsealed,
             os.memfd_create("empty", os.MFD_ALLOW_SEALING),
@@ -326,19 +341,30 @@ class _Descriptors:
             os.open("/dev/zero", os.O_RDWR),
             os.open("/", os.O_RDONLY),
             os.open(__file__, os.O_RDONLY),
-            *(end.detach() for end in sockets),
         ]
 
     def some(self, count: int, random: Random) -> list[int]:
         """`count` of them, mostly proper pools."""
         good = [memory.fd for memory in self._memories]
-        return [
-            random.choice(good if random.random() < 0.8 else self._others) for _ in range(count)
-        ]
+        others = [*self._others, *(fence.fileno() for fence in self._fences)]
+        return [random.choice(good if random.random() < 0.8 else others) for _ in range(count)]
+
+    def end_fences(self) -> None:
+        """Put the fences into the error state, and have others from now on.
+
+        Nobody else signals them, so what waits for one would otherwise wait for ever.
+        """
+        for fence in self._fences:
+            with contextlib.suppress(OSError):  # the first one's end was the other one's, too
+                fence.shutdown(socket.SHUT_RDWR)
+            fence.close()
+        self._fences = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def close(self) -> None:
         for memory in self._memories:
             memory.close()
+        for fence in self._fences:
+            fence.close()
         for fd in self._others:
             os.close(fd)
 
