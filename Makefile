@@ -94,10 +94,6 @@ mutants: setup ## small faults in serialize, fmq and validation that tests must 
 	$(BIN)/python -m nnburst.testing.mutation_score serialize fmq hal/validation \
 	    --sample $(or $(SAMPLE),40) --seed $(or $(SEED),0)
 
-mutants: setup ## small faults in serialize, fmq and validation that tests must notice; SAMPLE=1500 for all
-	$(BIN)/python -m nnburst.testing.mutation_score serialize fmq hal/validation \
-	    --sample $(or $(SAMPLE),40) --seed $(or $(SEED),0)
-
 $(DOCUMENTATION): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[docs]"
 	@touch $@
