@@ -1,0 +1,78 @@
+"""Either side is stopped and goes on: missed deadlines at most, right results only, others served.
+
+NNBURST_STOPPED says for how many seconds each time (0.1, more than an execution may take); after five of them
+a driver has given up on what it asked its client.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from faults.processes import HANG, KILLS, Client, Row, Supervisor
+from nnburst.testing.faults.footprint import thread_states
+
+SECONDS = float(os.environ.get("NNBURST_STOPPED", "0.1"))
+#: Longest time between two stops.
+LATEST = 0.03
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until every thread has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + HANG
+    while thread_states(pid) != {"T"}:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+def goes_on(client: Client) -> int:
+    """Wait until a client that stands by has done something; its rounds."""
+    deadline = time.monotonic() + HANG
+    while time.monotonic() < deadline:
+        facts = client.lap()
+        assert not facts["error"]
+        if facts["rounds"]:
+            return int(facts["rounds"])
+        threading.Event().wait(LATEST)
+    pytest.fail(f"nothing was done in {HANG} s")
+
+
+@pytest.mark.parametrize("side", ["client", "worker"])
+def test_client_gets_right_results_only_when_either_side_was_stopped(
+    side: str,
+    serve: Callable[..., Supervisor],
+    client: Callable[[str, str], Client],
+    chance: random.Random,
+    row: Row,
+) -> None:
+    serve()
+    bystander = client("cam", "stand_by")
+    victim = client("cam", "stand_by:meets_deadlines")
+    stopped = victim.pid if side == "client" else victim.worker
+    rounds = 0
+    for _ in range(KILLS):
+        threading.Event().wait(chance.uniform(0, LATEST))
+        stop(stopped)
+        threading.Event().wait(SECONDS)
+        os.kill(stopped, signal.SIGCONT)
+        facts = victim.lap()
+        assert not facts["error"]
+        rounds += facts["rounds"]
+    rounds += goes_on(victim)
+    facts = bystander.finish()
+    assert not facts["error"]
+    assert facts["rounds"] > 0
+    row(
+        f"{side} stopped for {SECONDS:g} s",
+        KILLS,
+        rounds=f"{rounds} between stops",
+        bystander=f"{facts['rounds']} rounds, no error, p50 {facts['median_us']:.0f}"
+        f" p99 {facts['p99_us']:.0f} us",
+    )
