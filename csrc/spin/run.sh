@@ -55,17 +55,17 @@ for capacity in "${capacities[@]}"; do
     explore holds $cap
     explore holds $cap -DDEATH
     explore holds $cap -DCALL_READER
-    explore holds $cap -DCALL_WRITER
     explore holds $cap -DLOOP
     explore holds $cap -DHOSTILE_WRITER
     explore holds $cap -DHOSTILE_READER
     if [[ $length == long ]]; then
+        explore holds $cap -DCALL_WRITER
         explore holds $cap -DLOOP -DDEATH
     fi
 done
 explore holds -DCAP=2 -DHOSTILE_WRITER -DENDS=1
-explore holds -DCAP=2 -DHOSTILE_READER -DENDS=1
 if [[ $length == long ]]; then
+    explore holds -DCAP=2 -DHOSTILE_READER -DENDS=1
     explore holds -DCAP=2 -DCALL_READER -DCALL_WRITER
 fi
 
