@@ -21,7 +21,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "packets", help="mutated request packets against a live driver", description=__doc__
     )
     parser.add_argument(
-        "--packets", type=int, default=200_000, help="how many (default: %(default)s)"
+        "--packets", "--count", type=int, default=200_000, help="how many (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random ones (default: 0)")
     parser.add_argument(
@@ -46,12 +46,14 @@ def run(args: argparse.Namespace) -> int:
     seconds = time.monotonic() - began
     with text_for_people(args.json):
         table(
-            f"{report.packets} mutated packets, a valid one after each, in {seconds:.0f} s",
+            f"{report.packets} mutated packets, a valid one after each, in {seconds:.0f} s"
+            f" ({report.packets / seconds:.0f}/s)",
             ("outcome", "packets"),
             sorted(report.outcomes.items()),
         )
         print(
-            f"driver: {'alive' if alive else 'DEAD'}, grew by {report.rss_growth / 2**20:.1f} MiB"
+            f"driver: {'alive' if alive else 'DEAD'}, at {report.rss / 2**20:.1f} MiB,"
+            f" grew by {report.rss_growth / 2**20:.1f} MiB"
         )
         for failure in report.failures:
             print(f"failure: {failure}")
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
             "outcomes": dict(report.outcomes),
             "failures": report.failures,
             "driver_alive": alive,
+            "packets_per_second": round(report.packets / seconds, 1),
+            "rss_bytes": report.rss,
             "rss_growth_bytes": report.rss_growth,
             "passed": passed,
         },

@@ -53,12 +53,14 @@ class FuzzReport:
         packets: mutated packets sent.
         outcomes: how many were answered with which status.
         failures: what should not have happened, described.
-        rss_growth: bytes by which the driver grew.
+        rss: resident bytes of the driver at the end.
+        rss_growth: bytes by which it grew.
     """
 
     packets: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    rss: int = 0
     rss_growth: int = 0
 
 
@@ -97,7 +99,8 @@ def fuzz_packets(
             )
             progress(report.packets)
         report.outcomes["NONE"] -= report.packets + 1  # the valid ones
-        report.rss_growth = resident_bytes(device.pid) - before
+        report.rss = resident_bytes(device.pid)
+        report.rss_growth = report.rss - before
     return report
 
 
