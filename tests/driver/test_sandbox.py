@@ -139,6 +139,16 @@ def test_what_an_executor_does_not_need_is_refused(folder: Path, worker: Device)
     ]
 
 
+def test_once_the_key_of_the_caches_is_made_nothing_can_be_remembered(folder: Path) -> None:
+    if not has_landlock():
+        pytest.skip("this kernel has no Landlock")
+    (folder / "state" / "nnburst").mkdir(parents=True)
+    (folder / "state" / "nnburst" / "compilation_cache.key").write_bytes(bytes(32))
+    with launch(folder) as device, pytest.raises(nnburst.GeneralFailure) as caught:
+        device.prepare(add_model())
+    assert "remember something" in json.loads(str(caught.value))
+
+
 def test_a_computation_runs_inside_the_sandbox() -> None:
     with nnburst.launch("reference") as device:
         assert status(device.pid, "NoNewPrivs") == 1

@@ -36,6 +36,14 @@ def cache_key() -> bytes:
         raise GeneralFailure(f"the key of the compilation cache: {error}") from error
 
 
+def has_cache_key() -> bool:
+    """Whether the key has been made, so that no worker needs to write where it lies."""
+    try:
+        return (state_directory() / _NAME).exists()
+    except (GeneralFailure, OSError):
+        return False
+
+
 def _read(path: Path) -> bytes:
     fd = os.open(path, os.O_RDONLY | _OPEN)
     try:

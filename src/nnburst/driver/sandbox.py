@@ -1,9 +1,10 @@
 """What a worker gives up before it hears its client, so that a client that takes it over gains little.
 
 It keeps what executors need and nobody can list: memory, threads, clocks, reading files. It loses new
-privileges and, where the kernel has Landlock and seccomp, writing and making files (but for what drivers
-remember for their user), other programs, other processes' memory, networks, and kernel interfaces that
-no computation needs. Descriptors that are open already, such as cache files, stay usable.
+privileges and, where the kernel has Landlock and seccomp, writing and making files (but for the key of the
+compilation caches, until that is made once), other programs, other processes' memory, networks, and
+kernel interfaces that no computation needs. Descriptors that are open already, such as cache files, stay
+usable.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from nnburst.control.messages import (
     decode_call,
 )
 from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.driver.cache_key import has_cache_key
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
@@ -48,7 +49,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
         name: the device's name.
     """
     limit_this_process()
-    enter_sandbox(_remembered())
+    enter_sandbox(None if has_cache_key() else _remembered())
     channel = Channel(connected)
     worker = Worker(executor, name)
     status = 0
@@ -67,7 +68,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
 
 
 def _remembered() -> Path | None:
-    """Where drivers remember things for their user; None where the user has no such place."""
+    """Where a worker makes the key of the compilation caches; None where the user has no such place."""
     try:
         return state_directory()
     except GeneralFailure:
