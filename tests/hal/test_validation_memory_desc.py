@@ -10,6 +10,7 @@ import pytest
 from hal.validation_models import L, T, adder, with_graph, with_operand
 from nnburst.hal.buffers import BufferRole
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import ExtensionParams, Model, Operand, SymmPerChannelQuantParams
 from nnburst.hal.validation import validate_memory_desc
 
@@ -45,6 +46,7 @@ def check(
 
 
 ONE = first(operand(T.TENSOR_FLOAT32, 2, 0), operand(T.TENSOR_FLOAT32, 0, 3))
+OPEN = first(operand(T.TENSOR_FLOAT32, 0))
 ROLE = BufferRole(0, 0)
 BOTH = [BufferRole(0, 0), BufferRole(0, 1)]
 
@@ -96,6 +98,8 @@ PAIRS: dict[str, list[tuple[tuple, tuple]]] = {
         (([ONE], BOTH, [], (2, 3)), ([ONE], BOTH, [], (2, 4))),
         (([ONE], BOTH, [], (0, 0)), ([ONE], BOTH, [], (0, 0, 0))),
         (([ONE], BOTH, [], ()), ([ONE], BOTH, [], (-1, 3))),
+        (([OPEN], [ROLE], [], (0,)), ([OPEN], [ROLE], [], (-1,))),
+        (([OPEN], [ROLE], [], (UINT32_MAX,)), ([OPEN], [ROLE], [], (UINT32_MAX + 1,))),
         (([ONE], BOTH, [], ()),
          ([first(operand(T.TENSOR_FLOAT32, 2), operand(T.TENSOR_FLOAT32, 3))], BOTH)),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 
@@ -41,6 +42,7 @@ from nnburst.hal.model import (
     Operand,
     SymmPerChannelQuantParams,
 )
+from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.validation import validate_model
 from nnburst.hal.validation.nesting import MAX_SUBGRAPH_DEPTH
 
@@ -50,6 +52,9 @@ Q8, Q8S, Q16 = T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_QUA
 S8, S16, I32 = T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT16_SYMM, T.TENSOR_INT32
 F32 = T.TENSOR_FLOAT32
 INF, NAN = float("inf"), float("nan")
+#: The least and the largest float32 above 0, and their neighbours outside.
+LEAST, LARGEST = 2.0**-149, (2 - 2.0**-23) * 2.0**127
+BELOW, ABOVE = LEAST / 2, math.nextafter(LARGEST, INF)
 
 
 def declared(model: Model, *entries: tuple[str, int]) -> Model:
@@ -122,9 +127,9 @@ def quantized_branch(outer: Operand, inner: Operand) -> Model:
     return recounted(with_graph(model, operands=(*operands[:3], outer, *operands[4:])))
 
 
-def scaled_branch(scale: float) -> Model:
+def scaled_branch(scale: float = 0.5, zero_point: int = 0) -> Model:
     outer = Operand(Q8, (2,), scale=0.5, lifetime=L.SUBGRAPH_INPUT)
-    return quantized_branch(outer, replace(outer, scale=scale))
+    return quantized_branch(outer, replace(outer, scale=scale, zero_point=zero_point))
 
 
 def per_channel_branch(scales: tuple[float, ...]) -> Model:
@@ -146,6 +151,42 @@ def two_outputs() -> Model:
     """A WHILE whose operation gives more values than its body."""
     model = plus(looper(), Operand(T.TENSOR_FLOAT32, (2,), lifetime=L.SUBGRAPH_OUTPUT))
     return with_operation(model, 0, outputs=(3, 4))
+
+
+def without_outputs() -> Model:
+    """A WHILE whose values nobody gets."""
+    model = looper()
+    operands = model.main.operands[:3]
+    return with_operation(with_graph(model, operands=operands, output_indexes=()), 0, outputs=())
+
+
+def pair_looper(inputs: int = 2, body_inputs: int = 2, results: int = 2, outputs: int = 2) -> Model:
+    """A WHILE over so many values of [2], whose body takes, and gives, as many or fewer."""
+    builder = ModelBuilder()
+    condition, graph = builder.add_subgraph()
+    taken = [graph.input(F32, (2,)) for _ in range(inputs)]
+    graph.operation(OP.LESS, [*taken, *taken], [graph.output(T.TENSOR_BOOL8, (1,))])
+    body, graph = builder.add_subgraph()
+    taken = [graph.input(F32, (2,)) for _ in range(body_inputs)]
+    for _ in range(results):
+        graph.operation(OP.MUL, taken, [graph.output(F32, (2,))])
+    values = [builder.subgraph(condition), builder.subgraph(body)]
+    values += [builder.input(F32, (2,)) for _ in range(inputs)]
+    builder.operation(OP.WHILE, values, [builder.output(F32, (2,)) for _ in range(outputs)])
+    return builder.build()
+
+
+def brancher_of_constants() -> Model:
+    """An IF whose branches take nothing: it has three inputs."""
+    builder = ModelBuilder()
+    inputs = [builder.input(T.TENSOR_BOOL8, (1,))]
+    for _ in range(2):
+        index, graph = builder.add_subgraph()
+        y = graph.constant(F32, [1.0, 1.0])
+        graph.operation(OP.ADD, [y, y, graph.scalar(0)], [graph.output(F32, (2,))])
+        inputs.append(builder.subgraph(index))
+    builder.operation(OP.IF, inputs, [builder.output(F32, (2,))])
+    return builder.build()
 
 
 def two_decisions() -> Model:
@@ -194,7 +235,10 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
     "M4": [
         (replace(adder(), pools=(MemoryPool(1),)), replace(adder(), pools=(MemoryPool(0),))),
         (adder(), replace(adder(), pools=(MemoryPool(-1),))),
-        (adder(), replace(adder(), pools=(MemoryPool(2**63),))),
+        (
+            replace(adder(), pools=(MemoryPool(2**63 - 1),)),
+            replace(adder(), pools=(MemoryPool(2**63),)),
+        ),
     ],
     "M5": [(nested(2), cycle()), (nested(MAX_SUBGRAPH_DEPTH), nested(MAX_SUBGRAPH_DEPTH + 1))],
     "M6": [
@@ -203,11 +247,18 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
     ] + [
         (declared(adder(), ("a.b", 1), ("a.c", 2)), declared(adder(), ("a.b", 1), ("a.b", 2))),
         (declared(adder(), ("a.b", 65535)), declared(adder(), ("a.b", 65536))),
+        (declared(adder(), ("a.b", 0)), declared(adder(), ("a.b", -1))),
         (declared(adder(), ("a.b", 1), ("a.c", 2)), declared(adder(), ("a.b", 1), ("a.c", 1))),
     ],
     "M9": [
         (extended(), probe(EXTENSION, (2,))),
         (extended(), probe(-1)),
+        (declared(probe(-(2**31), (2,)), ("a.b", 2**15)), probe(-(2**31), (2,))),
+        (declared(probe(UINT32_MAX, (2,)), ("a.b", 65535)), probe(UINT32_MAX, (2,))),
+        (
+            declared(with_operation(adder(), 0, type=-(2**31)), ("a.b", 2**15)),
+            with_operation(adder(), 0, type=-(2**31)),
+        ),
         (
             declared(with_operation(adder(), 0, type=EXTENSION), ("a.b", 3)),
             declared(with_operation(adder(), 0, type=EXTENSION), ("a.b", 4)),
@@ -224,6 +275,7 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (constant(F32, (2,), 8), constant(F32, (2, 0), 0)),
         (constant(F32, (2,), 8), constant(F32, (65536, 65536), 0)),
         (constant(F32, (2,), 8), constant(F32, (UINT32_MAX,) * 4, 4)),
+        (constant(F32, (2,), 8), constant(T.TENSOR_BOOL8, (65536, 65536), 4)),
     ],
     "O6": [
         (probe(kind), probe(kind, scale=1.0)) for kind in (T.FLOAT32, T.INT32, T.UINT32, T.BOOL)
@@ -233,11 +285,17 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (extended(), extended(scale=0.5)),
     ],
     "O7": [(probe(I32, (2,), scale=0.5), probe(I32, (2,), scale=s)) for s in (-1.0, NAN, INF)]
-    + [(probe(I32, (2,)), probe(I32, (2,), scale=-1e-9))],
+    + [
+        (probe(I32, (2,)), probe(I32, (2,), scale=-1e-9)),
+        (probe(I32, (2,), scale=LARGEST), probe(I32, (2,), scale=ABOVE)),
+    ],
     "O8": [
         (probe(kind, (2,), scale=0.5), probe(kind, (2,), scale=scale))
         for kind in (Q8, Q8S, S8, Q16, S16)
         for scale in (0.0, -0.5, NAN, INF, 1e-60, 1e39)
+    ] + [
+        (probe(Q8, (2,), scale=ok), probe(Q8, (2,), scale=no))
+        for ok, no in ((LEAST, BELOW), (LARGEST, ABOVE))
     ],
     "O9": [
         (probe(kind, (2,), scale=scale), probe(kind, (2,), scale=scale, zero_point=1))
@@ -266,6 +324,9 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (per_channel(), per_channel(scales=(0.5, 0.0))),
         (per_channel(), per_channel(scales=(0.5, NAN))),
         (per_channel(), per_channel(dimensions=())),
+        (per_channel(scales=(0.5, 1.0, 2.0), axis=1), per_channel(axis=1)),
+        (per_channel(scales=(LEAST, 1.0)), per_channel(scales=(BELOW, 1.0))),
+        (per_channel(scales=(LARGEST, 1.0)), per_channel(scales=(ABOVE, 1.0))),
     ],
     "O14": [(adder(), probe(F32, (2,), lifetime=8)), (adder(), probe(F32, (2,), lifetime=-1))],
     "O15": [
@@ -277,6 +338,7 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (copied(12), copied(-1)),
         (copied(12), copied(UINT32_MAX)),
         (copied(12), copied(0, pool=1)),
+        (copied(12), constant(F32, (2,), -1)),
     ],
     "O17": [
         (pooled(56, 8), pooled(57, 8)),
@@ -298,13 +360,17 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (constant(F32, (2,), 8), constant(F32, (2,), 7)),
         (constant(T.INT32, (), 4), constant(T.INT32, (), 8)),
         (pooled(0, 8), pooled(0, 12)),
+        (constant(F32, (2,), 8), constant(T.TENSOR_BOOL8, (UINT32_MAX,), 4)),
     ],
     "O23": [
         (adder(), with_operand(adder(), 0, number_of_consumers=0)),
         (adder(), with_operand(adder(), 0, number_of_consumers=2)),
         (brancher(), with_operand(brancher(), 1, graph=1, number_of_consumers=2)),
     ],
-    "P1": [(adder(), with_operation(adder(), 0, type=code)) for code in (106, 9999, 10001, 2**32)],
+    "P1": [
+        (adder(), with_operation(adder(), 0, type=code))
+        for code in (106, 9999, 10001, 2**32, -(2**31) - 1)
+    ],
     "P2": [
         (adder(), with_graph(adder(), operations=(operation(OP.ADD, inputs, outputs),)))
         for inputs, outputs in (
@@ -346,6 +412,10 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (branch_changed(dimensions=()), branch_changed(dimensions=(2, 1))),
         (brancher(), with_operand(brancher(), 3, type=T.TENSOR_INT32)),
         (scaled_branch(0.5), scaled_branch(0.25)),
+        (scaled_branch(), scaled_branch(zero_point=1)),
+        (brancher(), with_operand(brancher(), 0, graph=1, dimensions=(3,))),
+        (brancher(), with_operand(brancher(), 2, graph=1, dimensions=(3,))),
+        (brancher_of_constants(), with_operation(brancher_of_constants(), 0, inputs=(0, 1))),
         (per_channel_branch((0.5, 1.0)), per_channel_branch((0.5, 2.0))),
     ],
     "P11": [
@@ -359,6 +429,13 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (looper(), two_outputs()),
         (looper(), two_decisions()),
         (looper(), more_results_than_values()),
+        (looper(), without_outputs()),
+        (looper(), with_operand(looper(), 0, graph=0, dimensions=(3,))),
+        (looper(), with_operand(looper(), 3, dimensions=(3,))),
+        (looper(), with_operand(body_changed(2, dimensions=(3,)), 3, dimensions=(3,))),
+        (pair_looper(), pair_looper(body_inputs=3)),
+        (pair_looper(results=1, outputs=1), pair_looper(results=1, outputs=2)),
+        (pair_looper(outputs=1), pair_looper(results=3)),
     ],
 }  # fmt: skip
 
@@ -388,6 +465,9 @@ def test_rule_accepts_one_model_and_rejects_the_other(
         (PAIRS["M1"][1][1], "M1: referenced[0]: 0 operations"),
         (PAIRS["P10"][0][1], "P10: operation 0 of main: the condition is TENSOR_BOOL8 [2]"),
         (PAIRS["P7"][0][1], "P7: main: operation 1 writes operand 3 a second time"),
+        (PAIRS["P8"][0][1], "P8: main: operand 4 is never written"),
+        (PAIRS["O9"][0][1], "O9: operand 4 of main: zero_point is 1, expected 0"),
+        (PAIRS["O10"][1][1], "O10: operand 4 of main: zero_point is 256, expected 0 to 255"),
     ],
 )
 def test_message_names_rule_and_place(model: Model, where: str) -> None:
@@ -465,6 +545,28 @@ def test_feature_level_refuses_what_came_later(
             validate_model(model, SIGNATURES, feature_level=FeatureLevel(level - 1))
 
 
+@pytest.mark.parametrize(
+    ("last", "level"),
+    [
+        (OP.TANH, FeatureLevel.V1_0),
+        (OP.TRANSPOSE, FeatureLevel.V1_1),
+        (OP.RESIZE_NEAREST_NEIGHBOR, FeatureLevel.V1_2),
+        (OP.RANK, FeatureLevel.V1_3),
+        (OP.PACK, FeatureLevel.AIDL_V2),
+    ],
+)
+def test_last_operation_of_a_version_is_old_enough_and_the_next_is_not(
+    last: OperationType, level: FeatureLevel
+) -> None:
+    validate_model(with_operation(adder(), 0, type=last), {}, feature_level=level)
+    with pytest.raises(InvalidArgument, match=r"^P1: .* after "):
+        validate_model(with_operation(adder(), 0, type=last + 1), {}, feature_level=level)
+
+
+def test_control_flow_is_checked_as_a_whole_and_not_by_a_signature() -> None:
+    validate_model(brancher(), {**SIGNATURES, OP.IF: SIGNATURES[OP.ADD]})
+
+
 def test_feature_level_counts_for_combinations_of_types() -> None:
     model = adder()
     for index in (0, 1, 3):
@@ -493,6 +595,12 @@ def test_unknown_sizes_in_control_flow_are_refused_only_on_request(
         validate_model(build(dimensions), SIGNATURES, known_sizes={other})
         with pytest.raises(InvalidArgument, match=f"^P12: operation 0 of main: {kind.name}"):
             validate_model(build(dimensions), SIGNATURES, known_sizes={kind})
+
+
+def test_operands_of_an_extension_have_no_size_that_control_flow_could_miss() -> None:
+    operand = Operand(EXTENSION, (), lifetime=L.SUBGRAPH_INPUT)
+    model = declared(quantized_branch(operand, operand), ("a.b", 3))
+    validate_model(model, SIGNATURES, known_sizes={OP.IF})
 
 
 @pytest.mark.rule("P13")

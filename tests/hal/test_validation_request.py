@@ -34,6 +34,7 @@ RANKLESS = adder(())  # unknown rank
 SCALAR = accepting(T.INT32, ())
 EXTENSION = accepting(0x00030001, ())
 OPAQUE = accepting(T.TENSOR_OEM_BYTE, (3,))
+OEM = accepting(T.OEM, ())
 GOOD = Request((at(0, 8),), (at(8, 8),))
 
 
@@ -70,6 +71,8 @@ TRIPLES: dict[str, list[tuple[Model, Request, Request]]] = {
         (KNOWN, inputs(at(56, 8)), inputs(at(2**32 - 8, 2**32 - 8))),
         (KNOWN, inputs(at(56, 8)), inputs(at(-8, 8))),
         (KNOWN, inputs(at(56, 8)), inputs(at(8, -8))),
+        (KNOWN, inputs(at(0, 8)), inputs(at(-1, 8))),
+        (KNOWN, inputs(at(0, 8)), inputs(at(8, -1))),
         (KNOWN, outputs(at(56, 8)), outputs(at(60, 8))),
     ],
     "R6": [
@@ -164,6 +167,11 @@ def test_extension_arguments_have_any_length_and_dimensions() -> None:
     validate_request(inputs(at(0, 8), at(8, 5)), EXTENSION, POOLS)
     entries = (ExtensionNameAndPrefix("a.b", 3),)
     assert EXTENSION.extension_name_to_prefix != entries  # the model's own validity is not asked
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_oem_scalars_have_any_length(length: int) -> None:
+    validate_request(inputs(at(0, 8), at(8, length)), OEM, POOLS)
 
 
 def test_driver_buffers_are_used_whole() -> None:

@@ -64,6 +64,7 @@ TABLE: dict[str, tuple[Check, list[tuple], list[tuple]]] = {
             (("a.b", [(0, -1)]),),
             (("a.b", [(0, 1), (0, 1)]),),
             (("a.b", [(65536, 1)]),),
+            (("a.b", [(-1, 1)]),),
         ],
     ),
     "S5": (
@@ -105,8 +106,25 @@ def test_invalid_value_is_refused_by_its_rule(rule: str, check: Check, given: tu
         check(*given)
 
 
-@pytest.mark.parametrize("bad", [PerformanceInfo(0.0, 1.0), PerformanceInfo(1.0, float("nan"))])
-@pytest.mark.parametrize("field", ["if_performance", "while_performance", "info"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        PerformanceInfo(0.0, 1.0),
+        PerformanceInfo(1.0, 0.0),
+        PerformanceInfo(-0.5, 1.0),
+        PerformanceInfo(1.0, float("nan")),
+    ],
+)
+@pytest.mark.parametrize(
+    "field",
+    [
+        "relaxed_float32_to_float16_performance_scalar",
+        "relaxed_float32_to_float16_performance_tensor",
+        "if_performance",
+        "while_performance",
+        "info",
+    ],
+)
 def test_performance_must_be_positive_everywhere(field: str, bad: PerformanceInfo) -> None:
     with pytest.raises(InvalidArgument, match=r"^S3: .* must be positive"):
         capabilities(3, **{field: bad})
