@@ -216,7 +216,8 @@ class _Tests:
     @staticmethod
     def _require_passed(trial: Trial, words: str) -> None:
         if trial.status != _PASSED:
-            raise RuntimeError(f"the tests fail without any mutant ({trial.status}):\n{words}")
+            what = f"{trial.failed or 'something'} fails without any mutant ({trial.status})"
+            raise RuntimeError(f"{what}:\n{words}")
 
     def __enter__(self) -> Self:
         return self

@@ -237,6 +237,7 @@ def _fork(request: Request, run: Callable[[Request], int]) -> int:
             traceback.print_exc()
             raise
         finally:
+            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
     watch = os.pidfd_open(child)
