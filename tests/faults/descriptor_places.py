@@ -20,19 +20,25 @@ from nnburst.control.messages import (
     PROTOCOL_VERSION,
     Allocate,
     Allocated,
+    BurstExecute,
     ConfigureExecutionBurst,
     CopyFrom,
     CopyTo,
+    CreateReusableExecution,
     Execute,
+    ExecuteFenced,
     ExecuteSynchronously,
+    Fenced,
     GetMemories,
     GetSupportedOperations,
     Hello,
     Memories,
+    OpenBurst,
     Opened,
     PrepareModel,
     PrepareModelFromCache,
     Release,
+    ReleaseMemoryResource,
     Reply,
     decode_upcall,
     encode,
@@ -121,6 +127,47 @@ def request_pool_of_a_launch(client: RawClient) -> Send:
     return send
 
 
+def _released(client: RawClient, reply: Reply) -> ErrorStatus:
+    """The status of an answer; what it opened is given up at once."""
+    if isinstance(reply.result, Opened | Fenced):
+        assert client.call(Release(reply.result.handle)).status == ErrorStatus.NONE
+    return reply.status
+
+
+def pool_of_a_fenced_execution(client: RawClient) -> Send:
+    """Arguments of an execution that may wait for fences."""
+    message = ExecuteFenced(client.prepare(add_model()), request(MemoryPool(SIZE)))
+    return lambda fd: _released(client, client.call(message, [fd]))
+
+
+def pool_of_a_reusable_execution(client: RawClient) -> Send:
+    """Arguments of a request that is bound once."""
+    message = CreateReusableExecution(client.prepare(add_model()), request(MemoryPool(SIZE)))
+    return lambda fd: _released(client, client.call(message, [fd]))
+
+
+def pool_of_a_burst_over_the_socket(client: RawClient) -> Send:
+    """Arguments of a request whose pool AIDL's burst would remember."""
+    opened = client.call(OpenBurst(client.prepare(add_model())))
+    assert isinstance(opened.result, Opened), opened
+    handle = opened.result.handle
+    message = BurstExecute(handle, request(MemoryPool(SIZE)), memory_identifiers=(6,))
+
+    def send(fd: int) -> ErrorStatus:
+        status = client.call(message, [fd]).status
+        assert client.call(ReleaseMemoryResource(handle, 6)).status == ErrorStatus.NONE
+        return status
+
+    return send
+
+
+def fence(client: RawClient) -> Send:
+    """A sync fence that an execution waits for."""
+    message = ExecuteFenced(client.prepare(add_model()), request(MemoryPool(SIZE)), wait_for=1)
+    good = SharedMemory.create(SIZE)
+    return lambda fd: _released(client, client.call(message, [good.fd, fd]))
+
+
 class _Channels:
     """Two queues in memory of SIZE bytes each, and the call that opens a burst on them."""
 
@@ -146,7 +193,7 @@ def _ring(client: RawClient, at: int) -> Send:
         with ExitStack() as used:
             fds = [used.enter_context(SharedMemory.create(SIZE)).fd for _ in range(2)]
             fds[at] = fd
-            return _opened(client, channels.message, fds)
+            return _released(client, client.call(channels.message, fds))
 
     return send
 
@@ -164,7 +211,7 @@ def result_ring(client: RawClient) -> Send:
 def both_rings(client: RawClient) -> Send:
     """Both queues of a burst in one memory, where the driver would read its own results."""
     channels = _Channels(client)
-    return lambda fd: _opened(client, channels.message, [fd, fd])
+    return lambda fd: _released(client, client.call(channels.message, [fd, fd]))
 
 
 def kicks(client: RawClient) -> Send:
@@ -174,16 +221,9 @@ def kicks(client: RawClient) -> Send:
     def send(fd: int) -> ErrorStatus:
         with ExitStack() as used:
             fds = [used.enter_context(SharedMemory.create(SIZE)).fd for _ in range(2)]
-            return _opened(client, channels.message, [*fds, fd])
+            return _released(client, client.call(channels.message, [*fds, fd]))
 
     return send
-
-
-def _opened(client: RawClient, message: ConfigureExecutionBurst, fds: list[int]) -> ErrorStatus:
-    reply = client.call(message, fds)
-    if isinstance(reply.result, Opened):
-        assert client.call(Release(reply.result.handle)).status == ErrorStatus.NONE
-    return reply.status
 
 
 def slot(client: RawClient) -> Send:
@@ -262,6 +302,9 @@ MEMORY_PLACES: Final[tuple[Place, ...]] = (
     request_pool,
     second_request_pool,
     request_pool_of_a_launch,
+    pool_of_a_fenced_execution,
+    pool_of_a_reusable_execution,
+    pool_of_a_burst_over_the_socket,
     request_ring,
     result_ring,
     slot,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle, islice
 
+import msgspec
 import pytest
 
-from driver.conftest import RawClient
+import nnburst
+from driver.conftest import RawClient, add_model
 from faults import descriptor_places as places
 from faults.descriptor_places import SIZE, Place, sealed
-from faults.processes import KILLS, Row
+from faults.processes import HANG, KILLS, Row, Supervisor
+from nnburst.control.address import socket_path
+from nnburst.control.fences import create_fence
+from nnburst.control.limits import MAX_INLINE_BYTES
 from nnburst.control.messages import Ping
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_and_writable
@@ -69,14 +75,22 @@ def test_sealed_memory_of_the_promised_size_or_more_is_accepted_there(
         os.close(fd)
 
 
-@pytest.mark.parametrize("place", [places.kicks], ids=["kicks"])
-def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(
-    raw: RawClient, place: Place, row: Row
+def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(raw: RawClient, row: Row) -> None:
+    with bad_descriptors(SIZE) as bad:
+        stream = bad["stream socket"]
+        refuse(raw, places.kicks, {kind: fd for kind, fd in bad.items() if fd != stream}, row)
+        assert places.kicks(raw)(stream) == NONE  # nobody reads it, which hurts nobody
+
+
+def test_descriptor_that_is_no_connected_stream_socket_is_refused_for_a_fence(
+    raw: RawClient, row: Row
 ) -> None:
     with bad_descriptors(SIZE) as bad:
-        stream = {"stream socket": bad["stream socket"]}
-        refuse(raw, place, {k: fd for k, fd in bad.items() if k not in stream}, row)
-        assert place(raw)(stream["stream socket"]) == NONE  # nobody reads it, which hurts nobody
+        refuse(raw, places.fence, bad, row)
+    waiting, signaller = create_fence()
+    assert places.fence(raw)(waiting.fileno()) == NONE
+    signaller.signal()
+    waiting.close()
 
 
 def test_descriptor_that_is_no_packet_socket_is_refused_for_upcalls(
@@ -103,3 +117,22 @@ def test_two_rings_in_one_memory_are_refused(raw: RawClient) -> None:
     for _ in range(10):
         assert send(fd) == INVALID
     os.close(fd)
+
+
+def test_large_message_that_lies_in_no_sealed_memory_ends_that_connection_alone(
+    serve: Callable[..., Supervisor], row: Row
+) -> None:
+    supervisor = serve()
+    baseline, size = footprint(supervisor.pid), 2 * MAX_INLINE_BYTES
+    with nnburst.connect("cam") as other, bad_descriptors(size) as bad:
+        for kind, fd in islice(cycle(bad.items()), max(KILLS, len(bad))):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(str(socket_path("cam")))
+                packet = msgspec.msgpack.encode([1, 0, b"", size])
+                socket.send_fds(client, [packet], [fd])
+                client.settimeout(HANG)
+                assert client.recv(1) == b"", kind
+        assert other.is_alive
+        other.prepare(add_model()).close()
+    settle(supervisor.pid, baseline)
+    row("bad descriptor: large message", max(KILLS, len(bad)), kinds=str(len(bad)))
