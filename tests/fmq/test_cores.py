@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,42 @@ def test_allowed_cores_are_those_of_the_scheduler() -> None:
 
 def test_quota_is_positive() -> None:
     assert cpu_quota() > 0
+
+
+def test_tightest_quota_of_all_cgroups_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"a": "150000 100000", "b": "50000 100000", "c": "max 100000", "d": "400000 100000"}
+    for name, limit in limits.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cpu.max").write_text(limit)
+    folders = [tmp_path / name for name in ("absent", *limits)]
+    monkeypatch.setattr(cores, "_cgroups", lambda: folders)
+    assert cpu_quota() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "folders"),
+    [
+        ("0::/a/b\n", ["a/b", "a", ""]),
+        ("12:cpu,cpuacct:/old\n0::/new\n", ["new", ""]),
+        ("0::/\n", [""]),
+        ("12:cpu:/old\n", []),
+        ("", []),
+        (None, []),
+    ],
+)
+def test_cgroups_are_that_of_the_process_and_those_above_it(
+    text: str | None, folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_text(path: Path) -> str:
+        assert path == Path("/proc/self/cgroup")
+        if text is None:
+            raise FileNotFoundError(path)
+        return text
+
+    monkeypatch.setattr(cores.Path, "read_text", read_text)
+    assert list(cores._cgroups()) == [Path("/sys/fs/cgroup", folder) for folder in folders]
 
 
 @pytest.mark.parametrize(

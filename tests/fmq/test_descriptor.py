@@ -34,13 +34,55 @@ def test_every_layout_passes_its_own_check(
 
 @given(SIZES, SIZES)
 def test_counters_lie_on_cache_lines_of_their_own(quantum: int, capacity: int) -> None:
-    lines = [grantor.offset // 64 for grantor in layout(quantum, capacity).grantors]
-    assert len(set(lines)) == 4
+    grantors = layout(quantum, capacity).grantors
+    assert len({grantor.offset // 64 for grantor in grantors}) == 4
+    assert [grantor.offset % 64 for grantor in grantors] == [0, 0, 0, 0]
+    assert [grantor.extent for grantor in grantors] == [8, 8, quantum * capacity, 4]
+    assert grantors[3].offset - grantors[2].offset - quantum * capacity < 64
 
 
-@pytest.mark.parametrize(("capacity", "event_flag_at"), [(1024, 24592), (8, 208)])
-def test_original_layout_has_the_offsets_of_the_original(capacity: int, event_flag_at: int) -> None:
-    offsets = [grantor.offset for grantor in layout(24, capacity, original=True).grantors]
+def test_layout_begins_where_it_is_told() -> None:
+    offsets = [grantor.offset for grantor in layout(4, 8, start=1024).grantors]
+    assert offsets == [1024, 1088, 1152, 1216]
+
+
+@pytest.mark.parametrize(
+    ("quantum", "capacity"), [(0, 8), (-1, 8), (8, 0), (8, -1), (1, 2**32 + 1), (-1, -1)]
+)
+def test_sizes_that_are_not_positive_or_exceed_4_gib_are_refused(
+    quantum: int, capacity: int
+) -> None:
+    with pytest.raises(InvalidArgument, match="4 GiB"):
+        layout(quantum, capacity)
+
+
+@pytest.mark.parametrize("quantum", [1, 2**20, 2**32 - 1])
+def test_4_gib_are_accepted(quantum: int) -> None:
+    described = layout(quantum, 2**32 // quantum)
+    check(described, [described.size_bytes()], None)
+
+
+@pytest.mark.parametrize("quantum", [0, -1, 2**32])
+def test_quantum_is_checked_where_no_element_size_is_expected(quantum: int) -> None:
+    described = changed(msgspec.structs.replace(layout(4, 8), quantum=quantum), 2, extent=2**32)
+    with pytest.raises(InvalidArgument, match=r"expected 1 to 2\*\*32 - 1"):
+        check(described, [2**40], None)
+
+
+def test_data_of_more_than_4_gib_is_refused() -> None:
+    described = layout(4, 8, event_flag=False)
+    check(changed(described, 2, extent=2**32), [2**40], 4)
+    with pytest.raises(InvalidArgument, match="extent 4294967300"):
+        check(changed(described, 2, extent=2**32 + 4), [2**40], 4)
+
+
+@pytest.mark.parametrize(
+    ("quantum", "capacity", "event_flag_at"), [(24, 1024, 24592), (24, 8, 208), (1, 1, 24)]
+)
+def test_original_layout_has_the_offsets_of_the_original(
+    quantum: int, capacity: int, event_flag_at: int
+) -> None:
+    offsets = [grantor.offset for grantor in layout(quantum, capacity, original=True).grantors]
     assert offsets == [0, 8, 16, event_flag_at]
 
 

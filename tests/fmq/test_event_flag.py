@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.fmq.event_flag import EventFlag
+from nnburst._native import lib
+from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument
 
@@ -83,3 +88,45 @@ def test_waiting_for_no_bits_is_refused() -> None:
 def test_waiting_without_a_deadline_is_refused(timeout: float) -> None:
     with pytest.raises(InvalidArgument, match="timeout"):
         flag()[0].wait(1, timeout=timeout)
+
+
+def test_bits_are_those_of_the_c_side() -> None:
+    for bit in EventFlagBits:
+        assert getattr(lib, f"NNB_FMQ_{bit.name}") == bit
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(1, 10**9), (2.5, 2_500_000_000), (1e-9, 1), (0.5, 500_000_000)]
+)
+def test_seconds_become_nanoseconds(seconds: float, expected: int) -> None:
+    assert timeout_ns(seconds) == expected
+
+
+def test_flag_keeps_its_word_mapped() -> None:
+    memory = SharedMemory.create(64, "test-flag")
+    event_flag = EventFlag(memory.map(writable=True), 8)
+    memory.close()
+    gc.collect()
+    assert "/memfd:test-flag" in Path("/proc/self/maps").read_text()
+    event_flag.wake(4)
+    assert event_flag.wait(4, timeout=1) == 4
+
+
+def test_interrupted_wait_goes_on_with_what_is_left_and_never_with_less_than_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    event_flag, _ = flag()
+    times, waited = iter([100, 100, 400, 2000]), []
+
+    def wait(_word: Any, _bits: int, left: int, _seen: Any) -> int:
+        waited.append(left)
+        return int(lib.NNB_EVENT_FLAG_INTERRUPTED if len(waited) < 3 else 0)
+
+    interrupting = SimpleNamespace(
+        NNB_EVENT_FLAG_INTERRUPTED=lib.NNB_EVENT_FLAG_INTERRUPTED, nnb_event_flag_wait_unlocked=wait
+    )
+    clock = SimpleNamespace(monotonic_ns=lambda: next(times))
+    monkeypatch.setattr("nnburst.fmq.event_flag.lib", interrupting)
+    monkeypatch.setattr("nnburst.fmq.event_flag.time", clock)
+    assert event_flag.wait(1, timeout=1e-6) == 0
+    assert waited == [1000, 700, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fmq.queues import ELEMENT, create, numbers, other_end
-from nnburst.fmq.descriptor import Flavor
-from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.descriptor import Flavor, layout
+from nnburst.fmq.event_flag import EventFlagBits
+from nnburst.fmq.message_queue import MessageQueue, QueueStatistics
 from nnburst.hal.errors import Closed, InvalidArgument
 
 UNSYNCHRONIZED = Flavor.UNSYNCHRONIZED_WRITE
@@ -145,6 +147,37 @@ def test_used_queue_is_refused_at_the_hand_over() -> None:
         other_end(queue, fresh=True)
 
 
+def test_queue_with_unread_elements_is_not_fresh_either() -> None:
+    queue = create(8)
+    queue.write(numbers(0, 1))
+    with pytest.raises(InvalidArgument, match="not 0 at the hand-over"):
+        other_end(queue, fresh=True)
+
+
+def test_used_queue_is_opened_unless_a_fresh_one_is_wanted() -> None:
+    queue = create(8)
+    queue.write(numbers(3, 1))
+    memories = [memory.duplicate() for memory in queue.memories]
+    found = MessageQueue.open(queue.descriptor, memories, ELEMENT).read(1)
+    assert found is not None
+    assert found.tolist() == [3]
+
+
+def test_new_queue_has_our_layout_and_an_event_flag() -> None:
+    queue = MessageQueue.create(ELEMENT, 8)
+    assert queue.descriptor == layout(4, 8)
+    assert (queue.capacity, queue.dtype) == (8, ELEMENT)
+    assert MessageQueue.create(ELEMENT, 8, event_flag=False).event_flag is None
+
+
+def test_statistics_count_elements() -> None:
+    queue = create(4)
+    for start in range(3):
+        queue.write(numbers(start, 2))
+        queue.read(1)
+    assert queue.statistics() == QueueStatistics(4, 6, 3, False)
+
+
 # --- unsynchronized: a writer that never waits, readers that may lose ---
 
 
@@ -223,6 +256,44 @@ def test_waiting_needs_a_positive_timeout(timeout: float) -> None:
         create(4).read_blocking(1, timeout=timeout)
 
 
+def test_blocking_call_wakes_the_other_side_once_it_is_done() -> None:
+    queue = create(4)
+    flag = queue.event_flag
+    assert flag is not None
+    assert queue.write_blocking(numbers(0, 4), timeout=1)
+    assert flag.wait(3, timeout=1) == EventFlagBits.NOT_EMPTY
+    assert queue.read_blocking(4, timeout=1) is not None
+    assert flag.wait(3, timeout=1) == EventFlagBits.NOT_FULL
+
+
+def test_blocking_call_that_fails_wakes_nobody() -> None:
+    queue = create(4)
+    flag = queue.event_flag
+    assert flag is not None
+    assert queue.read_blocking(1, timeout=0.001) is None
+    assert queue.read_blocking(5, timeout=1) is None
+    queue.write(numbers(0, 4))
+    assert not queue.write_blocking(numbers(4, 1), timeout=0.001)
+    assert not queue.write_blocking(numbers(4, 5), timeout=1)
+    assert flag.wait(3, timeout=0.001) == 0
+
+
+def test_wait_ends_at_the_very_moment_of_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1000, 2000])
+    clock = SimpleNamespace(monotonic_ns=lambda: next(times))
+    monkeypatch.setattr("nnburst.fmq.message_queue.time", clock)
+    assert create(4).read_blocking(1, timeout=1e-6) is None
+
+
+def test_wait_lasts_what_is_left_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, times, waited = create(4), iter([1000, 251_000, 1_001_000]), []
+    clock = SimpleNamespace(monotonic_ns=lambda: next(times))
+    monkeypatch.setattr("nnburst.fmq.message_queue.time", clock)
+    monkeypatch.setattr(queue.event_flag, "wait", lambda *arguments: waited.append(arguments))
+    assert queue.read_blocking(1, timeout=1e-3) is None
+    assert waited == [(EventFlagBits.NOT_EMPTY, pytest.approx(750e-6))]
+
+
 def test_queue_without_event_flag_cannot_be_waited_for() -> None:
     queue = MessageQueue.create(ELEMENT, 4, event_flag=False)
     with pytest.raises(InvalidArgument, match="event flag"):
@@ -235,6 +306,31 @@ def test_queue_without_event_flag_cannot_be_waited_for() -> None:
 def test_elements_of_another_size_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="dtype"):
         create(4).write(np.zeros(1, np.uint64))
+
+
+def test_raw_elements_of_another_size_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="dtype"):
+        create(4).write(np.zeros(1, "V8"))
+    raw = MessageQueue.create(np.dtype("V24"), 4)
+    with pytest.raises(InvalidArgument, match="dtype"):
+        raw.write(np.zeros(3, np.uint64))
+    assert raw.write(np.zeros(2, "V24"))
+
+
+def test_matrix_is_written_row_by_row() -> None:
+    queue = create(8)
+    assert queue.write(numbers(0, 6).reshape(2, 3))
+    found = queue.read(6)
+    assert found is not None
+    assert found.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_largest_count_is_a_count() -> None:
+    queue = create(4)
+    queue.write(numbers(0, 4))
+    assert queue.read(2**64 - 1) is None
+    assert queue.begin_read(2**64 - 1) is None
+    assert queue.available_to_read() == 4
 
 
 def test_bytes_that_are_no_whole_elements_are_refused() -> None:
@@ -264,6 +360,14 @@ def test_closed_queue_refuses_everything_and_leaves_the_other_end_alone() -> Non
     with pytest.raises(Closed):
         queue.write(numbers(1, 1))
     assert reader.read(1) is not None
+
+
+def test_closing_closes_the_memories_too() -> None:
+    with create(4) as queue:
+        assert not any(memory.closed for memory in queue.memories)
+    assert all(memory.closed for memory in queue.memories)
+    with pytest.raises(Closed):
+        queue.available_to_read()
 
 
 class QueueAgainstDeque(RuleBasedStateMachine):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import posix_ipc
 import pytest
 
 from fmq.queues import ELEMENT, numbers
+from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.named_queue import create_named_queue, open_named_queue
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
 
 PEER = """
 import sys
@@ -93,11 +98,74 @@ def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
         posix_ipc.unlink_shared_memory(name)
 
 
-def test_region_that_others_may_open_is_refused(name: str) -> None:
+@pytest.mark.parametrize("mode", [0o666, 0o601, 0o602, 0o604, 0o610, 0o640])
+def test_region_that_others_may_open_is_refused(name: str, mode: int) -> None:
     create_named_queue(name, ELEMENT, 8)
-    Path(f"/dev/shm{name}").chmod(0o666)
+    Path(f"/dev/shm{name}").chmod(mode)
+    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(InvalidArgument, match="open to others"):
         open_named_queue(name, ELEMENT, timeout=1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_region_of_another_user_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_named_queue(name, ELEMENT, 8)
+    ours = os.getuid()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: ours + 1)
+        with pytest.raises(InvalidArgument, match="another user"):
+            open_named_queue(name, ELEMENT, timeout=1)
+
+    def refuse(*_: object) -> None:
+        raise posix_ipc.PermissionsError
+
+    monkeypatch.setattr(posix_ipc, "SharedMemory", refuse)
+    with pytest.raises(InvalidArgument, match="another user"):
+        open_named_queue(name, ELEMENT, timeout=1)
+
+
+def test_region_is_laid_out_as_documented_and_nobody_elses(name: str) -> None:
+    queue = create_named_queue(name, ELEMENT, 8, Flavor.UNSYNCHRONIZED_WRITE)
+    assert [g.offset for g in queue.descriptor.grantors] == [1024, 1088, 1152, 1216]
+    path = Path(f"/dev/shm{name}")
+    data = path.read_bytes()
+    length = int.from_bytes(data[8:12], "little")
+    assert (data[:8], data[12:16]) == (b"nnbqueue", bytes(4))
+    assert msgspec.json.decode(data[16 : 16 + length], type=MQDescriptor) == queue.descriptor
+    assert not any(data[16 + length :])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_opening_waits_until_the_queue_is_created(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    clock = SimpleNamespace(
+        monotonic_ns=time.monotonic_ns,
+        sleep=lambda seconds: made.append((seconds, create_named_queue(name, ELEMENT, 8))),
+    )
+    monkeypatch.setattr("nnburst.fmq.named_queue.time", clock)
+    queue = open_named_queue(name, ELEMENT, timeout=60)
+    assert queue.descriptor == made[0][1].descriptor
+    assert [seconds for seconds, _ in made] == [0.001]
+
+
+def test_memory_that_the_kernel_does_not_have_is_refused_as_such(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(posix_ipc, "SharedMemory", refuse)
+    with pytest.raises(ResourceExhausted, match="no shared memory of 1220 bytes"):
+        create_named_queue(name, ELEMENT, 8)
+
+
+def test_longest_name_is_a_name(name: str) -> None:
+    longest = name + "x" * (255 - len(name))
+    create_named_queue(longest, ELEMENT, 8)
+    open_named_queue(longest, ELEMENT, timeout=1)
+    assert not is_there(longest)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"grantors":[],"quantum":4,"flags":1}'])

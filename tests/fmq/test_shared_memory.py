@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
-from nnburst.hal.errors import Closed, InvalidArgument
+from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
 
 def memfd(size: int, seals: int = SIZE_SEALS, flags: int = 0) -> int:
@@ -129,6 +130,79 @@ def test_forgotten_memory_leaves_no_descriptor() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+class Anything:
+    """An object that can be referred to weakly."""
+
+
+def test_what_a_mapping_keeps_lives_as_long_as_the_mapping() -> None:
+    kept = Anything()
+    watch = weakref.ref(kept)
+    view = SharedMemory.create(8).map(writable=True, keep=kept)
+    del kept
+    gc.collect()
+    assert watch() is not None
+    del view
+    gc.collect()
+    assert watch() is None
+
+
+ZERO = """
+import gc, os
+from nnburst.fmq.shared_memory import SharedMemory
+
+def is_open() -> bool:
+    return os.path.exists("/proc/self/fd/0")
+
+os.close(0)
+memory = SharedMemory.create(8)
+print(memory.fd, memory.closed, len(memory.map(writable=True)))
+memory.close()
+print(memory.closed, is_open())
+memory = SharedMemory.create(8)
+print(memory.fd, is_open())
+del memory
+gc.collect()
+print(is_open())
+"""
+
+
+def test_descriptor_zero_is_one_like_any_other() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ZERO], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["0 False 8", "True False", "0 True", "False"]
+
+
+def test_duplicate_is_an_object_of_its_own_for_the_same_bytes() -> None:
+    memory = SharedMemory.create(16)
+    memory.map(writable=True)[:] = 3
+    twin = memory.duplicate()
+    assert twin.fd != memory.fd
+    memory.close()
+    assert twin.map(writable=False).tolist() == [3] * 16
+
+
+def test_memory_that_the_kernel_does_not_have_is_refused_as_such() -> None:
+    with pytest.raises(ResourceExhausted, match="no shared memory"):
+        SharedMemory.create(8, "n" * 300)
+    huge = SharedMemory.create(1 << 50)
+    with pytest.raises(ResourceExhausted, match="cannot map 1125899906842624 bytes"):
+        huge.map(writable=True)
+
+
+def test_region_that_cannot_get_its_size_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_fd: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ResourceExhausted, match="no shared memory of 8 bytes: no space"):
+        SharedMemory.create(8)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("size", [0, -1])
 def test_size_must_be_positive(size: int) -> None:
     with pytest.raises(InvalidArgument, match="at least 1 byte"):
@@ -189,13 +263,15 @@ def test_memfd_of_huge_pages_is_refused() -> None:
         SharedMemory.adopt(fd)
 
 
-@pytest.mark.parametrize(("promised", "accepted"), [(4096, True), (1, True), (4097, False)])
+@pytest.mark.parametrize(
+    ("promised", "accepted"), [(4096, True), (1, True), (4097, False), (0, False), (-1, False)]
+)
 def test_file_must_hold_what_was_promised(promised: int, accepted: bool) -> None:
     fd = memfd(4096)
     if accepted:
         assert SharedMemory.adopt(fd, promised).size == promised
     else:
-        with pytest.raises(InvalidArgument, match="4097 were promised"):
+        with pytest.raises(InvalidArgument, match=f"4096 bytes, {promised} were promised"):
             SharedMemory.adopt(fd, promised)
 
 
