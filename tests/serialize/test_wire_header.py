@@ -1,5 +1,7 @@
 """The C header, the dtypes and the packers say the same as the table."""
 
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,10 @@ from nnburst.serialize.wire import (
     RESULT,
     RESULT_DATUM,
     DatumUnion,
+    Field,
     Variant,
 )
-from nnburst.serialize.wire_header import header, main
+from nnburst.serialize.wire_header import _union, header, main
 
 COMMITTED = Path(__file__).parents[2] / "csrc" / "wire.h"
 UNIONS = [(REQUEST, REQUEST_DATUM), (RESULT, RESULT_DATUM)]
@@ -24,6 +27,21 @@ VARIANTS = [(dtype, variant) for union, dtype in UNIONS for variant in union.var
 def test_committed_header_equals_generated_one(tmp_path: Path) -> None:
     main(str(tmp_path / "wire.h"))
     assert COMMITTED.read_text() == header() == (tmp_path / "wire.h").read_text()
+
+
+def test_command_writes_the_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "nnburst.serialize.wire_header")
+    monkeypatch.setattr(sys, "argv", ["wire_header", str(tmp_path / "wire.h")])
+    runpy.run_module("nnburst.serialize.wire_header", run_name="__main__")
+    assert (tmp_path / "wire.h").read_text() == header()
+
+
+def test_field_with_two_offsets_has_no_header() -> None:
+    variants = [Variant(f"v{n}", n, (Field("value", 4 * n + 4, "u32"),)) for n in range(2)]
+    with pytest.raises(ValueError, match="field value has two offsets"):
+        list(_union(DatumUnion("Datum", "NNB", tuple(variants))))
+    same = [variants[0], variants[0]._replace(name="v1", discriminator=1)]
+    assert list(_union(DatumUnion("Datum", "NNB", tuple(same))))[-1] == "#define NNB_VALUE_OFFSET 4"
 
 
 def test_header_names_layout_facts() -> None:
@@ -52,6 +70,7 @@ def test_dtype_and_layout_agree_on_every_field(dtype: np.dtype, variant: Variant
     item = np.frombuffer(layout.pack(variant.discriminator, *values), dtype)
     assert item["discriminator"] == variant.discriminator
     assert [variant.view(item)[f.name][0] for f in variant.fields] == values
+    assert variant.view(item)["discriminator"] == variant.discriminator
     for field, value in zip(variant.fields, values, strict=True):
         assert item.tobytes()[field.offset] == value
 
