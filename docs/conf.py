@@ -2,6 +2,12 @@
 
 import importlib.metadata
 
+import nnburst.client.arguments
+from nnburst.hal.versions.timing import ExecutionTiming
+
+# Imported for type checkers only, so that clients start fast; here annotations are evaluated.
+nnburst.client.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
+
 project = "nnburst"
 author = copyright = "The nnburst developers"  # noqa: A001 - Sphinx's word
 version = release = importlib.metadata.version("nnburst")
