@@ -10,8 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,6 +30,7 @@ from nnburst.control.messages import (
     Release,
     ReleaseMemoryResource,
 )
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
@@ -107,7 +107,7 @@ class _Identities:
             self._connection.post_later(ReleaseMemoryResource(self._handle, found))
 
 
-class AidlBurst:
+class AidlBurst(Closing):
     """Made by `PreparedModel.open_aidl_burst`. One execution at a time: a second one gets BurstBusy.
 
     A context manager that closes itself.
@@ -250,17 +250,6 @@ class AidlBurst:
             self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
         except (Closed, DeadObject, MissedDeadline):
             pass  # it is gone, or will be
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -25,6 +24,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Nothing, Release
 from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (
     Closed,
@@ -47,7 +47,7 @@ Use = tuple["PreparedModel", int]
 _RELEASE_TIMEOUT: Final = 30.0
 
 
-class Buffer:
+class Buffer(Closing):
     """A buffer of the driver's. A context manager that closes itself.
 
     Its calls may come from any thread; two executions that use it at once race in the driver, and what it
@@ -220,17 +220,6 @@ class Buffer:
             self.device.connection.call(release, Nothing, timeout=_RELEASE_TIMEOUT)
         except (Closed, DeadObject, MissedDeadline):
             pass  # it is gone, or will be
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"

@@ -18,7 +18,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from nnburst._native import ffi, lib
@@ -32,6 +31,7 @@ from nnburst.client.staging import Layout
 from nnburst.client.upcalls import BurstCallback
 from nnburst.control.connection import Connection
 from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming
 from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH, UINT32_MAX
@@ -51,7 +51,7 @@ _CALL_TIMEOUT: Final = 30.0
 _REMEMBERED: Final = 64
 
 
-class Burst:
+class Burst(Closing):
     """An open burst. One thread at a time; a second one gets BurstBusy. A context manager.
 
     Attributes:
@@ -435,17 +435,6 @@ class Burst:
         self._channels.close()
         self._remembered.clear()
         self.last_executed = None  # refers to this burst: without it counting references frees both
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"

@@ -7,8 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from nnburst.client.arguments import check_timeout
 from nnburst.client.buffer import Buffer, Use
@@ -36,6 +35,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.messages import NumberOfCacheFiles as CacheFileCounts
 from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.closing import Closing
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
@@ -53,7 +53,7 @@ R = TypeVar("R", bound=Message)
 E = TypeVar("E", bound=IntEnum)
 
 
-class Device:
+class Device(Closing):
     """A connected driver. Thread-safe. A context manager that closes itself.
 
     Made by `nnburst.launch` and `nnburst.connect`. Not usable in a process forked from the one that
@@ -468,17 +468,6 @@ class Device:
         """
         self._closed = True
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: builtins.type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "alive" if self.is_alive else "closed" if self._closed else "dead"

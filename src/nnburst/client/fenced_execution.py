@@ -6,8 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -26,6 +25,7 @@ from nnburst.control.messages import (
     Release,
 )
 from nnburst.control.messages import ExecutionInfo as InfoMessage
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
@@ -62,7 +62,7 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class FencedExecution:
+class FencedExecution(Closing):
     """Made by `PreparedModel.execute_fenced`. Thread-safe. A context manager that closes itself.
 
     Inputs must not change, and outputs mean nothing, until `fence` has signalled. Where inputs lie in no
@@ -174,17 +174,6 @@ class FencedExecution:
         """Give handle and fence up; the execution goes on. Twice is fine, and so is a dead driver."""
         self._finalizer()
         self.fence.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         alive = self._finalizer.alive

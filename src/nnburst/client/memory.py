@@ -17,14 +17,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nnburst.client.foreign_memory import adopt_memfd, open_file, read_all, readable_array
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _State:
             callback(number)
 
 
-class Memory:
+class Memory(Closing):
     """A pool: a sealed memfd, mapped. Thread-safe but for the bytes.
 
     Made by `Device.allocate`, or by `from_fd`, `from_file` and `from_dlpack` of what exists. Arrays made
@@ -244,17 +244,6 @@ class Memory:
         Never raises for live views. Twice is fine.
         """
         self._state.close(self.number)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"

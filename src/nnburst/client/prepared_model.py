@@ -7,8 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.client.arguments import (
     Array,
@@ -22,6 +21,7 @@ from nnburst.client.pending_execution import PendingExecution
 from nnburst.client.staging import StagingPools
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Nothing, Release
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, OutputInsufficientSize
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -42,7 +42,7 @@ _RELEASE_TIMEOUT: Final = 30.0
 _LONGEST: Final = 1e9
 
 
-class PreparedModel:
+class PreparedModel(Closing):
     """A model that a driver has prepared. Thread-safe. A context manager that closes itself.
 
     Attributes:
@@ -335,17 +335,6 @@ class PreparedModel:
             self.device.connection.call(release, Nothing, timeout=_RELEASE_TIMEOUT)
         except (Closed, DeadObject, MissedDeadline):
             pass  # it is gone, or will be
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "released" if self._closed else "open"

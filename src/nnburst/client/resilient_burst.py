@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from nnburst.client.arguments import Array, ExecutionResult
 from nnburst.client.bound_request import BoundRequest
 from nnburst.client.burst import Burst
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.recovery import Recoverable
+from nnburst.hal.closing import Closing
 
 
-class ResilientBurst:
+class ResilientBurst(Closing):
     """Like a `Burst`, but outlives its driver. One thread at a time. A context manager."""
 
     def __init__(
@@ -57,17 +57,6 @@ class ResilientBurst:
     def close(self) -> None:
         """Close the burst; twice is fine, and so is a dead driver."""
         self._bursts.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class ResilientBoundRequest:

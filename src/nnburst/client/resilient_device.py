@@ -14,18 +14,18 @@ here the whole chain does, so that a program has to handle one error and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from nnburst.client.carried_pools import CarriesPools
 from nnburst.client.device import Device
 from nnburst.client.memory import Memory
 from nnburst.client.recovery import InvalidDevice, Recoverable
 from nnburst.client.resilient_prepared_model import ResilientPreparedModel
+from nnburst.hal.closing import Closing
 from nnburst.hal.model import Model
 
 
-class ResilientDevice:
+class ResilientDevice(Closing):
     """A device that is connected to again when its driver has died. Thread-safe. A context manager.
 
     Pools belong to the client, so they and the arrays in them outlive the driver.
@@ -97,17 +97,6 @@ class ResilientDevice:
     def close(self) -> None:
         """End the connection; twice is fine."""
         self._devices.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _again(self, dead: Device) -> Device:
         """Connect once more, to the same device.

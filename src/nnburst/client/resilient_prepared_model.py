@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from nnburst.client.arguments import Array, ExecutionResult, Parameter
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.recovery import Recoverable
 from nnburst.client.resilient_burst import ResilientBurst
+from nnburst.hal.closing import Closing
 from nnburst.hal.model import Model
 
 
-class ResilientPreparedModel:
+class ResilientPreparedModel(Closing):
     """Like a `PreparedModel`, but outlives its driver. Thread-safe. A context manager.
 
     An execution during which the driver dies raises DeadObject and is not retried; the call after it
@@ -72,14 +72,3 @@ class ResilientPreparedModel:
     def close(self) -> None:
         """Release the model; twice is fine, and so is a dead driver."""
         self._models.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -12,8 +12,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from nnburst.client.aidl_results import in_microseconds
 from nnburst.client.arguments import ExecutionResult, check_timeout
@@ -37,6 +36,7 @@ from nnburst.control.messages import (
     Opened,
     Release,
 )
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
@@ -55,7 +55,7 @@ _RELEASE_TIMEOUT: Final = 30.0
 _BUSY: Final = "the execution is under way: one run at a time"
 
 
-class ReusableExecution:
+class ReusableExecution(Closing):
     """Made by `PreparedModel.create_reusable_execution`. One run at a time: a second one gets BurstBusy.
 
     Arrays in pools stay where they are; the others are copied to private memory of its own with each run,
@@ -177,17 +177,6 @@ class ReusableExecution:
             self._connection.call(message, Nothing, timeout=_RELEASE_TIMEOUT)
         except (Closed, DeadObject, MissedDeadline):
             pass  # it is gone, or will be
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"

@@ -16,7 +16,6 @@ import select
 import socket
 import time
 import weakref
-from types import TracebackType
 from typing import Self
 
 from nnburst.client.arguments import check_timeout
@@ -27,10 +26,11 @@ from nnburst.control.fences import (
     create_fence,
     fence_status,
 )
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, MissedDeadline
 
 
-class SyncFence:
+class SyncFence(Closing):
     """One end of a socketpair: readable once it is signalled or in the error state. Thread-safe."""
 
     def __init__(self, fd: int) -> None:
@@ -103,17 +103,6 @@ class SyncFence:
     def close(self) -> None:
         """Close the descriptor. Twice is fine."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else fence_status(self._socket).name

@@ -17,8 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +29,7 @@ from nnburst.control.limits import (
     SEND_TIMEOUT,
 )
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 
 _RECEIVE_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
@@ -54,7 +54,7 @@ class PeerCredentials(NamedTuple):
     gid: int
 
 
-class Fds:
+class Fds(Closing):
     """File descriptors that came with a message. Whatever nobody takes is closed. Not thread-safe."""
 
     __slots__ = ("_fds",)
@@ -99,17 +99,6 @@ class Fds:
             fd = self._fds.pop()
             if fd is not None:
                 os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

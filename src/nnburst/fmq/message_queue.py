@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +25,7 @@ from nnburst._native import ffi, lib
 from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
 from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
 from nnburst.fmq.shared_memory import Bytes, SharedMemory
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument, QueueCorrupted
 
 Elements = npt.NDArray[Any]
@@ -56,7 +56,7 @@ class Claim:
     second: Elements
 
 
-class MessageQueue:
+class MessageQueue(Closing):
     """One end (or both, within a process) of a queue. One thread writes and one thread reads.
 
     Attributes:
@@ -269,17 +269,6 @@ class MessageQueue:
         self._open = False
         for memory in self.memories:
             memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ring(self) -> Any:  # noqa: ANN401 - a cffi pointer
         if not self._open:

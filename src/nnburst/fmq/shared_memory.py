@@ -14,13 +14,13 @@ import ctypes
 import fcntl
 import os
 import weakref
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import ffi, lib
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,7 +31,7 @@ SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 
 
-class SharedMemory:
+class SharedMemory(Closing):
     """One sealed region. Thread-safe; `close` releases the fd, views keep their mapping.
 
     Attributes:
@@ -152,17 +152,6 @@ class SharedMemory:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # The object owns nothing but a number, so dropping it must not leak the fd behind it.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
@@ -49,6 +49,7 @@ from nnburst.control.messages import (
 )
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.hal.closing import Closing
 from nnburst.hal.configs import NO_CACHE_TOKEN
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import DataLocation, MemoryPool
@@ -326,7 +327,7 @@ def _other(value: object, random: Random) -> object:
     return random.choice((None, [], {}, 0))
 
 
-class _Descriptors:
+class _Descriptors(Closing):
     """Descriptors of every kind that a client could send, open as long as this object."""
 
     def __init__(self) -> None:
@@ -367,12 +368,6 @@ class _Descriptors:
             fence.close()
         for fd in self._others:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _rss(pid: int) -> int:

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from nnburst.client.connect import connect
 from nnburst.client.launch import driver_environment
 from nnburst.driver.executors import find_executor
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 
 #: Seconds until a driver must listen, and until it must have ended.
@@ -25,7 +25,7 @@ _END: Final = 10.0
 _STEP: Final = 0.01
 
 
-class DriverUnderTest:
+class DriverUnderTest(Closing):
     """Where a driver listens, and its process where it was started here. A context manager.
 
     Attributes:
@@ -99,17 +99,6 @@ class DriverUnderTest:
             self._process.kill()
             self._process.wait(_END)
         shutil.rmtree(Path(self.address).parent, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _is_executor(name: str) -> bool:

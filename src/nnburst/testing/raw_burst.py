@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.slots import SlotTable
 from nnburst.client.upcalls import BurstCallback
 from nnburst.fmq.event_flag import EventFlagBits
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, MissedDeadline
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH
 from nnburst.serialize import DATUM_BYTES
@@ -27,7 +27,7 @@ Packet = npt.NDArray[Any]
 _POLLS: Final = 2000
 
 
-class RawBurst:
+class RawBurst(Closing):
     """An open burst whose packets are the caller's business. One thread at a time."""
 
     def __init__(
@@ -111,14 +111,3 @@ class RawBurst:
     def close(self) -> None:
         """End the burst."""
         self.channels.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -9,8 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from nnburst.client.launch import driver_environment
 from nnburst.control.channel import Channel, Disconnected
@@ -24,6 +23,7 @@ from nnburst.control.messages import (
     decode_upcall,
     encode,
 )
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import GeneralFailure, MissedDeadline
 
@@ -31,7 +31,7 @@ from nnburst.hal.errors import GeneralFailure, MissedDeadline
 PATIENCE: Final = 30.0
 
 
-class RawConnection:
+class RawConnection(Closing):
     """Calls a driver of its own with any bytes and descriptors. One thread; a context manager.
 
     Attributes:
@@ -115,14 +115,3 @@ class RawConnection:
         self._listener.join()
         self._upcalls.close()
         self._process.wait(PATIENCE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

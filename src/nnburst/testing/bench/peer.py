@@ -12,8 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from nnburst._native import ffi, lib
 from nnburst.fmq.descriptor import MQDescriptor, layout
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.closing import Closing
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
 _QUEUE_ELEMENTS: Final = 1024
@@ -83,7 +83,7 @@ class Exchange:
         self._requests.write(last)
 
 
-class Peer:
+class Peer(Closing):
     """The started process, pinned to a core, and this side of its exchanges."""
 
     def __init__(self, core: int) -> None:
@@ -124,17 +124,6 @@ class Peer:
         self._socket.close()
         self._process.wait(10)
         self._memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _answer(commands: socket.socket, exchange: Exchange) -> None:

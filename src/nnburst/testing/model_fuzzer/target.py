@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,12 +11,13 @@ from nnburst.client.device import Device
 from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.staging import Layout
+from nnburst.hal.closing import Closing
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.testing.small_models.source import Array, SmallModel
 
 
-class Target:
+class Target(Closing):
     """A model on a device. A context manager that frees its memory. One thread at a time.
 
     Attributes:
@@ -47,17 +46,6 @@ class Target:
         """Free the memory."""
         for memory in (*self.pools, self.memory):
             memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _filled(device: Device, data: bytes) -> Memory:
