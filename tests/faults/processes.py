@@ -27,6 +27,9 @@ STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
 #: Seconds after which a client that does not come back hangs.
 HANG = 10.0
 
+#: Seconds that a client is measured for while nothing else is done.
+LAP = min(0.05 * KILLS, 10.0)
+
 Row = Callable[..., None]
 
 
@@ -134,6 +137,32 @@ class Ending:
         error, self.error = self.error, None
         self._steps = iter(())
         return error
+
+
+def figures(facts: Any) -> str:
+    """What a client that stands by says of a lap, for the table."""
+    return (
+        f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
+        f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
+    )
+
+
+def quiet_lap(bystander: Client) -> Any:
+    """What a client that stands by says of a time in which nothing else is done."""
+    threading.Event().wait(LAP)
+    return bystander.lap()
+
+
+def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
+    """A client beside faults sees no error; its p99 at most doubles where that is asked for.
+
+    That takes cores for it and for the faults, and a quiet machine.
+    """
+    assert not quiet["error"]
+    assert not meanwhile["error"]
+    assert meanwhile["rounds"] > 0
+    if STRICT and len(os.sched_getaffinity(0)) >= 4:
+        assert meanwhile["p99_us"] <= 2 * quiet["p99_us"]
 
 
 def wait_until_gone(pid: int, since: float, seconds: float = 1.0) -> float:

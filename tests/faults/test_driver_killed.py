@@ -16,7 +16,19 @@ import numpy as np
 import pytest
 
 import nnburst
-from faults.processes import HANG, KILLS, STRICT, Client, Ending, Row, Supervisor, collect
+from faults.processes import (
+    HANG,
+    KILLS,
+    STRICT,
+    Client,
+    Ending,
+    Row,
+    Supervisor,
+    check_undisturbed,
+    collect,
+    figures,
+    quiet_lap,
+)
 from nnburst import DeadObject, Device, DeviceUnavailable
 from nnburst.testing.faults.activities import ACTIVITIES
 from nnburst.testing.faults.footprint import children, footprint, settle
@@ -69,6 +81,7 @@ def test_killed_worker_is_a_dead_object_and_disturbs_nobody(
 ) -> None:
     supervisor = serve()
     bystander = client("cam", "stand_by")
+    quiet = quiet_lap(bystander)
     baseline, latencies, cleaned, mine = footprint(supervisor.pid), [], [], []
     nnburst.connect("cam").close()
     own = footprint(os.getpid())
@@ -87,10 +100,10 @@ def test_killed_worker_is_a_dead_object_and_disturbs_nobody(
         timer_late=timer,
         cleaned_up=cleaned,
         client_cleaned_up=mine,
-        bystander=f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
-        f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us",
+        bystander=figures(facts),
+        quiet=figures(quiet),
     )
-    assert not facts["error"]
+    check_undisturbed(quiet, facts)
     check_promise(dead)
 
 

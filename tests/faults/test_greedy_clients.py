@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from faults.processes import HANG, Client, Row, Supervisor
+from faults.processes import HANG, LAP, Client, Row, Supervisor, figures, quiet_lap
 from nnburst.client.launch import driver_environment
 from nnburst.control.limits import MAX_BUFFERS, MAX_MODELS, MAX_POOLS
 from nnburst.testing.faults.footprint import children, footprint, proportional_bytes, settle
@@ -23,8 +23,6 @@ from nnburst.testing.faults.footprint import children, footprint, proportional_b
 CLIENTS = int(os.environ.get("NNBURST_CLIENTS", "2"))
 #: Bytes that a worker takes whose client has all of its counts, with small models (docs/quotas.md).
 PROMISED = 64 << 20
-#: Seconds that the good client is measured for.
-LAP = 0.5
 #: Seconds that the workers of so many clients may take to go.
 GONE = 1.0 + CLIENTS / 10
 
@@ -64,10 +62,6 @@ def greedy() -> Iterator[Callable[[str, int], Greedy]]:
         one.end()
 
 
-def figures(facts: Any) -> str:
-    return f"{facts['rounds']} rounds, p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
-
-
 @pytest.mark.slow
 def test_clients_at_their_quotas_take_what_is_documented_and_disturb_nobody(
     serve: Callable[..., Supervisor],
@@ -78,8 +72,7 @@ def test_clients_at_their_quotas_take_what_is_documented_and_disturb_nobody(
     supervisor = serve()
     good = client("cam", "stand_by")
     baseline = footprint(supervisor.pid)
-    threading.Event().wait(LAP)
-    quiet = good.lap()
+    quiet = quiet_lap(good)
     crowd = greedy("cam", CLIENTS)
     taken = crowd.wait()
     while_they_took = good.lap()

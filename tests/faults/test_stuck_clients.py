@@ -5,11 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import cycle, islice
-from typing import Any
 
 import pytest
 
-from faults.processes import KILLS, STRICT, Client, Row, Supervisor
+from faults.processes import (
+    LAP,
+    STRICT,
+    Client,
+    Row,
+    Supervisor,
+    check_undisturbed,
+    figures,
+    quiet_lap,
+)
 from nnburst.testing.faults.footprint import children, footprint, settle
 from nnburst.testing.faults.stuck import STUCK
 
@@ -17,12 +25,6 @@ from nnburst.testing.faults.stuck import STUCK
 CLIENTS = 8
 #: Seconds that a driver may take to end on SIGTERM.
 PROMISED = 2.0
-#: Seconds that the good client is measured for, alone and then in company.
-LAP = min(0.5 * KILLS / 10, 10.0)
-
-
-def figures(facts: Any) -> str:
-    return f"{facts['rounds']} rounds, p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
 
 
 @pytest.mark.parametrize("kinds", [["reads_no_results"], list(STUCK)], ids=["results", "all"])
@@ -34,8 +36,7 @@ def test_stuck_clients_disturb_nobody_and_hold_up_no_shutdown(
 ) -> None:
     supervisor = serve()
     good = client("cam", "stand_by")
-    threading.Event().wait(LAP)
-    quiet = good.lap()
+    quiet = quiet_lap(good)
     stuck = [client("cam", kind) for kind in islice(cycle(kinds), CLIENTS)]
     good.lap()  # while they started
     threading.Event().wait(LAP)
@@ -51,9 +52,7 @@ def test_stuck_clients_disturb_nobody_and_hold_up_no_shutdown(
         among_them=figures(among_them),
         shutdown=f"{took * 1000:.0f} ms",
     )
-    assert not quiet["error"]
-    assert not among_them["error"]
-    assert among_them["rounds"] > 0
+    check_undisturbed(quiet, among_them)
     if STRICT:
         assert took <= PROMISED
 
