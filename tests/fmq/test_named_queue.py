@@ -98,6 +98,13 @@ def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
         posix_ipc.unlink_shared_memory(name)
 
 
+def test_region_that_is_complete_but_only_a_header_is_no_queue(name: str) -> None:
+    posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=1024).close_fd()
+    Path(f"/dev/shm{name}").write_bytes(b"nnbqueue".ljust(1024, b"\0"))
+    with pytest.raises(InvalidArgument, match="describes no queue"):
+        open_named_queue(name, ELEMENT, timeout=1)
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o601, 0o602, 0o604, 0o610, 0o640])
 def test_region_that_others_may_open_is_refused(name: str, mode: int) -> None:
     create_named_queue(name, ELEMENT, 8)
