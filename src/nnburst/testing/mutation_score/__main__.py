@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--sample", type=int, metavar="N", help="mutants of each; default: all")
     parser.add_argument("--seed", type=int, default=0, help="which mutants a sample has")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at once")
     parser.add_argument(
         "--at-least", type=float, default=90, metavar="PERCENT", help="default: %(default)s"
     )
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = _print if args.verbose else lambda _line: None
     scores = []
     for part in args.parts:
-        found = score(args.root, part, args.sample, args.seed, args.package, progress)
+        found = score(args.root, part, args.sample, args.seed, args.jobs, args.package, progress)
         scores.append(found)
         _print(
             f"{part}: {len(found.killed)} of {found.tried} killed ({found.percent:.1f} %),"
@@ -55,7 +56,7 @@ def _plain(found: Score, seed: int) -> dict[str, object]:
         "tried": found.tried,
         "percent": found.percent,
         "seconds": found.seconds,
-        "killed": found.killed,
+        "killed": [f"{mutant}  {verdict}" for mutant, verdict in found.killed],
         "survivors": [str(mutant) for mutant in found.survivors],
     }
 

@@ -37,6 +37,7 @@ class Project:
             "NNBURST_SHARED": str(shared),
             "CI": "1",  # hypothesis tries the same examples for every mutant
         }
+        self.copy.mkdir(parents=True, exist_ok=True)
         for path in root.iterdir():
             if path.name in _COPIED:
                 ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
