@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,21 @@ from nnburst.fmq.cores import allowed_cores, cpu_quota, may_spin, thread_budget
 
 def test_allowed_cores_are_those_of_the_scheduler() -> None:
     assert set(allowed_cores()) == os.sched_getaffinity(0)
+
+
+def test_allowed_cores_are_those_of_the_calling_thread() -> None:
+    found = []
+
+    def look() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        found.append(allowed_cores())
+
+    before = allowed_cores()
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [before[:1]]
+    assert allowed_cores() == before
 
 
 def test_quota_is_positive() -> None:

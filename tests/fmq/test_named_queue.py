@@ -91,11 +91,13 @@ def test_second_opener_is_told_that_the_queue_is_taken(
 
 
 def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
     for size in (0, 4096):
         posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size).close_fd()
         with pytest.raises(DeviceUnavailable):
             open_named_queue(name, ELEMENT, timeout=0.01)
         posix_ipc.unlink_shared_memory(name)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_region_that_is_complete_but_only_a_header_is_no_queue(name: str) -> None:
