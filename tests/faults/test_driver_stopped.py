@@ -13,7 +13,8 @@ import pytest
 import nnburst
 from faults.processes import KILLS, Row, Supervisor
 from nnburst import Burst, MissedDeadline
-from nnburst.client.bound_request import BoundRequest, Pending
+from nnburst.client.bound_request import BoundRequest
+from nnburst.client.submitted_request import SubmittedRequest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import thread_states
 
@@ -91,7 +92,7 @@ def test_request_that_was_out_when_the_driver_stopped_is_dropped(
             check_in_flight(burst, pending)
 
 
-def check_in_flight(burst: Burst, pending: list[Pending]) -> None:
+def check_in_flight(burst: Burst, pending: list[SubmittedRequest]) -> None:
     """A submission that waited too long has its result still to come: nothing is lost."""
     for number, each in enumerate(pending):
         check_sum(each.result(PATIENCE).outputs[0], number)

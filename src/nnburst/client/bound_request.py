@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
@@ -20,6 +17,7 @@ from nnburst.client.arguments import (
     complete_shapes,
     head,
 )
+from nnburst.client.submitted_request import BUSY, SubmittedRequest
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import (
     BurstBusy,
@@ -42,8 +40,6 @@ _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 #: Longer waits are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
 _run: Final = lib.nnb_client_run
-
-BUSY: Final = "another thread is using this burst: one thread at a time"
 
 _SAME: Final = int(lib.NNB_CLIENT_SAME)
 _RESULT: Final = int(lib.NNB_CLIENT_RESULT)
@@ -182,7 +178,7 @@ class BoundRequest:
             left = max(deadline_ns - time.monotonic_ns(), 1)
             return await asyncio.to_thread(self._fall_back, left)
 
-    def submit(self) -> Pending:
+    def submit(self) -> SubmittedRequest:
         """Send the request without waiting; results come in the order of submission.
 
         Raises:
@@ -191,7 +187,7 @@ class BoundRequest:
         """
         self._check_idle()
         with self._burst.pending.only_thread():
-            pending = Pending(self._burst, self)
+            pending = SubmittedRequest(self._burst, self)
             self._burst.pending.append(pending)
             try:
                 code = lib.nnb_client_submit(self._bound)
@@ -369,120 +365,6 @@ class BoundRequest:
 
 class _NoRoom(GeneralFailure):
     """The packet cannot be sent, now or ever."""
-
-
-class Pending:
-    """A submitted request. Results come in order, so earlier ones are collected on the way.
-
-    Attributes:
-        bound: the request.
-        abandoned: nobody wants its result any more.
-    """
-
-    __slots__ = ("_burst", "_outcome", "abandoned", "bound")
-
-    def __init__(self, burst: Burst, bound: BoundRequest) -> None:
-        """Made by `BoundRequest.submit`."""
-        self._burst = burst
-        self.bound = bound
-        self.abandoned = False
-        self._outcome: ExecutionResult | BaseException | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether the outcome is known, so that `result` does not wait."""
-        return self._outcome is not None
-
-    def result(self, timeout: float = 30.0) -> ExecutionResult:
-        """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
-        deadline = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
-        with self._burst.pending.only_thread():
-            while self._outcome is None:
-                self._burst.pending[0].collect(deadline)
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        return self._outcome
-
-    async def result_async(
-        self,
-        timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
-    ) -> ExecutionResult:
-        """`result`, while the event loop goes on; where it is cancelled it may be called again."""
-        deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
-        await self._burst.waiter.settle(self, deadline_ns)
-        return self.result()
-
-    def abandon(self) -> None:
-        """Do without the result: it is overdue as soon as it is the oldest one out."""
-        self.abandoned = self._outcome is None
-        with contextlib.suppress(BurstBusy), self._burst.pending.only_thread():
-            self._burst.pending.forsake()
-
-    def collect(self, deadline_ns: int) -> None:
-        """Fetch this request's result, which must be the oldest one out.
-
-        Args:
-            deadline_ns: on CLOCK_MONOTONIC.
-        """
-        try:
-            self._settle(self.bound.collect(deadline_ns))
-        except BaseException as error:
-            waiting = isinstance(error, MissedDeadline | BurstBusy)
-            interrupted = not isinstance(error, Exception)
-            if (waiting or interrupted) and self._burst.pending.first_is_out():
-                raise
-            self._settle(
-                GeneralFailure("an interruption took the result") if interrupted else error
-            )
-            if interrupted:
-                raise
-
-    def _settle(self, outcome: ExecutionResult | BaseException) -> None:
-        self._outcome = outcome
-        self.bound.in_flight = False
-        self._burst.pending.popleft()
-        self._burst.pending.forsake()
-
-
-class PendingQueue(deque[Pending]):
-    """The submitted requests of a burst, oldest first. Agrees with what its C side has out."""
-
-    def __init__(self, client: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_client *
-        """Count against `client`."""
-        super().__init__()
-        self._client = client
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def only_thread(self) -> Iterator[None]:
-        """Keep other threads out, since order is all that matches results with requests.
-
-        Raises:
-            BurstBusy: another thread is inside.
-        """
-        if not self._lock.acquire(blocking=False):
-            raise BurstBusy(BUSY)
-        try:
-            yield
-        finally:
-            self._lock.release()
-
-    def _out(self) -> int:
-        return int(self._client.in_flight) - int(self._client.overdue)
-
-    def first_is_out(self) -> bool:
-        """Whether the oldest one's result has not been taken yet."""
-        return self._out() >= len(self)
-
-    def forsake(self) -> None:
-        """Make those at the front overdue that nobody wants any more. Inside of `only_thread`."""
-        while self and self[0].abandoned and lib.nnb_client_forsake(self._client) == _RESULT:
-            self.popleft().bound.in_flight = False
-
-    def forget_unsent(self) -> None:
-        """Take the newest one back where it has not been sent."""
-        if self._out() < len(self):
-            self.pop()
 
 
 class _Places:

@@ -16,20 +16,21 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from nnburst._native import ffi, lib
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
-from nnburst.client.bound_request import BUSY, BoundRequest, PendingQueue
+from nnburst.client.bound_request import BoundRequest
 from nnburst.client.buffer import Buffer, refuse_buffers
 from nnburst.client.burst_channels import BurstChannels
+from nnburst.client.burst_ending import BurstEnded, BurstStop, abandon_burst, weakly
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.slots import SlotReleaser, SlotTable
 from nnburst.client.staging import Layout
+from nnburst.client.submitted_request import BUSY, SubmissionQueue
 from nnburst.client.upcalls import BurstCallback
-from nnburst.control.connection import Connection
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming
@@ -40,8 +41,6 @@ from nnburst.serialize import DATUM_BYTES
 if TYPE_CHECKING:
     from nnburst.client.burst_asyncio import ResultWaiter
     from nnburst.client.prepared_model import PreparedModel
-
-T = TypeVar("T")
 
 #: Spin window for a result: longer than the driver's, since a kernel wake-up costs more than the spin.
 _SPIN_WINDOW: Final = 200e-6
@@ -81,16 +80,16 @@ class Burst(Closing):
         self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
         self.last_executed: BoundRequest | None = None
-        self.pending = PendingQueue(self.client)
+        self.pending = SubmissionQueue(self.client)
         self._waiter: ResultWaiter | None = None
         self._lock = threading.Lock()
         self._executing = threading.Lock()
         # Whoever is told something about this burst must not keep it alive: one that nobody can reach any
         # more is given up like a closed one.
-        self._stop = _Stop(self.client, channels)
-        self._on_pool_closed = _weakly(self._pool_closed)
+        self._stop = BurstStop(self.client, channels)
+        self._on_pool_closed = weakly(self._pool_closed)
         self._releaser = SlotReleaser(channels.free_memory, slots)
-        clean_up = partial(_clean_up, self._connection, channels, self._stop)
+        clean_up = partial(abandon_burst, self._connection, channels, self._stop)
         self._finalizer = weakref.finalize(self, self._releaser.abandon, clean_up)
         self._finalizer.atexit = False  # the process ends, and with it all that it has
         _bursts.add(self)
@@ -133,7 +132,7 @@ class Burst(Closing):
             raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 60 seconds")
         preference = prepared_model.preference if spin_window else ExecutionPreference.LOW_POWER
         slots = SlotTable()
-        ended = _Ended()
+        ended = BurstEnded()
         channels = BurstChannels(
             prepared_model,
             BurstCallback(slots.memories, ended.set),
@@ -146,7 +145,7 @@ class Burst(Closing):
         spin = channels.may_spin and spin_window > 0
         lib.nnb_waiter_init(ffi.addressof(burst.client, "waiter"), spin, int(spin_window * 1e9))
         burst._connection.on_end(burst._stop)
-        ended.tell(_weakly(burst.end))
+        ended.tell(weakly(burst.end))
         return burst
 
     @property
@@ -439,59 +438,6 @@ class Burst(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         return f"<nnburst.Burst on {self.device.name}: {state}>"
-
-
-class _Stop:
-    """Ends every wait of a burst. Keeps its queues mapped, and not the burst itself."""
-
-    def __init__(self, client: Any, channels: BurstChannels) -> None:  # noqa: ANN401 - nnb_client *
-        self._client = client
-        self._channels = channels
-
-    def __call__(self) -> None:
-        lib.nnb_client_stop(self._client)
-        self._channels.kicks.end()
-
-
-def _clean_up(connection: Connection, channels: BurstChannels, stop: _Stop) -> None:
-    """What happens to a burst that nobody closed."""
-    connection.forget(stop)
-    channels.abandon()
-
-
-def _weakly(method: Callable[[T], None]) -> Callable[[T], None]:
-    """`method`, without keeping its object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(argument: T) -> None:
-        alive = reference()
-        if alive is not None:
-            alive(argument)
-
-    return call
-
-
-class _Ended:
-    """The driver's word that a burst has ended, which can come before the burst object is there."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._reason = ""
-        self._listener: Callable[[str], None] | None = None
-
-    def set(self, reason: str) -> None:
-        """The driver says so."""
-        with self._lock:
-            self._reason, listener = f"the driver has ended the burst: {reason}", self._listener
-        if listener is not None:
-            listener(self._reason)
-
-    def tell(self, listener: Callable[[str], None]) -> None:
-        """Whom to tell, now or later."""
-        with self._lock:
-            self._listener, reason = listener, self._reason
-        if reason:
-            listener(reason)
 
 
 def _check_integer(name: str, value: int, least: int, most: int) -> None:

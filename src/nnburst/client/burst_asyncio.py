@@ -23,7 +23,8 @@ from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 if TYPE_CHECKING:
     from nnburst.client.arguments import ExecutionResult
-    from nnburst.client.bound_request import BoundRequest, Pending, PendingQueue
+    from nnburst.client.bound_request import BoundRequest
+    from nnburst.client.submitted_request import SubmissionQueue, SubmittedRequest
 
 _TIMED_OUT: Final = int(lib.NNB_CLIENT_TIMED_OUT)
 #: Results that come at once need no loop; it gets its turn at least so often all the same.
@@ -39,7 +40,7 @@ class ResultWaiter:
     Keeps no burst alive: tasks do.
     """
 
-    def __init__(self, client: Any, pending: PendingQueue, kicks: Kicks) -> None:  # noqa: ANN401
+    def __init__(self, client: Any, pending: SubmissionQueue, kicks: Kicks) -> None:  # noqa: ANN401
         """`client` is the burst's struct nnb_client, `pending` what it has submitted."""
         self._client = client
         self._pending = pending
@@ -60,7 +61,7 @@ class ResultWaiter:
             raise
         return pending.result()
 
-    async def settle(self, pending: Pending, deadline_ns: int) -> None:
+    async def settle(self, pending: SubmittedRequest, deadline_ns: int) -> None:
         """Wait until the outcome of `pending` is known.
 
         Raises:
