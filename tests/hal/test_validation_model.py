@@ -300,7 +300,10 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
     "O9": [
         (probe(kind, (2,), scale=scale), probe(kind, (2,), scale=scale, zero_point=1))
         for kind, scale in ((F32, 0.0), (T.TENSOR_BOOL8, 0.0), (I32, 0.5), (S8, 0.5), (S16, 0.5))
-    ] + [(extended(), extended(zero_point=-1))],
+    ] + [
+        (extended(), extended(zero_point=-1)),
+        (probe(F32, (2,)), probe(F32, (2,), zero_point=-1)),
+    ],
     "O10": [
         (probe(kind, (2,), scale=0.5, zero_point=ok), probe(kind, (2,), scale=0.5, zero_point=no))
         for kind, ok, no in (

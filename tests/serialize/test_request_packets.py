@@ -107,6 +107,8 @@ MALFORMED = {
     "unknown element for an input": (patched(24, 7), "D3", 1),
     "hasNoValue of an input is 2": (patched(28, 2), "D3", 1),
     "a dimension too many": (patched(44, 3), "D4", 4),
+    "dimensions up to the end, one too few": (patched(4, 4, patched(44, 3)[:96]), "D4", 4),
+    "dimensions up to the end": (patched(4, 4)[:96], "D5", 4),
     "four billion dimensions": (patched(44, 2**32 - 1), "D4", 4),
     "a dimension too few": (patched(44, 1), "D5", 3),
     "unknown element for a dimension": (patched(72, 9), "D4", 3),
