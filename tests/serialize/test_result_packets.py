@@ -88,7 +88,7 @@ MALFORMED = {
     "unknown element for an operand": (patched(24, 4), "D3", 1),
     "isSufficient is 3": (patched(32, 3), "D3", 1),
     "a dimension too many": (patched(36, 3), "D4", 4),
-    "dimensions up to the end": (patched(36, 255)[:8] + b"\4" + patched(36, 255)[9:96], "D4", 4),
+    "dimensions up to the end": (patched(8, 4)[:36] + b"\xff" + BYTES[37:96], "D4", 4),
     "four billion dimensions": (patched(36, 255, 255, 255, 255), "D4", 4),
     "timing of another kind": (patched(96, 1), "D7", 4),
     "timing missing": (patched(8, 4)[:-24], "D7", 4),
