@@ -413,6 +413,7 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (brancher(), extra_if_input()),
         (branch_changed(dimensions=(0,)), branch_changed(dimensions=(3,))),
         (branch_changed(dimensions=()), branch_changed(dimensions=(2, 1))),
+        (brancher((2, 3)), with_operand(brancher((2, 3)), 0, graph=0, dimensions=(2, 4))),
         (brancher(), with_operand(brancher(), 3, type=T.TENSOR_INT32)),
         (scaled_branch(0.5), scaled_branch(0.25)),
         (scaled_branch(), scaled_branch(zero_point=1)),
@@ -477,6 +478,11 @@ def test_message_names_rule_and_place(model: Model, where: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         validate_model(model, SIGNATURES)
     assert str(caught.value).startswith(where)
+
+
+def test_message_names_no_range_where_only_zero_is_allowed() -> None:
+    with pytest.raises(InvalidArgument, match=r"^O9: .* zero_point is 1, expected 0$"):
+        validate_model(probe(F32, (2,), zero_point=1), SIGNATURES)
 
 
 @pytest.mark.rule("M2", "accepts")
