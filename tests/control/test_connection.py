@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NoReturn
 
 import pytest
 
-from nnburst.control.channel import Channel, Disconnected, Incoming
-from nnburst.control.connection import Connection
-from nnburst.control.messages import Nothing, Ping
+from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
+from nnburst.control.connection import Connection, _Answer, _Waiting
+from nnburst.control.messages import Nothing, Ping, Reply
 from nnburst.hal.errors import DeadObject
 
 HANG = 10.0
@@ -81,3 +83,30 @@ def test_who_waited_for_the_end_is_told_though_a_send_found_it_first(channel: La
     channel.may_hear.set()
     assert told.wait(HANG)
     connection.close()
+
+
+def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of() -> None:
+    disposed: list[object] = []
+    for puts_first in (True, False):
+        waiting = _Waiting(disposed.append)
+        answer = _Answer(Reply(), Fds())
+        steps = [partial(waiting.put, answer), waiting.abandon]
+        for step in steps if puts_first else reversed(steps):
+            step()
+        assert disposed.pop() is answer
+        assert not disposed
+
+
+def test_signals_that_keep_coming_stretch_no_wait() -> None:
+    """A SimpleQueue waits for ever where a signal falls into the last of its time."""
+    heard = []
+    before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    try:
+        for _ in range(50):
+            with pytest.raises(TimeoutError):
+                _Waiting(lambda _: None).get(0.003)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert heard

@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import itertools
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -55,7 +54,47 @@ class _Pending(Protocol):
         """Take it; never blocks."""
 
 
-_Waiting = queue.SimpleQueue[_Answer | None]
+class _Waiting:
+    """One thread that waits for one answer.
+
+    A SimpleQueue will not do: where signals keep coming, what is left of its time can become negative, which
+    it takes for no limit.
+    """
+
+    __slots__ = ("_abandoned", "_answer", "_dispose", "_guard", "_there")
+
+    def __init__(self, dispose: Callable[[_Answer], None]) -> None:
+        self._dispose = dispose
+        self._answer: _Answer | None = None
+        self._abandoned = False
+        self._guard = threading.Lock()
+        self._there = threading.Lock()
+        self._there.acquire()
+
+    def put(self, answer: _Answer | None) -> None:
+        """Hand the answer over, or None at the end of the connection. Once."""
+        with self._guard:
+            self._answer, abandoned = answer, self._abandoned
+        self._there.release()
+        if abandoned and answer is not None:
+            self._dispose(answer)
+
+    def get(self, timeout: float) -> _Answer | None:
+        """The answer; None at the end of the connection.
+
+        Raises:
+            TimeoutError: it is not there in time.
+        """
+        if not self._there.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            raise TimeoutError
+        return self._answer
+
+    def abandon(self) -> None:
+        """Nobody waits any more: dispose of the answer, now or when it comes."""
+        with self._guard:
+            answer, self._abandoned = self._answer, True
+        if answer is not None:
+            self._dispose(answer)
 
 
 class _Listener:
@@ -159,7 +198,7 @@ class Connection:
             DeadObject: the peer is gone.
             NnburstError: the peer's answer was an error.
         """
-        pending: _Waiting = queue.SimpleQueue()
+        pending = _Waiting(self._dispose)
         call = self._register(pending)
         try:
             self._send(call, message, fds, timeout)
@@ -167,7 +206,7 @@ class Connection:
         except NnburstError:
             self._pending.pop(call, None)  # it was not sent, so no answer will come
             raise
-        except (queue.Empty, TimeoutError):
+        except TimeoutError:
             self._abandon(call, pending)
             what = type(message).__name__
             raise MissedDeadline(
@@ -293,12 +332,7 @@ class Connection:
             if self._pending.pop(call, None) is not None and not self._ended:
                 self._abandoned.add(call)
                 return
-        try:
-            answer = pending.get_nowait()
-        except queue.Empty:
-            return
-        if answer is not None:
-            self._dispose(answer)
+        pending.abandon()
 
     def _dispose(self, answer: _Answer) -> None:
         answer.fds.close()
