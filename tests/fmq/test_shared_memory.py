@@ -212,6 +212,10 @@ def test_region_that_cannot_get_its_size_leaves_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_one_byte_is_a_size() -> None:
+    assert SharedMemory.create(1).map(writable=True).tolist() == [0]
+
+
 @pytest.mark.parametrize("size", [0, -1])
 def test_size_must_be_positive(size: int) -> None:
     with pytest.raises(InvalidArgument, match="at least 1 byte"):

@@ -230,6 +230,7 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (adder(), without(adder(), "operations")),
         (brancher(), with_graph(brancher(), 0, operations=())),
         (adder(), with_graph(without(adder(), "operations"), operands=())),
+        (adder(), without(adder(), "operands")),
     ],
     "M3": [(pooled(0, 8), replace(pooled(0, 8), pools=(MemoryPool(64, -1),)))],
     "M4": [
@@ -400,9 +401,9 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
     ],
     "P9": [
         (adder(), with_graph(adder(), input_indexes=indexes))
-        for indexes in ((), (0, 0), (1,), (4,), (-1,), (3,))
+        for indexes in ((), (0, 0), (1,), (4,), (-1,), (3,), (0, 1), (0, 3))
     ] + [
-        (adder(), with_graph(adder(), output_indexes=indexes)) for indexes in ((), (3, 3), (0,))
+        (adder(), with_graph(adder(), output_indexes=indexes)) for indexes in ((), (3, 3), (0,), (3, 1), (3, 0))
     ],
     "P10": [
         (brancher(), with_operand(brancher(), 0, dimensions=(2,))),
@@ -413,6 +414,10 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (brancher(), extra_if_input()),
         (branch_changed(dimensions=(0,)), branch_changed(dimensions=(3,))),
         (branch_changed(dimensions=()), branch_changed(dimensions=(2, 1))),
+        (
+            with_operand(brancher(), 3, dimensions=()),
+            with_operand(brancher(), 3, dimensions=(2, 1)),
+        ),
         (brancher((2, 3)), with_operand(brancher((2, 3)), 0, graph=0, dimensions=(2, 4))),
         (brancher(), with_operand(brancher(), 3, type=T.TENSOR_INT32)),
         (scaled_branch(0.5), scaled_branch(0.25)),
@@ -606,6 +611,24 @@ def test_unknown_sizes_in_control_flow_are_refused_only_on_request(
             validate_model(build(dimensions), SIGNATURES, known_sizes={kind})
 
 
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        (branch_changed(dimensions=(0,)), OP.IF),
+        (with_operand(brancher(), 2, graph=1, dimensions=()), OP.IF),
+        (with_operand(looper(), 0, graph=0, dimensions=(0,)), OP.WHILE),
+        (body_changed(dimensions=()), OP.WHILE),
+        (body_changed(2, dimensions=(0,)), OP.WHILE),
+    ],
+)
+def test_sizes_that_only_a_subgraph_leaves_unknown_count_too(
+    model: Model, kind: OperationType
+) -> None:
+    validate_model(model, SIGNATURES)
+    with pytest.raises(InvalidArgument, match=f"^P12: operation 0 of main: {kind.name}"):
+        validate_model(model, SIGNATURES, known_sizes={kind})
+
+
 def test_operands_of_an_extension_have_no_size_that_control_flow_could_miss() -> None:
     operand = Operand(EXTENSION, (), lifetime=L.SUBGRAPH_INPUT)
     model = declared(quantized_branch(operand, operand), ("a.b", 3))
@@ -633,6 +656,10 @@ def test_two_subgraphs_in_a_cycle_are_refused() -> None:
     model = replace(model, referenced=(first, second, first))
     with pytest.raises(InvalidArgument, match=r"^M5: model: subgraphs refer to each other"):
         validate_model(model, SIGNATURES)
+
+
+def test_subgraphs_may_nest_64_deep() -> None:
+    assert MAX_SUBGRAPH_DEPTH == 64
 
 
 def test_thousands_of_nested_subgraphs_are_refused_without_recursion() -> None:
