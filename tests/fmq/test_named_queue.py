@@ -17,7 +17,7 @@ import numpy as np
 import posix_ipc
 import pytest
 
-from fmq.queues import ELEMENT, numbers
+from fmq.queues import ELEMENT, descriptors, numbers
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.named_queue import create_named_queue, open_named_queue
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
@@ -91,13 +91,13 @@ def test_second_opener_is_told_that_the_queue_is_taken(
 
 
 def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for size in (0, 4096):
         posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size).close_fd()
         with pytest.raises(DeviceUnavailable):
             open_named_queue(name, ELEMENT, timeout=0.01)
         posix_ipc.unlink_shared_memory(name)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_region_that_is_complete_but_only_a_header_is_no_queue(name: str) -> None:
@@ -111,10 +111,10 @@ def test_region_that_is_complete_but_only_a_header_is_no_queue(name: str) -> Non
 def test_region_that_others_may_open_is_refused(name: str, mode: int) -> None:
     create_named_queue(name, ELEMENT, 8)
     Path(f"/dev/shm{name}").chmod(mode)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with pytest.raises(InvalidArgument, match="open to others"):
         open_named_queue(name, ELEMENT, timeout=1)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_region_of_another_user_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +201,9 @@ def test_names_without_the_form_of_a_name_are_refused(bad: str) -> None:
 
 def test_refused_regions_leave_no_descriptor(name: str) -> None:
     queue = create_named_queue(name, ELEMENT, 8)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(20):
         with pytest.raises(InvalidArgument):
             open_named_queue(name, np.uint64, timeout=1)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     queue.close()

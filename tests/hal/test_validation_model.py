@@ -403,7 +403,8 @@ PAIRS: dict[str, list[tuple[Model, Model]]] = {
         (adder(), with_graph(adder(), input_indexes=indexes))
         for indexes in ((), (0, 0), (1,), (4,), (-1,), (3,), (0, 1), (0, 3))
     ] + [
-        (adder(), with_graph(adder(), output_indexes=indexes)) for indexes in ((), (3, 3), (0,), (3, 1), (3, 0))
+        (adder(), with_graph(adder(), output_indexes=indexes))
+        for indexes in ((), (3, 3), (0,), (3, 1), (3, 0))
     ],
     "P10": [
         (brancher(), with_operand(brancher(), 0, dimensions=(2,))),
