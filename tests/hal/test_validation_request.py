@@ -163,7 +163,8 @@ def test_input_and_output_may_name_one_range() -> None:
 
 
 def test_extension_arguments_have_any_length_and_dimensions() -> None:
-    validate_request(inputs(at(0, 8), at(8, 5, 9, 0)), EXTENSION, POOLS)
+    merged = RequestValidator(EXTENSION).validate(inputs(at(0, 8), at(8, 5, 9, 0)), POOLS)
+    assert merged.inputs == ((2,), (9, 0))
     validate_request(inputs(at(0, 8), at(8, 5)), EXTENSION, POOLS)
     entries = (ExtensionNameAndPrefix("a.b", 3),)
     assert EXTENSION.extension_name_to_prefix != entries  # the model's own validity is not asked
