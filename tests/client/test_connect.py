@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -218,7 +219,10 @@ def test_worker_holds_no_socket_of_the_supervisor_or_of_another(serve: Serve) ->
     supervisor = serve()
 
     def sockets(pid: int) -> set[str]:
-        links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        links = set()
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                links.add(str(link.readlink()))
         return {link for link in links if link.startswith("socket:")}
 
     with nnburst.connect("cam") as first, nnburst.connect("cam") as second:

@@ -17,6 +17,7 @@ import nnburst
 from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDeadline, Model
 from nnburst.client.handshake import Session
 from nnburst.control.channel import Channel, Fds
+from nnburst.control.connection import _Waiting
 from nnburst.control.messages import PROTOCOL_VERSION, Hello, Reply, Welcome, decode_call, encode
 
 A = np.zeros((2, 3), np.float32)
@@ -159,7 +160,9 @@ def test_interrupt_leaves_the_model_usable(
     os.kill(own_device.pid, signal.SIGSTOP)
 
     def interrupt() -> None:
-        wait_for(lambda: bool(own_device.connection._pending))
+        # The answer to what launched the preparation may still be on its way: that is no wait.
+        calls = own_device.connection._pending
+        wait_for(lambda: any(isinstance(call, _Waiting) for call in list(calls.values())))
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
