@@ -66,6 +66,14 @@ def is_free(device: Device, model: Model) -> bool:
     return all(device.supported_operations(model))
 
 
+def wait_until_free(device: Device, model: Model) -> None:
+    """A release and the question after it run on two threads of the driver, in any order."""
+    for _ in range(1000):
+        if is_free(device, model):
+            return
+    pytest.fail("a prepared model still lives in the driver")
+
+
 def test_a_forgotten_prepared_model_is_freed_at_once_on_both_sides(
     counting: Device, make_model: Callable[..., Model]
 ) -> None:
@@ -83,7 +91,7 @@ def test_a_forgotten_prepared_model_is_freed_at_once_on_both_sides(
         gone = weakref.ref(prepared)
         del prepared
         wait_until_gone(gone)
-        assert is_free(counting, model)
+        wait_until_free(counting, model)
         assert result.outputs[0].shape == (2, 3)
     finally:
         gc.enable()
@@ -98,7 +106,7 @@ def test_a_released_model_is_freed_in_the_driver_with_its_last_user(
     prepared.close()
     assert not is_free(counting, model), "the burst uses it"
     burst.close()
-    assert is_free(counting, model)
+    wait_until_free(counting, model)
 
 
 def test_forgotten_prepared_models_do_not_count(
