@@ -43,7 +43,7 @@ def test_drivers_say_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFix
     assert lookup(table, OperandType.TENSOR_QUANT8_ASYMM) == by_group["quant8"]
     assert lookup(table, OperandType.TENSOR_INT32) == PerformanceInfo(1.0, 1.0)
     assert found.relaxed_float32_to_float16_performance_tensor == by_group["relaxed float32"]
-    assert all(info.exec_time < 1 for info in by_group.values())  # null computes nothing
+    assert all(info.exec_time > 0 for info in by_group.values())
 
 
 def test_every_workload_is_in_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
