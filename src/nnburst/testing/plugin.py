@@ -1,6 +1,7 @@
-"""pytest plugin: test a driver or an executor of your own with the suites of this package.
+r"""pytest plugin: test a driver or an executor of your own with the suites of this package.
 
-    pytest --pyargs nnburst.testing.suites_for_drivers --nnburst-driver=my_package.executor:MyExecutor
+    pytest -p nnburst.testing.plugin --pyargs nnburst.testing.suites_for_drivers \
+        --nnburst-driver=my_package.executor:MyExecutor
 
 Also for tests of your own:
 
