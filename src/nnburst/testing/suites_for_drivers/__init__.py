@@ -1,6 +1,6 @@
 """Test suites for drivers and executors of others; see docs/testing_drivers.md.
 
-    pytest --pyargs nnburst.testing.suites_for_drivers --nnburst-driver=my_package.executor:MyExecutor
+    pytest -p nnburst.testing.plugin --pyargs nnburst.testing.suites_for_drivers --nnburst-driver=NAME
 
 test_contract.py       what is supported is prepared, both ways to execute agree, deadlines hold
 test_results.py        random graphs and conformance vectors give the results that they should
