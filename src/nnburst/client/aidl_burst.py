@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from nnburst.client.aidl_results import in_microseconds
-from nnburst.client.arguments import Array, ExecutionResult, check_count, check_timeout
+from nnburst.client.arguments import Array, ExecutionResult, boottime_deadline_ns, check_timeout
 from nnburst.client.execution import SocketExecution
-from nnburst.client.fenced_execution import boottime_deadline_ns
 from nnburst.client.memory import Memory
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
@@ -36,8 +35,6 @@ from nnburst.hal.errors import (
     Closed,
     DeadObject,
     MissedDeadline,
-    NnburstError,
-    OutputInsufficientSize,
 )
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.request import Request
@@ -147,39 +144,17 @@ class AidlBurst(Closing):
         """
         deadline = time.monotonic() + check_timeout(timeout)
         self._check_open()
-        check_count("inputs", inputs, self._model.inputs)
-        given: Sequence[Array | Buffer | None] = (
-            [None] * len(self._model.outputs) if outputs is None else outputs
-        )
-        check_count("outputs", given, self._model.outputs)
-        execution = SocketExecution(self._model, inputs, given)
+        execution = self._model.arguments(inputs, outputs)
         if not self._busy.acquire(blocking=False):
             raise BurstBusy("the burst has an execution in flight: one at a time")
         try:
-            while True:
-                try:
-                    return self._run(execution, measure, deadline)
-                except OutputInsufficientSize as error:
-                    if not execution.grow(error.output_shapes):
-                        raise
+            return execution.run(
+                lambda private: in_microseconds(
+                    execution, self._call(execution, private, measure, deadline), private
+                )
+            )
         finally:
             self._busy.release()
-
-    def _run(self, execution: SocketExecution, measure: bool, deadline: float) -> ExecutionResult:
-        staging, size = self._model.staging, execution.lay_out()
-        private = staging.take(size) if size else None
-        try:
-            executed = self._call(execution, private, measure, deadline)
-            result = in_microseconds(execution, executed, private)
-        except NnburstError as error:
-            execution.fail()
-            # After a timeout the driver may still write to the pool, so nobody else may have it.
-            if private is not None and not isinstance(error, MissedDeadline):
-                staging.give_back(private)
-            raise
-        if private is not None:
-            staging.give_back(private)
-        return result
 
     def _call(
         self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float

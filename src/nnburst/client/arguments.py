@@ -6,6 +6,7 @@ Everything is checked here, before anything is sent; messages name the argument 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,8 @@ Array = npt.NDArray[Any]
 #: Bytes offered for an output whose size nobody knows, and where offering more ends.
 _FIRST_GUESS: Final = 64 * 1024
 _LAST_GUESS: Final = 1 << 30
+#: Longest duration that a message carries, in seconds.
+_LONGEST: Final = 4e9
 _BOOLEANS: Final = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
@@ -263,6 +266,16 @@ def check_timeout(timeout: float) -> float:
     if not 0 < timeout < math.inf:
         raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
     return float(timeout)
+
+
+def in_nanoseconds(seconds: float) -> int:
+    """A positive duration as messages have it; longer ones are cut to about 126 years."""
+    return int(min(seconds, _LONGEST) * 1e9)
+
+
+def boottime_deadline_ns(timeout: float) -> int:
+    """The moment on CLOCK_BOOTTIME that lies `timeout` seconds from now."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + in_nanoseconds(timeout)
 
 
 def complete_shapes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from nnburst.client.arguments import (
     Array,
     ExecutionResult,
     Parameter,
+    boottime_deadline_ns,
     complete_shapes,
     head,
 )
@@ -21,7 +22,13 @@ from nnburst.client.memory import Memory, find_memory
 from nnburst.client.staging import Layout
 from nnburst.control.channel import Fds
 from nnburst.control.messages import Executed, ExecuteSynchronously
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError
+from nnburst.hal.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    OutputInsufficientSize,
+)
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
@@ -85,14 +92,25 @@ class SocketExecution:
             place.length = more
         return bool(short)
 
-    def run(self, handle: int, *, measure: bool, deadline: float) -> ExecutionResult:
-        """Execute once; raises what `PreparedModel.execute` says."""
+    def run(self, execute: Callable[[Memory | None], ExecutionResult]) -> ExecutionResult:
+        """Execute, and once more with more room where the driver asks for it and that can help.
+
+        Args:
+            execute: does it, with the private pool that it is given; raises what the caller shall see.
+        """
+        while True:
+            try:
+                return self._run(execute)
+            except OutputInsufficientSize as error:
+                if not self.grow(error.output_shapes):
+                    raise
+
+    def _run(self, execute: Callable[[Memory | None], ExecutionResult]) -> ExecutionResult:
         staging = self._model.staging
         size = self.lay_out()
         private = staging.take(size) if size else None
         try:
-            executed = self._call(handle, private, measure, deadline)
-            result = self.result(executed, private)
+            result = execute(private)
         except NnburstError as error:
             self.fail()
             # After a timeout the driver may still write to the pool, so nobody else may have it; the
@@ -137,25 +155,22 @@ class SocketExecution:
             if isinstance(place.memory, Buffer):
                 place.memory.holds(None)
 
-    def _call(
-        self, handle: int, private: Memory | None, measure: bool, deadline: float
-    ) -> Executed:
+    def synchronously(
+        self, handle: int, private: Memory | None, *, measure: bool, deadline: float
+    ) -> ExecutionResult:
+        """Execute prepared model `handle` once; raises what `PreparedModel.execute` says."""
         request, memories = self.describe(private)
         self.stage(private)
         left = deadline - time.monotonic()
         if left <= 0:
             raise MissedDeadline("timeout: it passed before the request could be sent")
-        message = ExecuteSynchronously(
-            handle,
-            request,
-            measure,
-            time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(left * 1e9),
-        )
+        message = ExecuteSynchronously(handle, request, measure, boottime_deadline_ns(left))
         with Fds() as fds:
             for memory in memories:
                 fds.add(memory.duplicate())
             connection = self._model.device.connection
-            return connection.call(message, Executed, list(fds), timeout=left)[0]
+            executed, _ = connection.call(message, Executed, list(fds), timeout=left)
+        return self.result(executed, private)
 
     def result(self, executed: Executed, private: Memory | None) -> ExecutionResult:
         """What it gave, with outputs copied from the private pool to where they belong.

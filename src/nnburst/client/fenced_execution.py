@@ -6,12 +6,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from nnburst.client.aidl_results import precise, rounded
-from nnburst.client.arguments import ExecutionResult, check_timeout
+from nnburst.client.arguments import (
+    ExecutionResult,
+    boottime_deadline_ns,
+    check_timeout,
+    in_nanoseconds,
+)
 from nnburst.client.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
@@ -41,9 +46,6 @@ if TYPE_CHECKING:
     from nnburst.client.execution import SocketExecution
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
-
-#: Longest duration that a message can carry, in nanoseconds.
-_LONGEST_NS: Final = 2**62
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
@@ -260,14 +262,9 @@ def duration_in_ns(duration: float | None) -> int | None:
     if duration is None:
         return None
     try:
-        return min(int(check_timeout(duration) * 1e9), _LONGEST_NS)
+        return in_nanoseconds(check_timeout(duration))
     except InvalidArgument as error:
         raise InvalidArgument(str(error).replace("timeout", "duration", 1)) from None
-
-
-def boottime_deadline_ns(timeout: float) -> int:
-    """The moment on CLOCK_BOOTTIME that lies `timeout` seconds from now."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + min(int(timeout * 1e9), _LONGEST_NS)
 
 
 def _signalled() -> SyncFence:

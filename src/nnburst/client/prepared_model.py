@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nnburst.client.arguments import (
     Array,
     ExecutionResult,
+    boottime_deadline_ns,
     check_count,
     check_timeout,
     parameters,
@@ -23,7 +24,7 @@ from nnburst.control.connection import Connection
 from nnburst.control.messages import Nothing, Release
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
-from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, OutputInsufficientSize
+from nnburst.hal.errors import Closed, DeadObject, MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a release may take; the driver only drops a reference.
 _RELEASE_TIMEOUT: Final = 30.0
-#: Seconds that longer timeouts of executions are cut to, about 31 years.
-_LONGEST: Final = 1e9
 
 
 class PreparedModel(Closing):
@@ -131,13 +130,12 @@ class PreparedModel(Closing):
                 raise
         deadline = time.monotonic() + check_timeout(timeout)
         handle = self.handle
-        execution = self._arguments(inputs, outputs)
-        while True:
-            try:
-                return execution.run(handle, measure=measure, deadline=deadline)
-            except OutputInsufficientSize as error:
-                if not execution.grow(error.output_shapes):
-                    raise
+        execution = self.arguments(inputs, outputs)
+        return execution.run(
+            lambda private: execution.synchronously(
+                handle, private, measure=measure, deadline=deadline
+            )
+        )
 
     def execute_async(
         self,
@@ -175,12 +173,10 @@ class PreparedModel(Closing):
         """
         seconds = check_timeout(timeout)
         if deadline_ns is None:
-            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(
-                min(seconds, _LONGEST) * 1e9
-            )
+            deadline_ns = boottime_deadline_ns(seconds)
         pending = PendingExecution(
             self,
-            self._arguments(inputs, outputs),
+            self.arguments(inputs, outputs),
             measure=measure,
             deadline_ns=deadline_ns,
             loop_timeout_ns=loop_timeout_ns,
@@ -190,7 +186,7 @@ class PreparedModel(Closing):
         pending.launch()
         return pending
 
-    def _arguments(
+    def arguments(
         self,
         inputs: Sequence[Array | Buffer | None],
         outputs: Sequence[Array | Buffer | None] | None,
@@ -236,7 +232,7 @@ class PreparedModel(Closing):
         from nnburst.client.fenced_execution import check_fences, execute_fenced
 
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
-        execution = self._arguments(inputs, outputs)
+        execution = self.arguments(inputs, outputs)
         return execute_fenced(self, execution, fences, duration, measure, seconds)
 
     def create_reusable_execution(
@@ -263,7 +259,7 @@ class PreparedModel(Closing):
         from nnburst.client.reusable_execution import ReusableExecution
 
         seconds = check_timeout(timeout)
-        return ReusableExecution(self, self._arguments(inputs, outputs), measure, seconds)
+        return ReusableExecution(self, self.arguments(inputs, outputs), measure, seconds)
 
     def open_aidl_burst(self) -> AidlBurst:
         """Open a burst of AIDL: over the socket, with deadlines and buffers; memory is sent once.

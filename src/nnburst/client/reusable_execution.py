@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from nnburst.client.aidl_results import in_microseconds
-from nnburst.client.arguments import ExecutionResult, check_timeout
+from nnburst.client.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
 from nnburst.client.fenced_execution import (
     FencedExecution,
-    boottime_deadline_ns,
     call_with,
     check_fences,
     duration_in_ns,
