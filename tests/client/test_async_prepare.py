@@ -33,7 +33,7 @@ from nnburst import (
 )
 from nnburst.client.callbacks import Callback, CallbackThread
 from nnburst.client.preparation import Preparation
-from nnburst.control.messages import NotifyPrepared, Release
+from nnburst.control.messages import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
 
 MODEL = add_model()
@@ -473,14 +473,13 @@ class FakeDevice:
         self.callback_thread = CallbackThread()
         self.released: list[int] = []
         self.session = self.callbacks = self.connection = self
-        self.is_alive = False
 
     def dispose(self, message: NotifyPrepared) -> None:
         assert message.handle is not None
         self.released.append(message.handle)
 
-    def post_later(self, message: Release) -> None:
-        self.released.append(message.handle)
+    def release_later(self, handle: int) -> None:
+        """What the garbage collector found unclaimed: not what is asked here."""
 
 
 def test_callbacks_survive_a_process_without_threads_to_spare(

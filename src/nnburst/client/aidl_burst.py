@@ -26,14 +26,12 @@ from nnburst.control.messages import (
     Nothing,
     OpenBurst,
     Opened,
-    Release,
     ReleaseMemoryResource,
 )
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
-    DeadObject,
     MissedDeadline,
 )
 from nnburst.hal.model import BufferToken, MemoryPool
@@ -122,7 +120,7 @@ class AidlBurst(Closing):
         self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
         self._busy = threading.Lock()
-        self._finalizer = weakref.finalize(self, _abandon, self._connection, opened.handle)
+        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
         self._finalizer.atexit = False
 
     def execute(
@@ -220,11 +218,7 @@ class AidlBurst(Closing):
         if self._finalizer.detach() is None:
             return
         self._identities.close()
-        try:
-            message = Release(self._handle)
-            self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
-        except (Closed, DeadObject, MissedDeadline):
-            pass  # it is gone, or will be
+        self._connection.release(self._handle)
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
@@ -241,8 +235,3 @@ def _weakly(identities: _Identities) -> Callable[[int], None]:
             alive.forget(number)
 
     return forget
-
-
-def _abandon(connection: Connection, handle: int) -> None:
-    if connection.is_alive:
-        connection.post_later(Release(handle))

@@ -11,6 +11,7 @@ a request over the socket.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
@@ -21,17 +22,14 @@ import numpy as np
 from nnburst.client.arguments import Array, Parameter, check_timeout
 from nnburst.client.memory import Memory, find_memory
 from nnburst.control.channel import Fds
-from nnburst.control.connection import Connection
-from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Nothing, Release
+from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Nothing
 from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (
     Closed,
-    DeadObject,
     GeneralFailure,
     InvalidArgument,
-    MissedDeadline,
 )
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import DTYPES, SCALARS
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
 
 #: A use: a prepared model, and which of its inputs or outputs.
 Use = tuple["PreparedModel", int]
-#: Seconds that a release may take; the driver only drops a reference.
-_RELEASE_TIMEOUT: Final = 30.0
 
 
 class Buffer(Closing):
@@ -71,7 +67,7 @@ class Buffer(Closing):
         self._closed = False
         self._lock = threading.Lock()
         self._dimensions = operand.dimensions
-        self._finalizer = weakref.finalize(self, _abandon, device.connection, allocated.handle)
+        self._finalizer = weakref.finalize(self, device.connection.release_later, allocated.handle)
 
     @staticmethod
     def allocate(
@@ -215,11 +211,8 @@ class Buffer(Closing):
                 return
             self._closed = True
         self._finalizer.detach()
-        try:
-            release = Release(self._handle)
-            self.device.connection.call(release, Nothing, timeout=_RELEASE_TIMEOUT)
-        except (Closed, DeadObject, MissedDeadline):
-            pass  # it is gone, or will be
+        with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
+            self.device.connection.release(self._handle)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -285,9 +278,3 @@ def refuse_buffers(kind: str, values: Sequence[object]) -> None:
                 f"{kind}[{index}] is a Buffer, which no burst can carry: Burst.execute and"
                 " PreparedModel.execute send it over the socket"
             )
-
-
-def _abandon(connection: Connection, handle: int) -> None:
-    """What happens to a buffer that nobody closed: the driver hears of it with the next call."""
-    if connection.is_alive:
-        connection.post_later(Release(handle))

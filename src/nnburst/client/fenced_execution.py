@@ -107,7 +107,7 @@ class FencedExecution(Closing):
             self._connection.post(Release(self._handle))
             raise GeneralFailure(f"the driver answered with {error}") from error
         _Orphans.of(self._connection).add(self.fence)
-        self._finalizer = weakref.finalize(self, _abandon, self._connection, self._handle)
+        self._finalizer = weakref.finalize(self, self._connection.release_later, self._handle)
         self._finalizer.atexit = False
 
     def done(self) -> bool:
@@ -271,12 +271,6 @@ def _signalled() -> SyncFence:
     fence, signaller = SyncFence.create()
     signaller.signal()
     return fence
-
-
-def _abandon(connection: Connection, handle: int) -> None:
-    """Take back what was made; takes no lock that the garbage collector may have interrupted."""
-    if connection.is_alive:
-        connection.post_later(Release(handle))
 
 
 class _Orphans:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from nnburst.client.callbacks import Notification
 from nnburst.client.pending import Pending
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.control.connection import Connection
-from nnburst.control.messages import Message, NotifyPrepared, Release
+from nnburst.control.messages import Message, NotifyPrepared
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.model import Model
@@ -79,7 +78,7 @@ class Preparation(Pending[PreparedModel]):
         message = outcome
         handle: int = outcome.handle
         # Its finalizer runs where a result is never asked for; the garbage collector must not wait.
-        unclaimed = weakref.finalize(self, _release_later, self._connection, handle)
+        unclaimed = weakref.finalize(self, self._connection.release_later, handle)
         unclaimed.atexit = False
 
         def claim() -> PreparedModel:
@@ -92,8 +91,3 @@ class Preparation(Pending[PreparedModel]):
         if not self._complete(claim):
             unclaimed.detach()
             self._callbacks.dispose(message)
-
-
-def _release_later(connection: Connection, handle: int) -> None:
-    if connection.is_alive:
-        connection.post_later(Release(handle))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from nnburst.client.arguments import (
     Array,
@@ -21,10 +22,10 @@ from nnburst.client.execution import SocketExecution
 from nnburst.client.pending_execution import PendingExecution
 from nnburst.client.staging import StagingPools
 from nnburst.control.connection import Connection
-from nnburst.control.messages import Nothing, Release
+from nnburst.control.messages import Release
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
-from nnburst.hal.errors import Closed, DeadObject, MissedDeadline
+from nnburst.hal.errors import Closed
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from nnburst.client.fenced_execution import FencedExecution
     from nnburst.client.reusable_execution import ReusableExecution
     from nnburst.client.sync_fence import SyncFence
-
-#: Seconds that a release may take; the driver only drops a reference.
-_RELEASE_TIMEOUT: Final = 30.0
 
 
 class PreparedModel(Closing):
@@ -326,11 +324,8 @@ class PreparedModel(Closing):
         self.staging.close()
         if busy:
             return  # the last one says so
-        try:
-            release = Release(self._handle)
-            self.device.connection.call(release, Nothing, timeout=_RELEASE_TIMEOUT)
-        except (Closed, DeadObject, MissedDeadline):
-            pass  # it is gone, or will be
+        with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
+            self.device.connection.release(self._handle)
 
     def __repr__(self) -> str:
         state = "released" if self._closed else "open"
@@ -343,5 +338,4 @@ class PreparedModel(Closing):
 def _abandon(connection: Connection, handle: int, staging: StagingPools) -> None:
     """What happens to a prepared model that nobody closed: the driver hears of it with the next call."""
     staging.close()
-    if connection.is_alive:
-        connection.post_later(Release(handle))
+    connection.release_later(handle)

@@ -24,23 +24,18 @@ from nnburst.client.fenced_execution import (
 )
 from nnburst.client.sync_fence import SyncFence
 from nnburst.control.channel import Fds
-from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages import (
     CreateReusableExecution,
     Executed,
     ExecuteReusable,
     ExecuteReusableFenced,
-    Nothing,
     Opened,
-    Release,
 )
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
-    DeadObject,
-    MissedDeadline,
     NnburstError,
 )
 
@@ -49,8 +44,6 @@ if TYPE_CHECKING:
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
 
-#: Seconds that a release may take.
-_RELEASE_TIMEOUT: Final = 30.0
 _BUSY: Final = "the execution is under way: one run at a time"
 
 
@@ -83,7 +76,7 @@ class ReusableExecution(Closing):
                 fds.add(memory.duplicate())
             opened, _ = self._connection.call(message, Opened, list(fds), timeout=timeout)
         self._handle = opened.handle
-        self._finalizer = weakref.finalize(self, _abandon, self._connection, opened.handle)
+        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
         self._finalizer.atexit = False
 
     def run(self, timeout: float = 30.0) -> ExecutionResult:
@@ -171,11 +164,7 @@ class ReusableExecution(Closing):
         """Let the driver forget it; a run under way finishes. Twice is fine, and so is a dead driver."""
         if self._finalizer.detach() is None:
             return
-        try:
-            message = Release(self._handle)
-            self._connection.call(message, Nothing, timeout=_RELEASE_TIMEOUT)
-        except (Closed, DeadObject, MissedDeadline):
-            pass  # it is gone, or will be
+        self._connection.release(self._handle)
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
@@ -197,8 +186,3 @@ class _Alone:
 
 def _keep(_memory: Memory) -> None:
     """Private memory stays with its execution object."""
-
-
-def _abandon(connection: Connection, handle: int) -> None:
-    if connection.is_alive:
-        connection.post_later(Release(handle))

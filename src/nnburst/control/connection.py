@@ -15,11 +15,12 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
-from nnburst.control.limits import SEND_TIMEOUT
+from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
 from nnburst.control.messages import (
     Allocated,
     Fenced,
     Message,
+    Nothing,
     Opened,
     Release,
     Reply,
@@ -283,6 +284,21 @@ class Connection:
         Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
         """
         self._later.append(message)
+
+    def release(self, handle: int, timeout: float = RELEASE_TIMEOUT) -> None:
+        """Have the peer drop a handle; one that is gone, or does not answer in time, is fine."""
+        try:
+            self.call(Release(handle), Nothing, timeout=timeout)
+        except (Closed, DeadObject, MissedDeadline):
+            pass  # it is gone, or will be
+
+    def release_later(self, handle: int) -> None:
+        """The same for what nobody closed: the peer hears of it just before the next call.
+
+        Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
+        """
+        if self.is_alive:
+            self.post_later(Release(handle))
 
     def peer_died(self) -> None:
         """End every call now: something faster than the socket says that the peer has died."""

@@ -42,3 +42,5 @@ MAX_HELD_FDS: Final = 4096
 MAX_NOTIFICATIONS: Final = 2048
 #: Characters of an error message.
 MAX_MESSAGE_CHARACTERS: Final = 4096
+#: Seconds that a release may take; the driver only drops a reference.
+RELEASE_TIMEOUT: Final = 30.0
