@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nnburst import Device, Model, ModelBuilder, OperandType, OperationType
+from nnburst import Burst, Device, Model, ModelBuilder, OperandType, OperationType
+from nnburst.client.bound_request import BoundRequest
 from nnburst.testing.faults.footprint import Footprint, footprint
 
 F32 = OperandType.TENSOR_FLOAT32
@@ -23,6 +24,14 @@ def copy_model(inputs: int = 1) -> Model:
         source, target = builder.input(F32, (2,)), builder.output(F32, (2,))
         builder.operation(OperationType.RELU, [source], [target])
     return builder.build()
+
+
+def numbered_requests(burst: Burst, count: int) -> list[BoundRequest]:
+    """Requests whose input says which one they are."""
+    bound = [burst.bind() for _ in range(count)]
+    for number, request in enumerate(bound):
+        request.inputs[0][:] = number
+    return bound
 
 
 def held_by(device: Device) -> Footprint:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nnburst
+from client.burst_helpers import copy_model
 from nnburst import Device, Model, ModelBuilder, OperandType, OperationType, PreparedModel
 
 
@@ -38,6 +39,20 @@ def own_device() -> Iterator[Device]:
     """A driver of the test's own, which may be killed."""
     with nnburst.launch("null") as launched:
         yield launched
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Device]:
+    """A driver that tests may stop and continue."""
+    with nnburst.launch("reference") as launched:
+        yield launched
+
+
+@pytest.fixture(scope="module")
+def relu(still: Device) -> Iterator[PreparedModel]:
+    """RELU of a float32 tensor of shape (2,), in the driver that may be stopped."""
+    with still.prepare(copy_model()) as model:
+        yield model
 
 
 @pytest.fixture

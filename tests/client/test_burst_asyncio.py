@@ -16,10 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import nnburst
-from client.burst_helpers import copy_model, standing_still, wait_until
+from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
 from nnburst import BurstBusy, Closed, DeadObject, Device, InvalidArgument, MissedDeadline
-from nnburst.client.bound_request import BoundRequest
 from nnburst.client.burst import Burst
 from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.hal.errors import GeneralFailure
@@ -27,13 +25,6 @@ from nnburst.hal.errors import GeneralFailure
 #: Seconds after which something that should have ended hangs.
 HANG = 20.0
 LIMIT = 3
-
-
-@pytest.fixture(scope="module")
-def still() -> Iterator[Device]:
-    """A driver that tests may stop and continue."""
-    with nnburst.launch("reference") as device:
-        yield device
 
 
 @pytest.fixture
@@ -49,14 +40,6 @@ def wide(still: Device) -> Iterator[Burst]:
         prepared.open_burst(max_in_flight=LIMIT) as opened,
     ):
         yield opened
-
-
-def requests(burst: Burst, count: int) -> list[BoundRequest]:
-    """Requests whose input says which one they are."""
-    bound = [burst.bind() for _ in range(count)]
-    for number, request in enumerate(bound):
-        request.inputs[0][:] = number
-    return bound
 
 
 async def started(coroutine: object) -> asyncio.Task[object]:
@@ -85,7 +68,7 @@ def wishes_for_a_kick(burst: Burst) -> bool:
 
 
 def test_run_gives_what_the_other_run_gives(burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
 
     async def main() -> None:
         for number in range(50):
@@ -111,7 +94,7 @@ def test_measured_run_has_a_timing_of_its_own(burst: Burst) -> None:
 
 
 def test_loop_goes_on_while_the_driver_stands_still(still: Device, burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
 
     async def main() -> None:
         with standing_still(still):
@@ -127,7 +110,7 @@ def test_loop_goes_on_while_the_driver_stands_still(still: Device, burst: Burst)
 @pytest.mark.parametrize("limit", [1, LIMIT])
 def test_each_of_many_tasks_gets_its_own_result(still: Device, limit: int) -> None:
     with still.prepare(copy_model()) as prepared, prepared.open_burst(max_in_flight=limit) as burst:
-        bound = requests(burst, 20)
+        bound = numbered_requests(burst, 20)
 
         async def main() -> None:
             for _ in range(10):
@@ -138,7 +121,7 @@ def test_each_of_many_tasks_gets_its_own_result(still: Device, limit: int) -> No
 
 
 def test_submissions_are_awaited_in_any_order(still: Device, wide: Burst) -> None:
-    bound = requests(wide, LIMIT)
+    bound = numbered_requests(wide, LIMIT)
 
     async def main() -> None:
         with standing_still(still):
@@ -152,7 +135,7 @@ def test_submissions_are_awaited_in_any_order(still: Device, wide: Burst) -> Non
 
 
 def test_submission_that_is_awaited_too_shortly_stays_out(still: Device, wide: Burst) -> None:
-    bound = requests(wide, 2)
+    bound = numbered_requests(wide, 2)
 
     async def main() -> None:
         with standing_still(still):
@@ -170,7 +153,7 @@ def test_submission_that_is_awaited_too_shortly_stays_out(still: Device, wide: B
 
 
 def test_result_taken_by_somebody_else_wakes_who_awaits_it(still: Device, wide: Burst) -> None:
-    first, second = requests(wide, 2)
+    first, second = numbered_requests(wide, 2)
 
     async def main() -> None:
         with standing_still(still):
@@ -184,7 +167,7 @@ def test_result_taken_by_somebody_else_wakes_who_awaits_it(still: Device, wide: 
 def test_cancelled_run_leaves_its_result_overdue_and_the_burst_usable(
     still: Device, burst: Burst
 ) -> None:
-    first, second = requests(burst, 2)
+    first, second = numbered_requests(burst, 2)
 
     async def main() -> None:
         with standing_still(still):
@@ -204,7 +187,7 @@ def test_cancelled_run_leaves_its_result_overdue_and_the_burst_usable(
 
 
 def test_cancelled_run_is_dropped_by_the_next_run_that_blocks(still: Device, burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
 
     async def main() -> None:
         with standing_still(still):
@@ -218,7 +201,7 @@ def test_cancelled_run_is_dropped_by_the_next_run_that_blocks(still: Device, bur
 
 
 def test_cancelled_run_between_others_takes_nobodys_result(still: Device, wide: Burst) -> None:
-    bound = requests(wide, LIMIT)
+    bound = numbered_requests(wide, LIMIT)
 
     async def main() -> None:
         with standing_still(still):
@@ -236,7 +219,7 @@ def test_cancelled_run_between_others_takes_nobodys_result(still: Device, wide: 
 
 
 def test_run_that_misses_its_deadline_is_dropped_later(still: Device, burst: Burst) -> None:
-    first, second = requests(burst, 2)
+    first, second = numbered_requests(burst, 2)
 
     async def main() -> None:
         with standing_still(still):
@@ -250,7 +233,7 @@ def test_run_that_misses_its_deadline_is_dropped_later(still: Device, burst: Bur
 
 
 def test_request_that_is_under_way_is_refused(still: Device, wide: Burst) -> None:
-    (bound,) = requests(wide, 1)
+    (bound,) = numbered_requests(wide, 1)
 
     async def main() -> None:
         with standing_still(still):
@@ -264,7 +247,7 @@ def test_request_that_is_under_way_is_refused(still: Device, wide: Burst) -> Non
 
 @pytest.mark.parametrize("timeout", [0, -1, "1", float("nan")])
 def test_timeout_is_checked_before_anything_is_sent(burst: Burst, timeout: float) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
     with pytest.raises(InvalidArgument, match="timeout"):
         asyncio.run(bound.run_async(timeout))
     assert burst.client.in_flight == 0
@@ -276,7 +259,7 @@ def test_request_of_another_burst_is_refused(burst: Burst, wide: Burst) -> None:
 
 
 def test_failure_reaches_the_task_and_the_burst_goes_on(burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
     good = bound._packet.copy()
     bound._packet.view("u1").reshape(-1, 24)[1, 0] = 6
 
@@ -300,7 +283,7 @@ def test_request_that_does_not_fit_the_channel_takes_the_ordinary_path(still: De
 
 
 def test_driver_sends_a_byte_only_to_who_waits(still: Device, burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
     for _ in range(20):
         bound.run()
     assert (kicks_waiting(burst), wishes_for_a_kick(burst)) == (0, False)
@@ -346,7 +329,7 @@ def test_dead_driver_ends_every_task_at_once(own_device: Device, wakes: int) -> 
 def test_closing_the_burst_ends_every_task(still: Device, from_another_thread: bool) -> None:
     with still.prepare(copy_model()) as prepared:
         burst = prepared.open_burst(max_in_flight=2)
-        bound = requests(burst, 3)
+        bound = numbered_requests(burst, 3)
 
         async def main() -> None:
             with standing_still(still):
@@ -366,14 +349,14 @@ def test_closing_the_burst_ends_every_task(still: Device, from_another_thread: b
 def test_closed_burst_refuses(still: Device) -> None:
     with still.prepare(copy_model()) as prepared:
         burst = prepared.open_burst()
-        (bound,) = requests(burst, 1)
+        (bound,) = numbered_requests(burst, 1)
         burst.close()
         with pytest.raises(Closed):
             asyncio.run(bound.run_async())
 
 
 def test_loops_may_follow_each_other_but_not_share_a_burst(still: Device, wide: Burst) -> None:
-    first, second = requests(wide, 2)
+    first, second = numbered_requests(wide, 2)
     for _ in range(3):
         assert asyncio.run(first.run_async()).outputs[0].tolist() == [0, 0]
     raised: list[BaseException] = []
@@ -397,7 +380,7 @@ def test_loops_may_follow_each_other_but_not_share_a_burst(still: Device, wide: 
 
 
 def test_loop_that_is_given_up_leaves_the_burst_usable(still: Device, wide: Burst) -> None:
-    first, second = requests(wide, 2)
+    first, second = numbered_requests(wide, 2)
     loop = asyncio.new_event_loop()
     with standing_still(still):
         task = loop.create_task(first.run_async())
@@ -412,7 +395,7 @@ def test_loop_that_is_given_up_leaves_the_burst_usable(still: Device, wide: Burs
 
 
 def test_other_tasks_get_their_turn_beside_results_that_come_at_once(burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
     turns = 0
 
     async def ticking() -> None:
@@ -432,7 +415,7 @@ def test_other_tasks_get_their_turn_beside_results_that_come_at_once(burst: Burs
 
 
 def test_driver_that_closes_its_end_ends_the_burst(still: Device, burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
 
     async def main() -> None:
         with standing_still(still):
@@ -449,7 +432,7 @@ def test_driver_that_closes_its_end_ends_the_burst(still: Device, burst: Burst) 
 def test_driver_that_sends_bytes_for_nothing_only_makes_us_look(
     still: Device, burst: Burst
 ) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     burst._channels.kicks._socket, kept = ours, burst._channels.kicks._socket
@@ -494,7 +477,7 @@ def test_any_mixture_of_runs_gives_each_its_own_result(
     still: Device, limit: int, steps: list[tuple[str, int]]
 ) -> None:
     with still.prepare(copy_model()) as prepared, prepared.open_burst(max_in_flight=limit) as burst:
-        bound = requests(burst, 4)
+        bound = numbered_requests(burst, 4)
 
         async def one(which: int, patience: float) -> None:
             try:
@@ -530,7 +513,7 @@ def test_no_kick_is_lost_however_late_or_early_results_come(still: Device) -> No
         still.prepare(copy_model()) as prepared,
         prepared.open_burst(max_in_flight=2, spin_window=0.0) as burst,
     ):
-        bound = requests(burst, 2)
+        bound = numbered_requests(burst, 2)
 
         async def runs(which: int, pauses: np.ndarray) -> None:
             for pause in pauses:

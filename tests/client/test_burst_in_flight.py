@@ -7,21 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import nnburst
-from client.burst_helpers import copy_model, standing_still, wait_until
+from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
 from nnburst import BurstBusy, Closed, Device, MissedDeadline
-from nnburst.client.bound_request import BoundRequest
 from nnburst.client.burst import Burst
 from nnburst.hal.errors import GeneralFailure
 
 LIMIT = 4
-
-
-@pytest.fixture(scope="module")
-def still() -> Iterator[Device]:
-    """A driver that tests may stop and continue."""
-    with nnburst.launch("reference") as device:
-        yield device
 
 
 @pytest.fixture
@@ -33,16 +24,8 @@ def burst(still: Device) -> Iterator[Burst]:
         yield opened
 
 
-def requests(burst: Burst, count: int) -> list[BoundRequest]:
-    """Requests whose input says which one they are."""
-    bound = [burst.bind() for _ in range(count)]
-    for number, request in enumerate(bound):
-        request.inputs[0][:] = number
-    return bound
-
-
 def test_results_come_in_order_and_belong_to_their_requests(burst: Burst) -> None:
-    bound = requests(burst, LIMIT)
+    bound = numbered_requests(burst, LIMIT)
     for _ in range(50):
         pending = [request.submit() for request in bound]
         for number, one in enumerate(pending):
@@ -50,7 +33,7 @@ def test_results_come_in_order_and_belong_to_their_requests(burst: Burst) -> Non
 
 
 def test_asking_for_a_later_result_collects_the_earlier_ones(burst: Burst) -> None:
-    pending = [request.submit() for request in requests(burst, LIMIT)]
+    pending = [request.submit() for request in numbered_requests(burst, LIMIT)]
     assert pending[-1].result().outputs[0].tolist() == [LIMIT - 1] * 2
     assert not burst.pending
     for number, one in enumerate(pending):
@@ -59,7 +42,7 @@ def test_asking_for_a_later_result_collects_the_earlier_ones(burst: Burst) -> No
 
 
 def test_all_requests_are_out_at_once(still: Device, burst: Burst) -> None:
-    bound = requests(burst, LIMIT)
+    bound = numbered_requests(burst, LIMIT)
     with standing_still(still):
         pending = [request.submit() for request in bound]
         assert burst.client.in_flight == LIMIT
@@ -69,7 +52,7 @@ def test_all_requests_are_out_at_once(still: Device, burst: Burst) -> None:
 def test_submission_beyond_the_limit_is_refused_and_nothing_is_sent(
     still: Device, burst: Burst
 ) -> None:
-    bound = requests(burst, LIMIT + 1)
+    bound = numbered_requests(burst, LIMIT + 1)
     with standing_still(still):
         pending = [request.submit() for request in bound[:LIMIT]]
         with pytest.raises(BurstBusy, match=f"{LIMIT} requests are under way"):
@@ -80,7 +63,7 @@ def test_submission_beyond_the_limit_is_refused_and_nothing_is_sent(
 
 
 def test_request_that_is_under_way_cannot_be_submitted_again(still: Device, burst: Burst) -> None:
-    (bound,) = requests(burst, 1)
+    (bound,) = numbered_requests(burst, 1)
     with standing_still(still):
         pending = bound.submit()
         for call in (bound.submit, bound.run):
@@ -92,7 +75,7 @@ def test_request_that_is_under_way_cannot_be_submitted_again(still: Device, burs
 
 @pytest.mark.parametrize("out", [1, LIMIT - 1, LIMIT])
 def test_run_beside_submissions_gets_its_own_result(burst: Burst, out: int) -> None:
-    bound = requests(burst, out + 1)
+    bound = numbered_requests(burst, out + 1)
     for _ in range(3):
         pending = [request.submit() for request in bound[:out]]
         assert bound[out].run().outputs[0].tolist() == [out, out]
@@ -101,7 +84,7 @@ def test_run_beside_submissions_gets_its_own_result(burst: Burst, out: int) -> N
 
 
 def test_submission_that_is_waited_for_too_shortly_stays_out(still: Device, burst: Burst) -> None:
-    bound = requests(burst, 2)
+    bound = numbered_requests(burst, 2)
     with standing_still(still):
         pending = [request.submit() for request in bound]
         for one in reversed(pending):
@@ -112,7 +95,7 @@ def test_submission_that_is_waited_for_too_shortly_stays_out(still: Device, burs
 
 
 def test_overdue_run_and_later_submissions_are_told_apart(still: Device, burst: Burst) -> None:
-    bound = requests(burst, 4)
+    bound = numbered_requests(burst, 4)
     with standing_still(still):
         with pytest.raises(MissedDeadline):
             bound[3].run(timeout=0.01)
@@ -126,7 +109,7 @@ def test_overdue_run_and_later_submissions_are_told_apart(still: Device, burst: 
 
 def test_submit_after_an_overdue_run_waits_for_nothing(still: Device) -> None:
     with still.prepare(copy_model()) as prepared, prepared.open_burst() as burst:
-        first, second = requests(burst, 2)
+        first, second = numbered_requests(burst, 2)
         with standing_still(still):
             with pytest.raises(MissedDeadline):
                 first.run(timeout=0.01)
@@ -139,7 +122,7 @@ def test_submit_after_an_overdue_run_waits_for_nothing(still: Device) -> None:
 
 
 def test_failure_of_one_request_belongs_to_that_request(burst: Burst) -> None:
-    bound = requests(burst, 3)
+    bound = numbered_requests(burst, 3)
     bound[1]._packet.view("u1").reshape(-1, 24)[1, 0] = 6  # ill-formed, at its right length
     pending = [request.submit() for request in bound]
     assert pending[2].result().outputs[0].tolist() == [2, 2]
@@ -151,7 +134,7 @@ def test_failure_of_one_request_belongs_to_that_request(burst: Burst) -> None:
 def test_lost_boundary_ends_the_burst_and_every_outstanding_request_raises(
     still: Device, burst: Burst
 ) -> None:
-    bound = requests(burst, LIMIT)
+    bound = numbered_requests(burst, LIMIT)
     bound[1]._packet.view("<u4").reshape(-1, 6)[0, 1] = 2**31
     with standing_still(still):
         pending = [request.submit() for request in bound]
@@ -169,7 +152,7 @@ def test_lost_boundary_ends_the_burst_and_every_outstanding_request_raises(
 def test_close_ends_outstanding_requests(still: Device) -> None:
     with still.prepare(copy_model()) as prepared:
         burst = prepared.open_burst(max_in_flight=2)
-        (bound,) = requests(burst, 1)
+        (bound,) = numbered_requests(burst, 1)
         pending = bound.submit()
         burst.close()
         with pytest.raises(Closed):
@@ -178,7 +161,7 @@ def test_close_ends_outstanding_requests(still: Device) -> None:
 
 def test_result_that_nobody_asked_for_closes_the_burst(still: Device) -> None:
     with still.prepare(copy_model()) as prepared, prepared.open_burst() as burst:
-        (bound,) = requests(burst, 1)
+        (bound,) = numbered_requests(burst, 1)
         bound.run()
         # The driver's end of the result ring, as a hostile driver would use it.
         results = burst._channels.results
@@ -197,7 +180,7 @@ def test_hostile_driver_ends_that_burst_and_no_other(
 ) -> None:
     with still.prepare(copy_model()) as prepared, prepared.open_burst() as bystander:
         with prepared.open_burst(channel_length=6, max_in_flight=2) as burst:
-            bound = requests(burst, 2)
+            bound = numbered_requests(burst, 2)
             bound[0].run()
             channel = getattr(burst._channels, queue)
             part = channel.descriptor.grantors[grantor]

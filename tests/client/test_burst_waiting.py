@@ -25,13 +25,6 @@ from nnburst.client.burst import Burst
 from nnburst.hal.errors import GeneralFailure
 
 
-@pytest.fixture(scope="module")
-def still() -> Iterator[Device]:
-    """A driver that tests may stop and continue."""
-    with nnburst.launch("reference") as device:
-        yield device
-
-
 @pytest.fixture
 def burst(still: Device) -> Iterator[Burst]:
     with still.prepare(copy_model()) as prepared, prepared.open_burst() as opened:

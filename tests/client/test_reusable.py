@@ -7,14 +7,12 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import nnburst
 from client.burst_helpers import copy_model, held_by, standing_still, wait_until
 from client.conftest import add_model
 from nnburst import (
@@ -34,19 +32,6 @@ from nnburst.control.fences import FenceStatus
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0
-
-
-@pytest.fixture(scope="module")
-def still() -> Iterator[Device]:
-    """A driver that tests may stop and continue."""
-    with nnburst.launch("reference") as device:
-        yield device
-
-
-@pytest.fixture(scope="module")
-def relu(still: Device) -> Iterator[PreparedModel]:
-    with still.prepare(copy_model()) as prepared:
-        yield prepared
 
 
 def test_each_run_takes_what_its_arrays_hold_then(relu: PreparedModel) -> None:
