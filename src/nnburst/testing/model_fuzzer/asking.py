@@ -21,6 +21,7 @@ from nnburst.control.messages import (
     ExecutionInfo,
     Fenced,
     GetExecutionInfo,
+    Message,
     Nothing,
     NotifyExecuted,
     Opened,
@@ -67,12 +68,27 @@ def _refusal(target: Target, error: NnburstError) -> Answer:
 
 def execute_synchronously(target: Target, prepared: PreparedModel) -> Ask:
     """By a call that waits."""
+    return _wait_for(
+        target, lambda request, measure: ExecuteSynchronously(prepared.handle, request, measure)
+    )
+
+
+def execute_in_aidl_burst(target: Target, burst: int, identifiers: Sequence[int] = (-1,)) -> Ask:
+    """By a call of AIDL's burst `burst`, with a memory identifier for each pool."""
+    numbers = tuple(identifiers)
+    return _wait_for(
+        target,
+        lambda request, measure: BurstExecute(burst, request, measure, memory_identifiers=numbers),
+    )
+
+
+def _wait_for(target: Target, message_of: Callable[[Request, bool], Message]) -> Ask:
+    """By a message that is answered with the result."""
 
     def ask(request: Request, measure: bool) -> Answer:
-        message = ExecuteSynchronously(prepared.handle, request, measure)
         try:
             with _memory_of(target) as fds:
-                connection = target.device.connection
+                message, connection = message_of(request, measure), target.device.connection
                 executed, _ = connection.call(message, Executed, fds, timeout=_TIMEOUT)
         except NnburstError as error:
             return _refusal(target, error)
@@ -138,22 +154,6 @@ def _fenced_answer(target: Target, fenced: Fenced, fence: Fds) -> Answer:
     info, _ = connection.call(about, ExecutionInfo, timeout=_TIMEOUT)
     connection.call(Release(fenced.handle), Nothing, timeout=_TIMEOUT)
     return Answer(info.status, info.launched[0] != UINT64_MAX, ())
-
-
-def execute_in_aidl_burst(target: Target, burst: int, identifiers: Sequence[int] = (-1,)) -> Ask:
-    """By a call of AIDL's burst `burst`, with a memory identifier for each pool."""
-
-    def ask(request: Request, measure: bool) -> Answer:
-        message = BurstExecute(burst, request, measure, memory_identifiers=tuple(identifiers))
-        try:
-            with _memory_of(target) as fds:
-                connection = target.device.connection
-                executed, _ = connection.call(message, Executed, fds, timeout=_TIMEOUT)
-        except NnburstError as error:
-            return _refusal(target, error)
-        return Answer(_NONE, executed.timing.measured, ())
-
-    return ask
 
 
 def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -> Ask:
