@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         nnburst.launch(args.executor) as device,
         progress("mutated packets", args.packets) as advance,
     ):
-        report = fuzz_packets(device, args.packets, args.seed, lambda _: advance(1))
+        report = fuzz_packets(device, args.packets, args.seed, advance)
         alive = device.is_alive
     seconds = time.monotonic() - began
     with text_for_people(args.json):

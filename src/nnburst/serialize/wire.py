@@ -6,6 +6,7 @@ compiler lays out a safe union: a discriminator byte, then the variant, little-e
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Final, NamedTuple
 
@@ -50,16 +51,20 @@ class Variant(NamedTuple):
 
     def view(self, datums: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """The same memory with this variant's fields by name, whatever the discriminators say."""
-        return datums.view(
-            np.dtype(
-                {
-                    "names": ["discriminator", *(f.name for f in self.fields)],
-                    "formats": ["u1", *(_NUMPY[f.type] for f in self.fields)],
-                    "offsets": [0, *(f.offset for f in self.fields)],
-                    "itemsize": DATUM_BYTES,
-                }
-            )
-        )
+        return datums.view(_named_fields(self))
+
+
+@functools.cache
+def _named_fields(variant: Variant) -> np.dtype[np.void]:
+    fields = variant.fields
+    return np.dtype(
+        {
+            "names": ["discriminator", *(f.name for f in fields)],
+            "formats": ["u1", *(_NUMPY[f.type] for f in fields)],
+            "offsets": [0, *(f.offset for f in fields)],
+            "itemsize": DATUM_BYTES,
+        }
+    )
 
 
 class DatumUnion(NamedTuple):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Final
 
 import numpy as np
 
 from nnburst.client.device import Device
 from nnburst.hal.enums import ErrorStatus, MeasureTiming, OperandType, OperationType
-from nnburst.hal.errors import MalformedPacket, NnburstError
+from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.request import Request, RequestArgument
-from nnburst.serialize import RESULT_DATUM, deserialize_result, serialize_request
+from nnburst.serialize import DATUM_BYTES, RESULT_DATUM, deserialize_result, serialize_request
 from nnburst.serialize.wire import RESULT
 from nnburst.testing.faults.footprint import resident_bytes
 from nnburst.testing.packet_mutators import (
@@ -39,10 +40,16 @@ _BATCH: Final = 500
 _OK: Final = ErrorStatus.NONE
 _ANY: Final = frozenset(ErrorStatus)
 _ERRORS: Final = _ANY - {_OK}
-_INFORMATION, *_, _TIMING = RESULT.variants
-_UNKNOWN: Final = (NO_TIMING, NO_TIMING)
+_VALID: Final = frozenset({_OK})
+_INFORMATION, *_, _TIMING = (variant.layout() for variant in RESULT.variants)
+_UNKNOWN: Final = [NO_TIMING, NO_TIMING]
+#: Bursts that take turns.
+_BURSTS: Final = 4
 #: Failures after which a campaign stops: more of them say no more.
 _ENOUGH: Final = 20
+
+#: A packet, and the statuses that may answer it.
+Expected = tuple[Mutation, frozenset[ErrorStatus]]
 
 
 @dataclass
@@ -78,33 +85,35 @@ def fuzz_packets(
 ) -> FuzzReport:
     """Send `packets` mutated packets to a driver of `device` and a valid one after each.
 
-    First the suite's mutations and the count mutations, all of them, then random ones.
+    First the suite's mutations and the count mutations, all of them, then random ones. A few bursts take
+    turns, so that the driver is busy with one while the answer of another is looked at.
     """
     report = FuzzReport()
-    with device.prepare(small_model()) as prepared, RawBurst(prepared) as burst:
+    with device.prepare(small_model()) as prepared, contextlib.ExitStack() as opened:
         memory = device.allocate(4096)
-        valid = _valid_packet(burst.slot_of(memory))
-        _expect(report, burst, Mutation("none", valid), frozenset({_OK}))
+        bursts = [opened.enter_context(RawBurst(prepared)) for _ in range(_BURSTS)]
+        # Each burst has slots of its own, but gives the first of its memories the same one.
+        (slot,) = {burst.slot_of(memory) for burst in bursts}
+        valid = _valid_packet(slot)
+        _exchange(report, bursts, [(Mutation("none", valid), _VALID)] * _BURSTS)
         before = resident_bytes(device.pid)
-        for mutation, allowed in _campaign(valid, seed):
-            if report.packets == packets or len(report.failures) >= _ENOUGH:
+        campaign = islice(_campaign(valid, seed), packets)
+        while mutated := list(islice(campaign, _BURSTS)):
+            _exchange(report, bursts, mutated)
+            # Described by what came before: that is what it would be wrong because of.
+            after = [(Mutation(one.description, valid), _VALID) for one, _ in mutated]
+            _exchange(report, bursts, after)
+            report.packets += len(mutated)
+            progress(len(mutated))
+            if len(report.failures) >= _ENOUGH:
                 break
-            report.packets += 1
-            _expect(report, burst, mutation, allowed)
-            _expect(
-                report,
-                burst,
-                Mutation(f"valid, after {mutation.description}", valid),
-                frozenset({_OK}),
-            )
-            progress(report.packets)
-        report.outcomes["NONE"] -= report.packets + 1  # the valid ones
+        report.outcomes["NONE"] -= report.packets + _BURSTS  # the valid ones
         report.rss = resident_bytes(device.pid)
         report.rss_growth = report.rss - before
     return report
 
 
-def _campaign(valid: Packet, seed: int) -> Iterator[tuple[Mutation, frozenset[ErrorStatus]]]:
+def _campaign(valid: Packet, seed: int) -> Iterator[Expected]:
     """Mutations and the statuses that may answer each."""
     for mutation in suite_mutations(valid):
         yield mutation, _ERRORS
@@ -127,20 +136,20 @@ def _valid_packet(slot: int) -> Packet:
     return serialize_request(request, [slot], MeasureTiming.YES)
 
 
-def _expect(
-    report: FuzzReport, burst: RawBurst, mutation: Mutation, allowed: frozenset[ErrorStatus]
-) -> None:
-    """Exchange a packet and note what is wrong with the answer."""
-    if len(mutation.packet) == 0:
-        return
-    try:
-        answer = burst.exchange(mutation.packet)
-        status, problems = judge(answer, allowed)
-    except (MalformedPacket, NnburstError) as error:
-        report.failures.append(f"{mutation.description}: {error}")
-        return
-    report.outcomes[status.name] += 1
-    report.failures += [f"{mutation.description}: {problem}" for problem in problems]
+def _exchange(report: FuzzReport, bursts: Sequence[RawBurst], expected: Sequence[Expected]) -> None:
+    """Have each burst exchange a packet, all at once, and note what is wrong with the answers."""
+    for burst, (mutation, _) in zip(bursts, expected, strict=False):
+        burst.send(mutation.packet)
+    for burst, (mutation, allowed) in zip(bursts, expected, strict=False):
+        try:
+            status, problems = judge(burst.receive(), allowed)
+        except NnburstError as error:
+            problems = [str(error)]
+        else:
+            report.outcomes[status.name] += 1
+        if problems:
+            what = "a valid packet after " if allowed is _VALID else ""
+            report.failures += [f"{what}{mutation.description}: {one}" for one in problems]
 
 
 def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, list[str]]:
@@ -154,16 +163,16 @@ def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, 
     if status not in allowed:
         problems.append(f"answered {status.name}")
     # Reading a packet drops what its status does not allow; here it must not be there at all.
-    sent = np.frombuffer(answer, RESULT_DATUM)
-    information, timing_sent = _INFORMATION.view(sent)[0], _TIMING.view(sent)[-1]
-    if information["error_status"] != status:
-        problems.append(f"sent as status {information['error_status']}")
-    if status != _OK and information["number_of_operands"]:
+    _, _, status_sent, shapes_sent = _INFORMATION.unpack_from(answer)
+    _, *durations_sent = _TIMING.unpack_from(answer, len(answer) - DATUM_BYTES)
+    if status_sent != status:
+        problems.append(f"sent as status {status_sent}")
+    if status != _OK and shapes_sent:
         problems.append(f"{status.name} with shapes")
-    if status != _OK and (timing_sent["time_on_device"], timing_sent["time_in_driver"]) != _UNKNOWN:
+    if status != _OK and durations_sent != _UNKNOWN:
         problems.append(f"{status.name} with a timing")
     if status == _OK and timing.measured and timing.time_on_device > timing.time_in_driver:
         problems.append(f"{timing}")
-    if nonzero_padding(sent):
+    if nonzero_padding(np.frombuffer(answer, RESULT_DATUM)):
         problems.append("padding is not 0")
     return status, problems

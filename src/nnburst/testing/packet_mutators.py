@@ -159,13 +159,23 @@ def nonzero_padding(packet: Packet) -> list[tuple[int, int]]:
     The original's test looks at three bytes of each operandInformation of a result; here every
     byte that no field covers counts, in packets of either kind. Unknown variants have no fields.
     """
+    masks = _UNCOVERED[packet.dtype == REQUEST_DATUM]
+    data = np.frombuffer(packet.tobytes(), np.uint8).reshape(-1, DATUM_BYTES)
+    wrong = (data != 0) & masks[data[:, 0]]
+    return [(int(k), int(at)) for k, at in np.argwhere(wrong)] if wrong.any() else []
+
+
+def _uncovered(union: DatumUnion) -> npt.NDArray[np.bool_]:
+    """For each discriminator, which bytes of an element no field covers; that of the tag counts as one."""
     masks = np.ones((256, DATUM_BYTES), bool)
     masks[:, 0] = False
-    for variant in _union(packet).variants:
+    for variant in union.variants:
         for field in variant.fields:
             masks[variant.discriminator, field.offset : field.offset + field.width] = False
-    data = np.frombuffer(packet.tobytes(), np.uint8).reshape(-1, DATUM_BYTES)
-    return [(int(k), int(at)) for k, at in np.argwhere((data != 0) & masks[data[:, 0]])]
+    return masks
+
+
+_UNCOVERED: Final = {True: _uncovered(REQUEST), False: _uncovered(RESULT)}
 
 
 def _union(packet: Packet) -> DatumUnion:
