@@ -147,14 +147,18 @@ def test_any_number_of_slots_is_resolved() -> None:
     ],
 )
 def test_failing_upcall_fails_the_request_and_is_tried_again(
-    error: Exception, status: ErrorStatus, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    status: ErrorStatus,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with Harness() as burst:
+    with Harness() as burst, caplog.at_level("INFO"):
         packet = burst.packet(0)
         with monkeypatch.context() as patch:
             patch.setattr(burst.context._slots, "_get_memories", _raising(error))
             assert burst.exchange(packet)[0] == status
         assert burst.exchange(packet)[0] == ErrorStatus.NONE
+    assert str(error) in caplog.text  # a packet has no room for the reason
 
 
 def _raising(error: Exception) -> Callable[[object], object]:

@@ -323,6 +323,10 @@ class BurstContext:
             pools = self._slots.resolve(slots)
             execution = self._prepared.bind(request, pools)
         except NnburstError as error:
+            # A packet has room for the status alone; whoever looks for the reason finds it here.
+            clients_fault = isinstance(error, InvalidArgument)
+            level = logging.INFO if clients_fault else logging.WARNING
+            logger.log(level, "a request is not executed: %s", error)
             return reply_with(error.status)
         except Exception:
             logger.exception("a request could not be bound")
