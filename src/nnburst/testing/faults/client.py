@@ -16,10 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 import nnburst
 from nnburst.testing.faults.activities import ACTIVITIES, burst_runs, execute
+from nnburst.testing.faults.latencies import Latencies
 from nnburst.testing.faults.stuck import STUCK
 
 #: Seconds between the executions of a client that stands by: it shall leave cores to the others.
@@ -58,16 +57,16 @@ def _stand_by(device: nnburst.Device, name: str) -> None:
         next(steps)
     _say({"pid": os.getpid(), "worker": device.pid})
     while True:
-        latencies: list[int] = []
+        latencies = Latencies()
         error = _repeat(activities, latencies)
         told = sys.stdin.readline() if not error else ""
-        p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if latencies else (0, 0)
-        _say({"rounds": len(latencies), "error": error, "median_us": p50, "p99_us": p99})
+        p50, p99 = latencies.microseconds(50, 99)
+        _say({"rounds": latencies.count, "error": error, "median_us": p50, "p99_us": p99})
         if not told:
             return
 
 
-def _repeat(activities: Sequence[Iterator[None]], latencies: list[int]) -> str:
+def _repeat(activities: Sequence[Iterator[None]], latencies: Latencies) -> str:
     """Go on until there is something to read; the error that came before, if any."""
     while not select.select([sys.stdin], [], [], _PAUSE)[0]:
         began = time.perf_counter_ns()
@@ -76,7 +75,7 @@ def _repeat(activities: Sequence[Iterator[None]], latencies: list[int]) -> str:
                 next(steps)
         except Exception as failure:
             return f"{type(failure).__name__}: {failure}"
-        latencies.append(time.perf_counter_ns() - began)
+        latencies.add(time.perf_counter_ns() - began)
     return ""
 
 
