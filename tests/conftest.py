@@ -6,6 +6,7 @@ Tests that read it are marked `shared` and skip without it; everything else runs
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("shared"):
             item.add_marker(skip)
+
+
+@pytest.fixture
+def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Writes a module, name and source, that every process which the test starts can import."""
+    others = filter(None, [os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *others]))
+
+    def make(name: str, source: str) -> None:
+        (tmp_path / f"{name}.py").write_text(source)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,11 +41,10 @@ class Executor(NullExecutor):
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> Iterator[Device]:
+def counting(make_module: Callable[[str, str], None]) -> Iterator[Device]:
     """A driver that says whether it has prepared models."""
-    (tmp_path / "counting.py").write_text(_COUNTING)
-    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with nnburst.launch("counting:Executor", env={"PYTHONPATH": os.pathsep.join(paths)}) as device:
+    make_module("counting", _COUNTING)
+    with nnburst.launch("counting:Executor") as device:
         yield device
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -81,16 +80,14 @@ ALLOWED = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "tries.py").write_text(ATTEMPTS)
+def folder(tmp_path: Path, make_module: Callable[[str, str], None]) -> Path:
+    make_module("tries", ATTEMPTS)
     (tmp_path / "outside").write_text("as it was")
     return tmp_path
 
 
 def launch(folder: Path, **more: str) -> Device:
-    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
-        "PYTHONPATH": os.pathsep.join(paths),
         "OUTSIDE": str(folder / "outside"),
         "XDG_STATE_HOME": str(folder / "state"),
         **more,

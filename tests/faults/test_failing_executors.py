@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
-from pathlib import Path
 
 import pytest
 
@@ -78,11 +76,9 @@ CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 
 
 @pytest.fixture(autouse=True)
-def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def failing(make_module: Callable[[str, str], None]) -> str:
     """The executor's name, once drivers can import it."""
-    (tmp_path / "failing.py").write_text(_FAILING)
-    others = filter(None, [os.environ.get("PYTHONPATH")])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *others]))
+    make_module("failing", _FAILING)
     return "failing:Executor"
 
 

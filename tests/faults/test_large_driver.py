@@ -6,10 +6,9 @@ import os
 import select
 import signal
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 import nnburst
 from faults.processes import KILLS, STRICT, Ending, Row
@@ -35,11 +34,9 @@ class Large(ReferenceExecutor):
 
 
 def test_death_of_a_driver_with_much_memory_is_heard_of_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: Row
+    make_module: Callable[[str, str], None], row: Row
 ) -> None:
-    (tmp_path / "large.py").write_text(_LARGE)
-    others = filter(None, [os.environ.get("PYTHONPATH")])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *others]))
+    make_module("large", _LARGE)
     heard, ended = [], []
     for _ in range(max(KILLS // 5, 2)):
         with nnburst.launch("large:Large") as device:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from nnburst.control.messages import Call, ConfigureExecutionBurst, Message
 from nnburst.testing.control_fuzzer import _Campaign, fuzz_control, mutate_bytes, mutate_tree
 
-_DIES = """
+_FAULTY = """
 import os
 from nnburst.executor.null import NullExecutor
 
@@ -33,11 +32,10 @@ class Leaks(NullExecutor):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "faulty.py").write_text(_DIES)
-    others = os.environ.get("PYTHONPATH")
-    paths = [str(tmp_path), *([others] if others else [])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+def faulty(make_module: Callable[[str, str], None]) -> str:
+    """The module of the faulty executors, once drivers can import it."""
+    make_module("faulty", _FAULTY)
+    return "faulty"
 
 
 @pytest.mark.parametrize("executor", ["null", "reference"])
@@ -48,12 +46,12 @@ def test_mutated_messages_are_answered_and_leave_nothing_behind(executor: str) -
     assert {"NONE", "INVALID_ARGUMENT"} <= set(report.outcomes)
 
 
-def test_a_driver_that_leaks_descriptors_is_found(folder: None) -> None:
-    assert "descriptors" in fuzz_control(1500, executor="faulty:Leaks").failures[0]
+def test_a_driver_that_leaks_descriptors_is_found(faulty: str) -> None:
+    assert "descriptors" in fuzz_control(1500, executor=f"{faulty}:Leaks").failures[0]
 
 
-def test_a_driver_that_dies_is_found(folder: None) -> None:
-    report = fuzz_control(20_000, executor="faulty:Dies")
+def test_a_driver_that_dies_is_found(faulty: str) -> None:
+    report = fuzz_control(20_000, executor=f"{faulty}:Dies")
     assert "the driver ended after" in report.failures[0]
     assert report.messages < 20_000
 
