@@ -58,9 +58,9 @@ class FuzzReport:
 
     Attributes:
         packets: mutated packets sent.
-        outcomes: how many were answered with which status.
+        outcomes: how many of them were answered with which status.
         failures: what should not have happened, described.
-        rss: resident bytes of the driver at the end.
+        rss: resident bytes of the driver at the end; 0 where it has ended.
         rss_growth: bytes by which it grew.
     """
 
@@ -105,9 +105,12 @@ def fuzz_packets(
             _exchange(report, bursts, after)
             report.packets += len(mutated)
             progress(len(mutated))
+            if report.failures and not device.is_alive:
+                several = ", ".join(one.description for one, _ in mutated)
+                report.failures.append(f"the driver ended after one of: {several}")
+                return report
             if len(report.failures) >= _ENOUGH:
                 break
-        report.outcomes["NONE"] -= report.packets + _BURSTS  # the valid ones
         report.rss = resident_bytes(device.pid)
         report.rss_growth = report.rss - before
     return report
@@ -138,15 +141,17 @@ def _valid_packet(slot: int) -> Packet:
 
 def _exchange(report: FuzzReport, bursts: Sequence[RawBurst], expected: Sequence[Expected]) -> None:
     """Have each burst exchange a packet, all at once, and note what is wrong with the answers."""
-    for burst, (mutation, _) in zip(bursts, expected, strict=False):
+    pairs = list(zip(bursts, expected, strict=False))
+    for burst, (mutation, _) in pairs:
         burst.send(mutation.packet)
-    for burst, (mutation, allowed) in zip(bursts, expected, strict=False):
+    for burst, (mutation, allowed) in pairs:
         try:
             status, problems = judge(burst.receive(), allowed)
         except NnburstError as error:
             problems = [str(error)]
         else:
-            report.outcomes[status.name] += 1
+            if allowed is not _VALID:
+                report.outcomes[status.name] += 1
         if problems:
             what = "a valid packet after " if allowed is _VALID else ""
             report.failures += [f"{what}{mutation.description}: {one}" for one in problems]

@@ -25,6 +25,8 @@ Packet = npt.NDArray[Any]
 
 #: Looks at the ring before sleeping: most answers come within microseconds.
 _POLLS: Final = 2000
+#: Seconds between two looks whether the driver lives.
+_GLANCE: Final = 0.1
 
 
 class RawBurst(Closing):
@@ -45,6 +47,7 @@ class RawBurst(Closing):
             max_in_flight: what the driver is told.
             memories: answers getMemories instead of what `slot_of` has given out.
         """
+        self._device = prepared_model.device
         self._slots = SlotTable()
         self.ended = ""
         self.channels = BurstChannels(
@@ -78,6 +81,7 @@ class RawBurst(Closing):
 
         Raises:
             MissedDeadline: nothing came.
+            DeadObject: nothing will: the driver has died.
         """
         results = self.channels.results
         for _ in range(_POLLS):
@@ -96,7 +100,9 @@ class RawBurst(Closing):
             left = deadline - time.monotonic()
             if left <= 0 or flag is None:
                 raise MissedDeadline(f"no result within {timeout:g} s")
-            flag.wait(EventFlagBits.NOT_EMPTY, left)
+            if not self._device.is_alive:
+                raise self._device.connection.end_error()
+            flag.wait(EventFlagBits.NOT_EMPTY, min(left, _GLANCE))
 
     def exchange(self, packet: Packet | bytes, timeout: float = 5.0) -> bytes:
         """Send and receive."""
