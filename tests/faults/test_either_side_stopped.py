@@ -1,7 +1,6 @@
 """Either side is stopped and goes on: missed deadlines at most, right results only, others served.
 
-NNBURST_STOPPED says for how many seconds each time (0.1, more than an execution may take); after five of them
-a driver has given up on what it asked its client.
+NNBURST_STOPPED says for how many seconds each time: 0.1 by default, more than an execution may take.
 """
 
 from __future__ import annotations
@@ -11,12 +10,16 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+import nnburst
 from faults.processes import HANG, KILLS, Client, Row, Supervisor
+from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.footprint import thread_states
+from nnburst.testing.packet_fuzzer import judge, small_model, valid_packet
+from nnburst.testing.raw_burst import RawBurst
 
 SECONDS = float(os.environ.get("NNBURST_STOPPED", "0.1"))
 #: Longest time between two stops.
@@ -42,6 +45,20 @@ def goes_on(client: Client) -> int:
             return int(facts["rounds"])
         threading.Event().wait(LATEST)
     pytest.fail(f"nothing was done in {HANG} s")
+
+
+@pytest.mark.slow
+def test_client_that_is_stopped_for_five_seconds_while_it_is_asked_for_memory_goes_on() -> None:
+    with nnburst.launch("reference") as device, device.prepare(small_model()) as prepared:
+        memory = device.allocate(4096)
+
+        def answer_late(slots: Sequence[int]) -> list[nnburst.Memory]:
+            threading.Event().wait(5.5)
+            return [memory] * len(slots)
+
+        with RawBurst(prepared, memories=answer_late) as burst:
+            status, _ = judge(burst.exchange(valid_packet(0), HANG), {ErrorStatus.NONE})
+    assert status == ErrorStatus.NONE
 
 
 @pytest.mark.parametrize("side", ["client", "worker"])

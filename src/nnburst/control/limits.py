@@ -16,8 +16,9 @@ ENVELOPE_BYTES: Final = 64
 MAX_PACKET_BYTES: Final = MAX_INLINE_BYTES + ENVELOPE_BYTES
 #: Seconds that a reply may take to leave where the peer does not read.
 SEND_TIMEOUT: Final = 5.0
-#: Seconds that an upcall may take (getMemories: the client only looks up its table).
-UPCALL_TIMEOUT: Final = 5.0
+#: Seconds that an upcall may take. getMemories only looks up a table, but the client may be stopped, by a
+#: debugger say, and a burst has no status for one that is late.
+UPCALL_TIMEOUT: Final = 30.0
 #: Seconds that a client may hold a worker without saying anything.
 HELLO_TIMEOUT: Final = 30.0
 #: Calls of one connection that may be in progress at once.

@@ -94,7 +94,7 @@ def fuzz_packets(
         bursts = [opened.enter_context(RawBurst(prepared)) for _ in range(_BURSTS)]
         # Each burst has slots of its own, but gives the first of its memories the same one.
         (slot,) = {burst.slot_of(memory) for burst in bursts}
-        valid = _valid_packet(slot)
+        valid = valid_packet(slot)
         _exchange(report, bursts, [(Mutation("none", valid), _VALID)] * _BURSTS)
         before = resident_bytes(device.pid)
         campaign = islice(_campaign(valid, seed), packets)
@@ -131,7 +131,8 @@ def _campaign(valid: Packet, seed: int) -> Iterator[Expected]:
             yield mutation, _ANY
 
 
-def _valid_packet(slot: int) -> Packet:
+def valid_packet(slot: int) -> Packet:
+    """A request of `small_model` whose arrays lie in the pool behind `slot`."""
     request = Request(
         (RequestArgument(location=DataLocation(0, 0, 16), dimensions=(1, 4)),),
         (RequestArgument(location=DataLocation(0, 64, 16), dimensions=(1, 4)),),
