@@ -37,6 +37,7 @@ from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import (
+    DeadObject,
     GeneralFailure,
     InvalidArgument,
     MalformedPacket,
@@ -324,8 +325,8 @@ class BurstContext:
             execution = self._prepared.bind(request, pools)
         except NnburstError as error:
             # A packet has room for the status alone; whoever looks for the reason finds it here.
-            clients_fault = isinstance(error, InvalidArgument)
-            level = logging.INFO if clients_fault else logging.WARNING
+            by_client = isinstance(error, InvalidArgument | DeadObject)
+            level = logging.INFO if by_client else logging.WARNING
             logger.log(level, "a request is not executed: %s", error)
             return reply_with(error.status)
         except Exception:
