@@ -65,7 +65,7 @@ def test_death_after_the_scope_is_not_told(driver: Driver) -> None:
     handler, told = DeathHandler.create(driver.connection), Told()
     with handler.protect_callback(told) as protection:
         pass
-    protection.release()
+    protection.close()
     driver.die()
     assert told.times == 0
 
@@ -138,7 +138,7 @@ def test_any_order_of_steps_tells_who_is_in_the_scope_at_the_death(steps: list[s
             expected[id(told)] = int(dead)
         elif step == "leave" and inside:
             protection, told = inside.pop()
-            protection.release()
+            protection.close()
             outside.append(told)
         elif step == "die" and not dead:
             driver.die()

@@ -26,10 +26,10 @@ def test_object_closes_once_with_its_last_user_and_not_before() -> None:
     handle = table.add(thing)
     first, second = table.acquire(handle, Thing), table.acquire(handle, Thing)
     table.release(handle)
-    first.drop()
-    first.drop()
+    first.close()
+    first.close()
     assert thing.closed == 0
-    second.drop()
+    second.close()
     assert thing.closed == 1
 
 
@@ -75,7 +75,7 @@ def test_class_with_a_limit_of_its_own_is_counted_until_it_closes() -> None:
     with pytest.raises(ResourceExhausted, match="1 objects of class Rare") as caught:
         table.add(Rare())
     assert caught.value.status == ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
-    used.drop()
+    used.close()
     table.add(Rare())
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from types import TracebackType
 from typing import Protocol, Self
 
 from nnburst.control.connection import Connection
+from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class DeathHandler:
                 logger.exception("a callback that was told of a driver's death")
 
 
-class Protection:
+class Protection(Closing):
     """A scope in which a callback is told of a driver's death. A context manager."""
 
     __slots__ = ("_callback", "_handler")
@@ -102,17 +102,6 @@ class Protection:
         self._handler = handler
         self._callback = callback
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Leave the scope; twice is fine."""
         self._handler.unprotect(self._callback)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()

@@ -9,10 +9,10 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from nnburst.control.limits import MAX_OBJECTS
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
@@ -35,8 +35,8 @@ class _Entry:
         self.references = 1
 
 
-class Reference(Generic[T]):
-    """Keeps one object alive until dropped, whatever happens to its handle. A context manager."""
+class Reference(Closing, Generic[T]):
+    """Keeps one object alive until closed, whatever happens to its handle. A context manager."""
 
     __slots__ = ("_drop", "target")
 
@@ -45,22 +45,11 @@ class Reference(Generic[T]):
         self.target = target
         self._drop: Callable[[], None] | None = drop
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Give the object back; the second time does nothing."""
         drop, self._drop = self._drop, None
         if drop is not None:
             drop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.drop()
 
 
 class ObjectTable:

@@ -103,7 +103,7 @@ class BufferPool:
 
     def close(self) -> None:
         """The request does not use it any more."""
-        self._reference.drop()
+        self._reference.close()
 
 
 #: What `pool_index` of a request's arguments counts.

@@ -36,7 +36,7 @@ def configure_execution_burst(
         client = BurstClient(partial(session.get_memories, call.callback), closed)
         context = open_burst(model.target, call, fds, client)
     except BaseException:
-        model.drop()
+        model.close()
         ticket.drop()
         raise
     handle = session.objects.add(_OpenBurst(context, model, ticket))
@@ -67,5 +67,5 @@ class _OpenBurst:
         try:
             self.context.close()
         finally:
-            self._model.drop()
+            self._model.close()
             self._ticket.drop()
