@@ -11,14 +11,12 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
+from executor.litert.networks import F32, I32, largest_doubled
 from nnburst.cli import main
 from nnburst.cli.inspect_placement import known_executors, place
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.tflite_networks import NETWORKS
-
-F32, I32 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32
 
 
 @pytest.fixture
@@ -33,19 +31,6 @@ def inspected(path: Path, *words: str) -> dict[str, Any]:
     target = path.with_suffix(".json")
     assert main(["inspect", str(path), "--json", str(target), *words]) == 0
     return dict(json.loads(target.read_text()))
-
-
-def largest_doubled() -> Model:
-    """Doubles, takes the two largest (which the engine lacks) and doubles those again."""
-    builder = ModelBuilder()
-    x = builder.input(F32, (4,))
-    doubled, values = builder.output(F32, (4,)), builder.temporary(F32, (2,))
-    indices, again = builder.output(I32, (2,)), builder.output(F32, (2,))
-    none = builder.scalar(0)
-    builder.operation(OperationType.ADD, [x, x, none], [doubled])
-    builder.operation(OperationType.TOPK_V2, [doubled, builder.scalar(2)], [values, indices])
-    builder.operation(OperationType.ADD, [values, values, none], [again])
-    return builder.build()
 
 
 def test_contents_are_counted_and_described(

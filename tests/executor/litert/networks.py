@@ -83,3 +83,16 @@ def bind(prepared: Prepared, model: Model, memory: Sequence[Array]) -> Execution
         for i, m in zip((*graph.input_indexes, *graph.output_indexes), memory, strict=True)
     ]
     return prepared.bind(arguments[:count], arguments[count:])
+
+
+def largest_doubled() -> Model:
+    """Doubles, takes the two largest (which the engine lacks) and doubles those again."""
+    builder = ModelBuilder()
+    x = builder.input(F32, (4,))
+    doubled, values = builder.output(F32, (4,)), builder.temporary(F32, (2,))
+    indices, again = builder.output(I32, (2,)), builder.output(F32, (2,))
+    none = builder.scalar(0)
+    builder.operation(OperationType.ADD, [x, x, none], [doubled])
+    builder.operation(OperationType.TOPK_V2, [doubled, builder.scalar(2)], [values, indices])
+    builder.operation(OperationType.ADD, [values, values, none], [again])
+    return builder.build()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from executor.litert.networks import F32, I32, aligned, bind, needs_engine
+from executor.litert.networks import F32, I32, aligned, bind, largest_doubled, needs_engine
 from nnburst.executor.litert.executor import LiteRtExecutor
 from nnburst.executor.litert.network import survey
 from nnburst.executor.litert.split import SplitPrepared, cut
@@ -15,19 +15,6 @@ from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 
 pytestmark = needs_engine
-
-
-def largest_doubled() -> Model:
-    """Doubles, takes the two largest (which the engine lacks) and doubles those again."""
-    builder = ModelBuilder()
-    x = builder.input(F32, (4,))
-    doubled, values = builder.output(F32, (4,)), builder.temporary(F32, (2,))
-    indices, again = builder.output(I32, (2,)), builder.output(F32, (2,))
-    none = builder.scalar(0)
-    builder.operation(OperationType.ADD, [x, x, none], [doubled])
-    builder.operation(OperationType.TOPK_V2, [doubled, builder.scalar(2)], [values, indices])
-    builder.operation(OperationType.ADD, [values, values, none], [again])
-    return builder.build()
 
 
 def reshaped_by_an_input() -> Model:
