@@ -148,6 +148,29 @@ def test_crashed_driver_is_restarted_at_once(serve: Serve) -> None:
         device.close()
 
 
+def test_client_that_comes_while_a_driver_is_starting_is_not_refused(
+    serve: Serve, make_module: Callable[[str, str], None], runtime: Path
+) -> None:
+    gate = runtime / "gate"
+    os.mkfifo(gate)
+    source = f"open({str(gate)!r}).read()\nfrom nnburst.executor.null import NullExecutor as Slow\n"
+    make_module("slow_to_import", source)
+    serve("cam", "--executor", "slow_to_import:Slow", wait=False)
+    address = runtime / "nnburst" / "cam.sock"
+    wait_for(address.exists, 60.0)
+    came: list[bool] = []
+
+    def come() -> None:
+        with nnburst.connect("cam") as device:
+            came.append(device.is_alive)
+
+    client = threading.Thread(target=come)
+    client.start()
+    gate.write_text("now")  # returns when the executor is being imported
+    client.join(60.0)
+    assert came == [True]
+
+
 def test_client_whose_supervisor_is_killed_gets_dead_object(
     serve: Serve, make_model: Callable[..., Model]
 ) -> None:

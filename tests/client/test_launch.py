@@ -255,8 +255,11 @@ def test_device_does_not_work_in_a_forked_child(own_device: Device) -> None:
     own_device.allocate(1).close()
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = "import sys, nnburst; print('numpy' in sys.modules, 'msgspec' in sys.modules)"
+@pytest.mark.parametrize("module", ["nnburst", "nnburst.driver.main"])
+def test_importing_the_package_or_a_driver_without_a_name_imports_nothing_heavy(
+    module: str,
+) -> None:
+    code = f"import sys, {module}; print('numpy' in sys.modules, 'msgspec' in sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

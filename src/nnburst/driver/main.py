@@ -1,6 +1,8 @@
 """The driver process: `python -m nnburst.driver --executor NAME (--fd N | --serve ADDRESS)`.
 
-Started by `nnburst.launch` and by `nnburst serve`; not meant to be typed.
+Started by `nnburst.launch` and by `nnburst serve`; not meant to be typed. A driver that is started again
+after a crash is to be found at once, so it takes its name first and imports what it needs to serve then:
+who connects meanwhile waits in the backlog, and is not refused.
 """
 
 from __future__ import annotations
@@ -17,9 +19,6 @@ from pathlib import Path
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.listener import Listener
 from nnburst.driver.logs import configure_logging
-from nnburst.driver.supervisor import Supervisor
-from nnburst.driver.worker import serve_client
-from nnburst.executor.reference.extension import install_from
 from nnburst.hal.errors import NnburstError
 
 
@@ -27,20 +26,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`)."""
     args = _parser().parse_args(argv)
     configure_logging(args.executor, os.environ.get("NNBURST_LOG", "WARNING"))
+    listener: Listener | None = None
     try:
-        for target in args.extension:
-            install_from(target)
-    except NnburstError as error:
+        if args.serve is not None:
+            listener = _claim(args.serve)
+        _install(args.extension)
+    except (NnburstError, OSError) as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
+        if listener is not None:
+            listener.close()
         return 1
     if args.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
-    if args.fd is not None:
-        # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        os.set_inheritable(args.fd, False)
-        serve_client(socket.socket(fileno=args.fd), args.executor, args.executor)
-    return _serve(args)
+    if listener is None:
+        _serve_one(args)
+    else:
+        _serve(listener, args)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,19 +64,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(args: argparse.Namespace) -> int:
-    name: str = args.serve
-    try:
-        path = check_length(Path(name)) if "/" in name else socket_path(name, create=True)
-        listener = Listener.claim(path)
-    except (NnburstError, OSError) as error:
-        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
-        return 1
-    supervisor = Supervisor(listener, args.executor, name, any_user=args.any_user)
+def _claim(address: str) -> Listener:
+    path = check_length(Path(address)) if "/" in address else socket_path(address, create=True)
+    return Listener.claim(path)
+
+
+def _install(extensions: Sequence[str]) -> None:
+    if extensions:
+        from nnburst.executor.reference.extension import install_from
+
+        for target in extensions:
+            install_from(target)
+
+
+def _serve_one(args: argparse.Namespace) -> None:
+    from nnburst.driver.worker import serve_client
+
+    # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(args.fd, False)
+    serve_client(socket.socket(fileno=args.fd), args.executor, args.executor)
+
+
+def _serve(listener: Listener, args: argparse.Namespace) -> None:
+    from nnburst.driver.supervisor import Supervisor
+
+    supervisor = Supervisor(listener, args.executor, args.serve, any_user=args.any_user)
     supervisor.prepare()
-    _announce(path, args.executor, args.json)
+    _announce(listener.path, args.executor, args.json)
     supervisor.run()
-    return 0
 
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.timing import OutputShape
+
+if TYPE_CHECKING:  # a driver that takes its name has no time for what structs need
+    from nnburst.hal.timing import OutputShape
 
 
 class NnburstError(Exception):
