@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import nnburst
-from faults.processes import HANG, KILLS, Client, Row, Supervisor, collect
+from faults.processes import HANG, KILLS, Client, Row, Supervisor, collect, wait_until_gone
 from nnburst import DeadObject
 from nnburst.testing.faults.activities import ACTIVITIES, sum_model, summands
-from nnburst.testing.faults.footprint import children, footprint, is_running, settle
+from nnburst.testing.faults.footprint import children, footprint, settle
 
 #: Longest time between the start of an activity and its end, in seconds: several rounds of each.
 LATEST = 0.03
@@ -100,7 +100,9 @@ def test_a_worker_that_is_a_zombie_is_a_dead_object(serve: Callable[..., Supervi
             with pytest.raises(DeadObject):
                 use()
         assert not device.is_alive
+        wait_until_gone(
+            device.pid, time.monotonic(), HANG
+        )  # it was heard of before the kernel was done
         assert state(device.pid) == "Z"
-        assert not is_running(device.pid)
         supervisor.process.send_signal(signal.SIGCONT)
     collect()
