@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -32,7 +33,10 @@ def named(*folders: Path) -> set[Path]:
 def held(pid: int) -> set[str]:
     """Named shared memory that a process has open or mapped."""
     maps = Path(f"/proc/{pid}/maps").read_text().split()
-    links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    links = []
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed after it was listed
+            links.append(str(fd.readlink()))
     return {path for path in [*maps, *links] if path.startswith(f"{SHARED}/")}
 
 
