@@ -83,7 +83,8 @@ def test_no_thread_or_descriptor_outlives_the_device() -> None:
     threads, fds = threading.active_count(), count_fds()
     for _ in range(3):
         nnburst.launch("null").close()
-    assert (threading.active_count(), count_fds()) == (threads, fds)
+    assert threading.active_count() <= threads  # those of earlier tests may have ended meanwhile
+    assert count_fds() <= fds
 
 
 def test_client_killed_takes_its_driver_along() -> None:
