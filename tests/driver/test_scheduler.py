@@ -143,6 +143,63 @@ def test_jobs_run_side_by_side_up_to_the_number_of_lanes() -> None:
             gate.opened.set()
 
 
+def serving(name: str) -> int:
+    """Threads of lanes of this name."""
+    return sum(thread.name == name for thread in threading.enumerate())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    never = threading.Event()
+    for _ in range(int(HANG * 1000)):
+        if condition():
+            return
+        never.wait(0.001)
+    pytest.fail("it never came true")
+
+
+def test_threads_of_a_busy_moment_end_and_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "_REST", 0.02)
+    lanes = Lanes("momentary", 4, low_lanes=2, capacity=99)
+    for _ in range(3):
+        gates = [occupy(lanes) for _ in range(4)]
+        assert serving("momentary") in (4, 5)
+        for gate in gates:
+            gate.opened.set()
+        gates = [occupy(lanes, LOW) for _ in range(2)]
+        for gate in gates:
+            gate.opened.set()
+        wait_until(lambda: serving("momentary") == 2)  # one of each crew
+    order = Order()
+    for name in range(20):
+        lanes.submit(order.job(name), LOW if name % 2 else HIGH)
+    assert sorted(order.wait(20)) == list(range(20))  # type: ignore[type-var]
+
+
+def test_thread_that_had_a_job_last_gets_the_next_and_the_others_may_end() -> None:
+    lanes = Lanes("latest", 3, capacity=9)
+    for gate in [occupy(lanes) for _ in range(3)]:
+        gate.opened.set()
+    ran: list[int] = []
+    for number in range(10):
+        wait_until(lambda: lanes._usual.idle == 3)
+        lanes.submit(lambda: ran.append(threading.get_ident()))
+        wait_until(lambda number=number: len(ran) > number)  # type: ignore[misc]
+    assert len(set(ran)) == 1
+
+
+@given(rest=st.sampled_from([0.0, 0.0001, 0.001]), pauses=st.lists(st.booleans(), max_size=60))
+@settings(max_examples=20)
+def test_no_job_is_lost_to_a_thread_that_is_about_to_end(rest: float, pauses: list[bool]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes_module, "_REST", rest)
+        lanes, order = Lanes("ending", 3, low_lanes=1, capacity=99), Order()
+        for number, pause in enumerate(pauses):
+            lanes.submit(order.job(number), LOW if number % 3 == 0 else HIGH)
+            if pause:
+                threading.Event().wait(rest)
+        assert sorted(order.wait(len(pauses))) == list(range(len(pauses)))  # type: ignore[type-var]
+
+
 def test_more_jobs_than_may_wait_are_refused() -> None:
     lanes, order = Lanes("test", 1, capacity=2), Order()
     gate = occupy(lanes)

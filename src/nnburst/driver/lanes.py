@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 Job = Callable[[], None]
 
+#: Seconds without a job after which a thread ends, unless it is the last of its kind.
+_REST: Final = 10.0
 #: How much a thread of LOW work yields to the others; a tenth of their share of a core.
 NICER: Final = 10
 
@@ -36,7 +38,8 @@ class Lanes:
     """A bounded queue of jobs and the threads that run them. Thread-safe.
 
     A job starts when no more urgent one is waiting; among equals the first comes first. LOW jobs have
-    threads of their own, which are nice to all others. Threads start when first needed, and stay.
+    threads of their own, which are nice to all others. Threads start when needed. The one that had a job last
+    gets the next, so that those which a busy moment needed find no more, and end; the last one stays.
     """
 
     def __init__(self, name: str, lanes: int, *, low_lanes: int = 0, capacity: int) -> None:
@@ -54,8 +57,8 @@ class Lanes:
         self._waiting: dict[Priority, deque[Job]] = {
             priority: deque() for priority in (Priority.HIGH, Priority.MEDIUM, Priority.LOW)
         }
-        self._usual = _Crew(lanes, self._lock)
-        self._low = _Crew(low_lanes, self._lock) if low_lanes else self._usual
+        self._usual = _Crew(lanes)
+        self._low = _Crew(low_lanes) if low_lanes else self._usual
 
     def submit(self, job: Job, priority: Priority = Priority.MEDIUM) -> None:
         """Run `job` on one of the threads, some time.
@@ -76,7 +79,7 @@ class Lanes:
             # Those that were woken count as idle until they run, so it is the jobs that are counted.
             grow = self._jobs_of(crew) > crew.idle and crew.threads < crew.limit
             crew.threads += grow
-            crew.wake.notify()
+            crew.wake()
         if grow:
             self._start(crew, job, priority)
 
@@ -94,24 +97,36 @@ class Lanes:
     def _serve(self, crew: _Crew) -> None:
         if crew is not self._usual:
             be_nice()
-        while True:
-            job = self._next(crew)
+        bell = threading.Semaphore(0)
+        while (job := self._next(crew, bell)) is not None:
             try:
                 job()
             except Exception:
                 logger.exception("a job failed")
             del job  # with all that it holds, before the next one comes
 
-    def _next(self, crew: _Crew) -> Job:
-        with self._lock:
-            while not (queue := self._foremost(crew)):
+    def _next(self, crew: _Crew, bell: threading.Semaphore) -> Job | None:
+        """The next job; None where there has been none for so long that the thread is to end."""
+        while True:
+            with self._lock:
+                if queue := self._foremost(crew):
+                    job = queue.popleft()
+                    if self._waiting[Priority.LOW]:
+                        self._low.wake()  # it may have waited for this one
+                    return job
                 crew.idle += 1
-                crew.wake.wait()
+                crew.resting.append(bell)
+                patience = None if crew.threads == 1 else _REST
+            rung = bell.acquire(timeout=patience)
+            with self._lock:
                 crew.idle -= 1
-            job = queue.popleft()
-            if self._waiting[Priority.LOW]:
-                self._low.wake.notify()  # it may have waited for this one
-            return job
+                if not rung and bell in crew.resting:
+                    crew.resting.remove(bell)
+                    if crew.threads > 1:
+                        crew.threads -= 1
+                        return None
+                elif not rung:
+                    bell.acquire()  # it rang after all
 
     def _jobs_of(self, crew: _Crew) -> int:
         return sum(
@@ -132,8 +147,15 @@ class Lanes:
 class _Crew:
     """Threads that are alike."""
 
-    def __init__(self, limit: int, lock: threading.Lock) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         self.threads = 0
         self.idle = 0
-        self.wake = threading.Condition(lock)
+        self.resting: list[
+            threading.Semaphore
+        ] = []  # the bells of those that sleep, the latest last
+
+    def wake(self) -> None:
+        """Wake the thread that fell asleep last; the lanes' lock is held."""
+        if self.resting:
+            self.resting.pop().release()
