@@ -35,7 +35,7 @@ def numbered_requests(burst: Burst, count: int) -> list[BoundRequest]:
 
 
 def held_by(device: Device) -> Footprint:
-    """What a driver holds; its threads, which start when first needed and stay, are not counted."""
+    """What a driver holds; its threads, which come and go with its jobs, are not counted."""
     return dataclasses.replace(footprint(device.pid), threads=1_000_000)
 
 
