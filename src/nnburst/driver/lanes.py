@@ -120,13 +120,15 @@ class Lanes:
             rung = bell.acquire(timeout=patience)
             with self._lock:
                 crew.idle -= 1
-                if not rung and bell in crew.resting:
-                    crew.resting.remove(bell)
-                    if crew.threads > 1:
-                        crew.threads -= 1
-                        return None
-                elif not rung:
+                if rung:
+                    continue
+                if bell not in crew.resting:
                     bell.acquire()  # it rang after all
+                    continue
+                crew.resting.remove(bell)
+                if crew.threads > 1:
+                    crew.threads -= 1
+                    return None
 
     def _jobs_of(self, crew: _Crew) -> int:
         return sum(
@@ -151,9 +153,8 @@ class _Crew:
         self.limit = limit
         self.threads = 0
         self.idle = 0
-        self.resting: list[
-            threading.Semaphore
-        ] = []  # the bells of those that sleep, the latest last
+        #: Bells of the threads that sleep, the latest last.
+        self.resting: list[threading.Semaphore] = []
 
     def wake(self) -> None:
         """Wake the thread that fell asleep last; the lanes' lock is held."""
