@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from nnburst.driver.pools import Pool
@@ -46,8 +46,5 @@ class SlotCache:
 
     def close(self) -> None:
         """Forget all."""
-        self._free_all(list(self._pools))
-
-    def _free_all(self, slots: Iterable[int]) -> None:
-        for slot in slots:
+        for slot in list(self._pools):
             self.free(slot)
