@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from nnburst.serialize import (
     serialize_request,
     serialize_result,
 )
+from nnburst.serialize.reader import PacketReader
 from nnburst.testing import packet_mutators
 from serialize.strategies import MEASURES, REQUESTS, SLOTS
 
@@ -106,8 +108,31 @@ def test_counts_are_not_believed() -> None:
         assert peak_of(deserialize_request, data) <= bound(data), mutation.description
 
 
-def test_bytes_that_change_after_the_call_begins_are_not_read_twice() -> None:
-    packet = bytearray(serialize_request(Request((), ()), (1, 2), MeasureTiming.NO).tobytes())
-    _, slots, _ = deserialize_request(memoryview(packet))
-    packet[:] = bytes(len(packet))
-    assert slots == (1, 2)
+@pytest.mark.parametrize("form", [bytearray, memoryview, np.ndarray])
+def test_bytes_that_change_after_the_call_begins_are_not_read_twice(
+    form: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argument = RequestArgument(location=DataLocation(1, 8, 16), dimensions=(2, 3))
+    shape, timing = OutputShape((4, 5), True), Timing(6, 7)
+    packets = [
+        (
+            serialize_request(Request((argument,), (argument,)), (1, 2), MeasureTiming.YES),
+            deserialize_request,
+        ),
+        (serialize_result(ErrorStatus.NONE, (shape,), timing), deserialize_result),
+    ]
+    information = PacketReader.information
+    for packet, decode in packets:
+        expected = decode(packet)
+        data = bytearray(packet.tobytes())
+        given = np.frombuffer(data, packet.dtype) if form is np.ndarray else form(data)
+
+        def change_first(reader: PacketReader, *rest: Any, given: Any = given) -> tuple[int, ...]:
+            memoryview(given).cast("B")[:] = b"\xff" * memoryview(given).nbytes
+            return information(reader, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PacketReader, "information", change_first)
+            assert decode(given) == expected
+        with pytest.raises(MalformedPacket):
+            decode(given)  # so its bytes have changed
