@@ -321,3 +321,35 @@ def test_loop_state_passes_through_while_the_body_writes_its_own_results() -> No
     y = np.zeros(2, np.float32)
     execute(builder.build(), [np.array([1, 2], np.float32)], [y])
     assert y.tolist() == [2, 1]
+
+
+def not_graph(builder: ModelBuilder) -> int:
+    """A subgraph y = not x, which can be a condition as well as a body."""
+    index, graph = builder.add_subgraph()
+    graph.operation(OperationType.LOGICAL_NOT, [graph.input(B8, (1,))], [graph.output(B8, (1,))])
+    return index
+
+
+def chosen_anyway(builder: ModelBuilder, branch: int) -> int:
+    """A subgraph that runs `branch`, whatever its input is."""
+    index, graph = builder.add_subgraph()
+    x, branches = graph.input(B8, (1,)), [graph.subgraph(branch), graph.subgraph(branch)]
+    graph.operation(OperationType.IF, [x, *branches, x], [graph.output(B8, (1,))])
+    return index
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("begin", [0, 1])
+def test_while_condition_may_run_the_subgraph_of_the_body(depth: int, begin: int) -> None:
+    builder = ModelBuilder()
+    body = condition = not_graph(builder)
+    for _ in range(depth):
+        condition = chosen_anyway(builder, condition)
+    x, y = builder.input(B8, (1,)), builder.output(B8, (1,))
+    graphs = [builder.subgraph(condition), builder.subgraph(body)]
+    builder.operation(OperationType.WHILE, [*graphs, x], [y])
+    model = builder.build()
+    validate_model(model, {key: entry.signature for key, entry in REGISTRY.items()})
+    result = np.full(1, 9, np.uint8)
+    assert execute(model, [np.array([begin], np.uint8)], [result]).status is ErrorStatus.NONE
+    assert result.tolist() == [1]  # not 1 is false: the loop ends where its value is 1

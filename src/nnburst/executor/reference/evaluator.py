@@ -41,6 +41,10 @@ class Evaluator:
         self.scratch.reset()
         return Binding(self.scratch.allocate, step.constants, step.cache, self)
 
+    def reaches(self, caller: int, called: int) -> bool:
+        """Whether running referenced subgraph `caller` may run `called`, which may be itself."""
+        return called in self._plan.reached_from(caller)
+
     def call(
         self,
         subgraph: int,

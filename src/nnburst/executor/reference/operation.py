@@ -71,6 +71,9 @@ class Evaluation(Protocol):
     def loop_timeout_ns(self) -> int:
         """How long a WHILE may loop."""
 
+    def reaches(self, caller: int, called: int) -> bool:
+        """Whether running referenced subgraph `caller` may run `called`, which may be itself."""
+
     def call(
         self,
         subgraph: int,
@@ -79,7 +82,8 @@ class Evaluation(Protocol):
     ) -> list[Tensor]:
         """Run referenced subgraph `subgraph` and return its outputs in private memory.
 
-        `outputs` are the declared outputs; None for those of the subgraph itself.
+        They stay as they are until the subgraph runs again, whoever runs it. `outputs` are the
+        declared outputs; None for those of the subgraph itself.
         """
 
 

@@ -76,6 +76,7 @@ class Graph:
         constants: value of each operand that has one, read-only.
         steering: operands whose values reach a CONTROL or INDEX slot or a subgraph; their bytes
             must not change while operations run.
+        calls: numbers of the referenced subgraphs that its operations may run.
         last_read: number of the last step that reads an operand; absent where none does.
     """
 
@@ -93,6 +94,11 @@ class Graph:
             for index, operand in enumerate(subgraph.operands)
             if operand.lifetime in _CONSTANTS or operand.lifetime == OperandLifeTime.SUBGRAPH
         }
+        self.calls = frozenset(
+            operand.location.offset
+            for operand in subgraph.operands
+            if operand.lifetime == OperandLifeTime.SUBGRAPH
+        )
         self.steps = tuple(self._step(subgraph, op) for op in subgraph.operations)
         self.last_read = {i: n for n, step in enumerate(self.steps) for i in step.inputs}
         self.steering = frozenset(
@@ -121,6 +127,19 @@ class Plan:
         model = with_local_codes(model)
         self.main = Graph(model.main, model.operand_values, pools)
         self.referenced = tuple(Graph(g, model.operand_values, pools) for g in model.referenced)
+        self._reached: dict[int, frozenset[int]] = {}
+
+    def reached_from(self, subgraph: int) -> frozenset[int]:
+        """Referenced subgraph `subgraph`, and all that running it may run. Kept once it is known."""
+        reached = self._reached.get(subgraph)
+        if reached is None:
+            found, left = {subgraph}, [subgraph]
+            while left:
+                new = self.referenced[left.pop()].calls - found
+                found |= new
+                left += new
+            reached = self._reached.setdefault(subgraph, frozenset(found))
+        return reached
 
 
 def definition_of(operation: Operation) -> OperationDefinition:

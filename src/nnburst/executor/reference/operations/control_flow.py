@@ -96,6 +96,8 @@ def while_(node: Node) -> list[Tensor]:
     evaluation = node.evaluation
     condition, body = node.value("condition_model"), node.value("body_model")
     values = list(node.inputs[2:])
+    # A condition that runs the body's subgraph, too, overwrites what the body has returned.
+    overwritten = evaluation.reaches(condition, body)
     started = time.monotonic_ns()
     while _is_true(node, evaluation.call(condition, values)[0]):
         if time.monotonic_ns() - started > evaluation.loop_timeout_ns:
@@ -104,6 +106,8 @@ def while_(node: Node) -> list[Tensor]:
                 ErrorStatus.MISSED_DEADLINE_TRANSIENT,
             )
         results = evaluation.call(body, values)
+        if overwritten:
+            results = [Tensor(result.meta, result.array.copy()) for result in results]
         values[: len(results)] = results
     return [_present(node, value) for value in values[: len(node.outputs_declared)]]
 
