@@ -244,6 +244,36 @@ def test_sparse_tree_that_does_not_fit_is_refused(segments: list[int], indexes: 
     assert "sparse" in refuse(b.finish())
 
 
+def densified(shape: tuple[int, ...], values: int, levels: list[Any]) -> bytes:
+    """A sparse constant of ones that is added to an input."""
+    b = TfliteBuilder()
+    x, y, dense = b.input("FLOAT32", shape), b.output("FLOAT32", shape), b.tensor("FLOAT32", shape)
+    how = sparsity(list(range(len(levels))), [], levels)
+    sparse = b.constant("FLOAT32", np.ones(values, "<f4"), shape=shape, sparsity=how)
+    b.operator("DENSIFY", [sparse], [dense], "DensifyOptions")
+    b.operator("ADD", [x, dense], [y], "AddOptions")
+    return b.finish()
+
+
+def int32_level(segments: list[int], indexes: list[int]) -> Any:
+    return listed_level(vector("Int32Vector", segments), vector("Int32Vector", indexes))
+
+
+def test_sparse_level_whose_places_do_not_fit_32_bits_is_refused() -> None:
+    """A node at position 130,000 with 2**17 children each: the product is more than 2**32."""
+    far = listed_level(
+        vector("Int32Vector", [130_000, 130_001]), vector("Uint8Vector", [0] * 130_001)
+    )
+    levels = [far, dense_level(2**17), int32_level([0, 1], [0])]
+    assert "a level of 131072" in refuse(densified((1, 2**17, 1), 8, levels))
+
+
+@pytest.mark.parametrize("turn", [[2**31 - 1, -(2**31), -1, 0], [-1, 0], [2**31 - 1, 2**31 - 1]])
+def test_sparse_segments_whose_differences_wrap_are_refused(turn: list[int]) -> None:
+    levels = [int32_level([1, 2], [0, 0]), int32_level([0, *turn], [0, 0])]
+    assert "segments of a sparse level" in refuse(densified((64, 64), 1, levels))
+
+
 def test_enormous_state_is_refused() -> None:
     b = TfliteBuilder()
     x, y = b.input("FLOAT32", (2, 3)), b.output("FLOAT32", (2, 4))

@@ -107,19 +107,24 @@ def _children(
 ) -> tuple[_Indexes, _Indexes, _Indexes]:
     """The nodes below those at `positions`: parent (by order), position and index of each."""
     if meta.Format() == schema().DimensionType.DENSE:
-        if meta.DenseSize() != extent or len(positions) * extent > most:
+        # Positions may have gaps, which no honest tree has: the numbers below must stay small, too.
+        width = int(positions.max(initial=-1)) + 1
+        if meta.DenseSize() != extent or width * extent > most or len(positions) * extent > most:
             raise Malformed(f"a level of {meta.DenseSize()} for {extent} indexes, {most} nodes")
         parents = np.repeat(np.arange(len(positions), dtype=np.int32), extent)
         indexes = np.tile(np.arange(extent, dtype=np.int32), len(positions))
         return parents, positions[parents] * np.int32(extent) + indexes, indexes
     segments = _numbers(meta, "ArraySegments", most + 1)
     listed = _numbers(meta, "ArrayIndices", most)
-    if len(segments) <= positions.max(initial=-1) + 1 or (np.diff(segments) < 0).any():
+    # Compared, not subtracted: differences of hostile segments wrap.
+    if len(segments) <= positions.max(initial=-1) + 1 or (segments[1:] < segments[:-1]).any():
         raise Malformed("segments of a sparse level are not in order or too few")
+    if segments[0] < 0 or segments[-1] > len(listed):
+        raise Malformed(f"segments of a sparse level leave its {len(listed)} indexes")
     starts, ends = segments[positions], segments[positions + 1]
     counts = ends - starts
     total = int(counts.sum(dtype=np.int64))
-    if total > most or segments[0] < 0 or segments[-1] > len(listed):
+    if total > most:
         raise Malformed(f"a sparse level of {total} nodes, expected at most {most}")
     parents = np.repeat(np.arange(len(positions), dtype=np.int32), counts)
     before = np.cumsum(counts, dtype=np.int32) - counts
