@@ -74,3 +74,51 @@ def test_local_response_normalization_looks_at_neighbours_on_both_sides() -> Non
     squares = np.pad(x.astype(np.float64) ** 2, [(0, 0)] * 3 + [(1, 1)])
     sums = squares[..., :-2] + squares[..., 1:-1] + squares[..., 2:]
     np.testing.assert_allclose(runner.run([x])[0], x * (1 + 0.5 * sums) ** -0.75, rtol=1e-5)
+
+
+def strided_slice(
+    begin: list[int], end: list[int], out: tuple[int, ...], strides: int = 1, **masks: int
+) -> bytes:
+    """A STRIDED_SLICE of 2×3×4 numbers."""
+    b = TfliteBuilder()
+    x, y = b.input("FLOAT32", (2, 3, 4)), b.output("FLOAT32", out)
+    bounds = [b.constant("INT32", np.array(v, "<i4")) for v in (begin, end, [strides] * 3)]
+    b.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions", **masks)
+    return b.finish()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "out", "masks"),
+    [
+        ([0, -1, 0], [0, 0, 0], (2, 4), {"beginMask": 5, "endMask": 5, "shrinkAxisMask": 2}),
+        ([0, -3, 0], [0, 0, 0], (2, 4), {"beginMask": 5, "endMask": 5, "shrinkAxisMask": 2}),
+        ([0, 1, 0], [0, 9, 0], (2, 4), {"beginMask": 5, "endMask": 7, "shrinkAxisMask": 2}),
+        ([0, 2, 0], [0, 1, 0], (2, 4), {"beginMask": 7, "endMask": 5, "shrinkAxisMask": 2}),
+        ([-1, 0, -2], [0, 0, 0], (3,), {"beginMask": 2, "endMask": 2, "shrinkAxisMask": 5}),
+        ([0, -1, 0], [2, 1, 4], (2, 4), {"shrinkAxisMask": 2, "offset": True}),
+        ([0, -1, 0], [2, 0, 4], (1, 2), {"shrinkAxisMask": 2, "strides": 2}),
+    ],
+)
+def test_strided_slice_takes_a_dropped_dimension_by_its_begin(
+    begin: list[int], end: list[int], out: tuple[int, ...], masks: dict[str, int]
+) -> None:
+    content = strided_slice(begin, end, out, **masks)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    [found], [expected] = Runner(nnburst.load(content)).run([x]), Peer(content).run([x])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("begin", "masks", "reason"),
+    [
+        (3, {}, "element 3 of 3 in dimension 1"),
+        (-4, {}, "element -4 of 3 in dimension 1"),
+        (1, {"strides": -1}, "dimension 1 taken backwards and dropped"),
+    ],
+)
+def test_strided_slice_that_drops_a_dimension_without_such_an_element_is_refused(
+    begin: int, masks: dict[str, int], reason: str
+) -> None:
+    content = strided_slice([0, begin, 0], [2, begin + 1, 4], (2, 4), shrinkAxisMask=2, **masks)
+    with pytest.raises(nnburst.InvalidArgument, match=reason):
+        nnburst.load(content)

@@ -23,22 +23,41 @@ def _strided_slice(op: Operator) -> None:
     options = op.options("StridedSliceOptions")
     op.require(not options.EllipsisMask(), "an ellipsis")
     op.require(not options.NewAxisMask(), "a new axis")
-    begin, end = op.integers(1, "begin"), op.integers(2, "end")
+    begin, end = list(op.integers(1, "begin")), list(op.integers(2, "end"))
+    strides = op.integers(3, "strides")
     op.require(len(begin) == len(end), f"{len(begin)} begins and {len(end)} ends")
     if options.Offset():
         end = [first + length for first, length in zip(begin, end, strict=True)]
+    shrunk = options.ShrinkAxisMask()
+    for axis, extent in enumerate(x.type.dimensions[: min(len(begin), len(strides))]):
+        if shrunk >> axis & 1:
+            op.require(strides[axis] > 0, f"dimension {axis} taken backwards and dropped")
+            begin[axis] = _element(op, axis, extent, begin[axis])
+            end[axis] = begin[axis] + 1
     op.emit(
         OperationType.STRIDED_SLICE,
         [
             x,
             integers(begin),
             integers(end),
-            integers(op.integers(3, "strides")),
-            options.BeginMask(),
-            options.EndMask(),
-            options.ShrinkAxisMask(),
+            integers(strides),
+            options.BeginMask() & ~shrunk,
+            options.EndMask() & ~shrunk,
+            shrunk,
         ],
     )
+
+
+def _element(op: Operator, axis: int, extent: int, begin: int) -> int:
+    """The one element of a dimension that is dropped, counted from the front.
+
+    The format takes it by its begin alone: converters write an end of 0 for the last one. NNAPI
+    looks at both bounds, and at the masks that open them.
+    """
+    if op.options("StridedSliceOptions").BeginMask() >> axis & 1:
+        return 0
+    op.require(-extent <= begin < extent, f"element {begin} of {extent} in dimension {axis}")
+    return begin % extent
 
 
 @operator("PAD")
