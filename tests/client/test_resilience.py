@@ -3,16 +3,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 import nnburst
+from nnburst.client.arguments import Array
 from nnburst.client.device import Device
 from nnburst.client.recovery import InvalidDevice, Recoverable
 from nnburst.client.resilient_device import ResilientDevice
+from nnburst.client.resilient_prepared_model import ResilientPreparedModel
 from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.extensions import Extension
@@ -101,31 +105,88 @@ def test_weights_in_pools_are_prepared_again(device: ResilientDevice) -> None:
         assert prepared.execute([X]).outputs[0].tolist() == (3 * X).tolist()
 
 
-class Fatal(RuntimeError):
-    """Stands for whatever an execution can do to its driver."""
+#: Counts in its output the executions that have begun; one whose input begins with NaN has no end.
+_COUNTING = """
+import threading
+
+import numpy as np
+
+from nnburst.executor.protocol import Outcome
+from nnburst.testing.faults.endless import EndlessExecuting
 
 
-def test_an_execution_that_kills_its_driver_is_not_retried(device: ResilientDevice) -> None:
-    with device.prepare(model()) as prepared:
-        current = device.current
-        pid = current.pid
-        os.kill(pid, signal.SIGSTOP)  # it takes the request and never answers
-        outcome: list[BaseException | None] = []
+class Counting:
+    native = None
 
-        def execute() -> None:
-            try:
-                prepared.execute([X])
-                outcome.append(None)
-            except nnburst.NnburstError as error:
-                outcome.append(error)
+    def __init__(self, x, count):
+        self._x, self._count = x.view(np.float32), count.view(np.float32)
 
-        thread = threading.Thread(target=execute)
-        thread.start()
-        os.kill(pid, signal.SIGKILL)
-        thread.join(30)
-        assert isinstance(outcome[0], nnburst.DeadObject) or device.recoveries == 1
-        assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
-        assert device.recoveries == 1
+    def run(self, *deadlines, **more):
+        self._count[0] += 1
+        if np.isnan(self._x[0]):
+            threading.Event().wait()
+        return Outcome()
+
+    def close(self):
+        pass
+
+
+class Prepared:
+    def bind(self, inputs, outputs):
+        return Counting(inputs[0].buffer, outputs[0].buffer)
+
+    def close(self):
+        pass
+
+
+class Executor(EndlessExecuting):
+    def prepare(self, *arguments, **options):
+        return Prepared()
+"""
+
+
+def _way(prepared: ResilientPreparedModel, name: str, count: Array) -> Callable[[Array], Any]:
+    """One way to execute on an input, with `count` for the output."""
+    if name == "socket":
+        return lambda x: prepared.execute([x], [count], timeout=60)
+    burst = prepared.open_burst()
+    if name == "burst":
+        return lambda x: burst.execute([x], [count], timeout=60)
+    bound = burst.bind(None, [count])
+
+    def run(x: Array) -> Any:
+        bound.inputs[0][...] = x
+        return bound.run(60)
+
+    return run
+
+
+@pytest.mark.parametrize("way", ["socket", "burst", "bound request"])
+def test_an_execution_that_its_driver_died_of_is_not_repeated(
+    way: str, make_module: Callable[[str, str], None]
+) -> None:
+    make_module("counting", _COUNTING)
+    with (
+        ResilientDevice(lambda: nnburst.launch("counting:Executor")) as device,
+        device.prepare(model()) as prepared,
+        device.allocate(16) as memory,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        count = memory.array(np.float32, (4,))
+        execute = _way(prepared, way, count)
+        for deaths in range(2):
+            lasting = thread.submit(execute, X * np.float32("nan"))
+            deadline = time.monotonic() + 60
+            while count[0] == 2 * deaths:
+                assert time.monotonic() < deadline, "it does not begin"
+                threading.Event().wait(0.001)
+            os.kill(device.current.pid, signal.SIGKILL)
+            assert isinstance(lasting.exception(60), nnburst.DeadObject)
+            assert device.recoveries == deaths
+            assert count[0] == 2 * deaths + 1
+            execute(X)
+            assert device.recoveries == deaths + 1
+            assert count[0] == 2 * deaths + 2
 
 
 def test_threads_that_find_one_driver_dead_recover_it_once(device: ResilientDevice) -> None:

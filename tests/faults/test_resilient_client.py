@@ -36,3 +36,22 @@ def test_resilient_client_recovers_once_for_each_death_and_goes_on(
     settle(os.getpid(), own)
     steps.close()
     settle(supervisor.pid, baseline)
+
+
+def test_resilient_client_repeats_no_execution_that_its_driver_died_of(
+    serve: Callable[..., Supervisor], row: Row
+) -> None:
+    supervisor = serve(executor="nnburst.testing.faults.fatal:FatalExecuting")
+    baseline = footprint(supervisor.pid)
+    steps = outlive("cam", fatal=True)
+    recoveries = list(islice(steps, KILLS))
+    steps.close()
+    assert [recovery.errors for recovery in recoveries] == [1] * KILLS
+    row(
+        "worker died of an execution",
+        KILLS,
+        told=[recovery.told_ms for recovery in recoveries],
+        right_again=[recovery.right_ms for recovery in recoveries],
+        deaths=f"{KILLS} heard of, none repeated",
+    )
+    settle(supervisor.pid, baseline)

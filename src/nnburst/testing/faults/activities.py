@@ -45,12 +45,12 @@ def sum_model() -> Model:
     return builder.build()
 
 
-def summands(number: int) -> list[Array]:
+def summands(number: float) -> list[Array]:
     """Inputs that no other `number` below a million shares the sum of."""
     return [np.full(_SHAPE, number, np.float32), np.full(_SHAPE, 0.5, np.float32)]
 
 
-def check_sum(result: Array, number: int) -> None:
+def check_sum(result: Array, number: float) -> None:
     """Raise WrongResult unless `result` is the sum of `summands(number)`."""
     if not np.array_equal(result, np.full(_SHAPE, number + 0.5, np.float32)):
         raise WrongResult(f"{result.flat[0]} for {number} + 0.5")

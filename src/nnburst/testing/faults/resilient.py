@@ -1,4 +1,4 @@
-"""A client that outlives its drivers: it kills its own worker, hears of it once, and goes on."""
+"""A client that outlives its drivers: its worker is killed, it hears of that once, and goes on."""
 
 from __future__ import annotations
 
@@ -38,11 +38,17 @@ class Broken(Exception):
     """A client was to go on, and did not."""
 
 
-def outlive(address: str) -> Generator[Recovery, None, None]:
+def outlive(address: str, *, fatal: bool = False) -> Generator[Recovery, None, None]:
     """One death for each step, by turns before an execution over the socket and one over a burst.
 
+    Args:
+        address: of a driver.
+        fatal: it runs `nnburst.testing.faults.fatal:FatalExecuting`, and is to die of the executions
+            themselves. Without it the worker is killed before an execution, which hears of it or not.
+
     Raises:
-        Broken: more than one error for a death, or more or fewer recoveries than deaths.
+        Broken: more than one error for a death, or more or fewer recoveries than deaths; with `fatal`,
+            none, or an execution that was repeated.
         WrongResult: what came after a death is wrong.
     """
     with (
@@ -51,28 +57,34 @@ def outlive(address: str) -> Generator[Recovery, None, None]:
         prepared.open_burst() as burst,
     ):
         bound = burst.bind()
-        ways: list[Callable[[int], None]] = [
+        ways: list[Callable[[float], None]] = [
             lambda number: _execute(prepared, number),
             lambda number: _run(bound, number),
         ]
         for deaths in range(1, 1_000_000):
             first, other = ways if deaths % 2 else ways[::-1]
             first(deaths)
-            yield _recover(device, first, deaths)
+            yield _recover(device, first, deaths, fatal=fatal)
             other(deaths)  # finds that all of it has been made again, or makes its part
             found = device.recoveries, prepared.recoveries, burst.recoveries
             if found[:2] != (deaths, deaths) or found[2] not in (deaths, deaths - 1):
                 raise Broken(f"{found} recoveries of device, model and burst after {deaths} deaths")
 
 
-def _recover(device: ResilientDevice, work: Callable[[int], None], number: int) -> Recovery:
+def _recover(
+    device: ResilientDevice, work: Callable[[float], None], deaths: int, *, fatal: bool
+) -> Recovery:
     killed = time.perf_counter_ns()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(device.current.pid, signal.SIGKILL)
     told, errors = 0, 0
+    if fatal:
+        _die_of(device, work, deaths)
+        told, errors = time.perf_counter_ns(), 1
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(device.current.pid, signal.SIGKILL)
     while True:
         try:
-            work(number + 1)
+            work(deaths + 1)
         except DeadObject as error:
             errors += 1
             if errors > 1:
@@ -84,11 +96,22 @@ def _recover(device: ResilientDevice, work: Callable[[int], None], number: int) 
             told = told or time.perf_counter_ns()
 
 
-def _execute(prepared: ResilientPreparedModel, number: int) -> None:
+def _die_of(device: ResilientDevice, work: Callable[[float], None], deaths: int) -> None:
+    """An execution that its driver dies of, and no driver after that one."""
+    try:
+        work(float("nan"))
+    except DeadObject:
+        if device.recoveries != deaths - 1:
+            raise Broken("an execution that a driver died of was repeated") from None
+    else:
+        raise Broken("an execution that kills its driver succeeded")
+
+
+def _execute(prepared: ResilientPreparedModel, number: float) -> None:
     check_sum(prepared.execute(summands(number), timeout=_PATIENCE).outputs[0], number)
 
 
-def _run(bound: ResilientBoundRequest, number: int) -> None:
+def _run(bound: ResilientBoundRequest, number: float) -> None:
     for array, value in zip(bound.inputs, summands(number), strict=True):
         if array is None:
             raise Broken("a request without an input")
