@@ -6,6 +6,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.executor.reference.operation import REGISTRY, Node, OperationDefinition
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.model import DataLocation, MemoryPool, Model, Operand
 from nnburst.hal.model_builder import ModelBuilder
 
@@ -316,6 +317,39 @@ def test_kernel_that_raises_anything_ends_as_general_failure(
     outcome = bound(add_chain(1), [X], [np.zeros_like(X)]).run()
     assert outcome == Outcome(ErrorStatus.GENERAL_FAILURE, (), "ZeroDivisionError: a bug")
     assert "an execution failed" in caplog.text
+
+
+def without_memory(_: Node) -> object:
+    raise MemoryError
+
+
+def test_execution_without_memory_is_exhausted_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = REGISTRY[OperationType.ADD]
+    starved = OperationDefinition(old.signature, old.shape, lambda _: partial(without_memory, None))
+    monkeypatch.setitem(REGISTRY, OperationType.ADD, starved)
+    outcome = bound(add_chain(1), [X], [np.zeros_like(X)]).run()
+    assert outcome == Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
+
+
+@pytest.mark.parametrize("stage", ["prepare", "bind"])
+def test_model_or_request_without_memory_is_exhausted(
+    monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    old = REGISTRY[OperationType.ADD]
+    shape = without_memory if stage == "prepare" else old.shape
+    starved = OperationDefinition(old.signature, shape, without_memory)
+    monkeypatch.setitem(REGISTRY, OperationType.ADD, starved)
+    executor, model = ReferenceExecutor(), add_chain(1)
+    if stage == "prepare":
+        with pytest.raises(ResourceExhausted) as caught:
+            executor.prepare(model, [])
+    else:
+        prepared = executor.prepare(model, [])
+        with pytest.raises(ResourceExhausted) as caught:
+            prepared.bind([argument(X)], [argument(np.zeros_like(X))])
+    assert caught.value.status is ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
 
 def test_not_a_number_and_overflow_raise_nothing() -> None:

@@ -45,7 +45,8 @@ class Outcome:
     """What an execution reports.
 
     Attributes:
-        status: NONE, OUTPUT_INSUFFICIENT_SIZE, GENERAL_FAILURE, INVALID_ARGUMENT or MISSED_DEADLINE_*.
+        status: NONE, OUTPUT_INSUFFICIENT_SIZE, GENERAL_FAILURE, INVALID_ARGUMENT, MISSED_DEADLINE_* or
+            RESOURCE_EXHAUSTED_* (out of memory is TRANSIENT).
         output_shapes: one per output with NONE and OUTPUT_INSUFFICIENT_SIZE; may be empty with NONE
             where every output is fully specified; empty with any other status.
         message: why it failed, for logs and for callers that can be told.

@@ -167,6 +167,8 @@ class ReferenceExecution:
                 return self._run(deadline_ns, loop_timeout_ns)
         except NnburstError as error:
             return Outcome(error.status, (), str(error))
+        except MemoryError:
+            return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
         except Exception as error:
             log.exception("an execution failed")
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"{type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from nnburst.executor.reference.plan import Plan, match_operation
 from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, Operation, Subgraph
 
@@ -56,6 +56,8 @@ class ReferencePrepared:
                 return self._bind(inputs, outputs)
         except NnburstError:
             raise
+        except MemoryError as error:
+            raise ResourceExhausted("out of memory") from error
         except Exception as error:
             log.exception("a request could not be bound")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
@@ -138,6 +140,8 @@ class ReferenceExecutor:
                 return ReferencePrepared(model, pools)
         except NnburstError:
             raise
+        except MemoryError as error:
+            raise ResourceExhausted("out of memory") from error
         except Exception as error:
             log.exception("a model could not be prepared")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
