@@ -13,7 +13,14 @@ import nnburst
 from importer.running import Runner
 from nnburst.testing.tflite_builder import TfliteBuilder
 from nnburst.testing.tflite_networks import NETWORKS
-from nnburst.testing.tflite_networks.sparse import MATRIX, stored
+from nnburst.testing.tflite_networks.sparse import (
+    MATRIX,
+    dense_level,
+    listed_level,
+    sparsity,
+    stored,
+    vector,
+)
 
 Add = Callable[[TfliteBuilder], int]
 
@@ -73,6 +80,21 @@ def test_sparse_constant_is_made_dense(blocks: bool) -> None:
         return dense
 
     np.testing.assert_array_equal(added(add, (4, 4)), MATRIX)
+
+
+def test_sparse_constants_of_one_buffer_keep_their_own_trees() -> None:
+    b, n = TfliteBuilder(), 8
+    x, buffer = b.input("FLOAT32", (n, n)), b.buffer(np.ones(n, "<f4").tobytes())
+    segments = vector("Uint8Vector", list(range(n + 1)))
+    for column in (0, 5, 5):
+        listed = listed_level(segments, vector("Uint8Vector", [column] * n))
+        how = sparsity([0, 1], [], [dense_level(n), listed])
+        sparse = b.tensor("FLOAT32", (n, n), buffer=buffer, sparsity=how)
+        dense, y = b.tensor("FLOAT32", (n, n)), b.output("FLOAT32", (n, n))
+        b.operator("DENSIFY", [sparse], [dense], "DensifyOptions")
+        b.operator("ADD", [x, dense], [y], "AddOptions")
+    found = Runner(nnburst.load(b.finish())).run([np.zeros((n, n), "<f4")])
+    assert [np.flatnonzero(y.sum(axis=0)).tolist() for y in found] == [[0], [5], [5]]
 
 
 def test_four_bit_weights_are_spread_over_bytes() -> None:

@@ -104,7 +104,7 @@ def constant_tensor(file: TfliteFile, tensor: Any) -> Constant | None:  # noqa: 
             kind,
             lambda: densify(sparsity, stored, kind.dimensions),
             dense_cost(kind.dimensions, stored),
-            key,
+            (*key, sparsity._tab.Pos),  # which tree it is: two of them make different matrices
         )
     return _dense(name, kind, data, key)
 
