@@ -11,6 +11,7 @@ import pytest
 
 import nnburst
 from nnburst import Closed, Device, InvalidArgument, Memory, Model, PreparedModel
+from nnburst.client.compilation_cache import CacheFiles
 
 A = np.zeros((2, 3), np.float32)
 
@@ -186,3 +187,12 @@ def test_unknown_executor_is_refused_with_those_that_are_known() -> None:
 def test_cores_that_are_not_there_are_refused(cpus: list[int]) -> None:
     with pytest.raises(InvalidArgument, match="cpus: "):
         nnburst.launch("null", cpus=cpus)
+
+
+def test_cache_file_that_is_not_open_is_refused_and_kills_no_device(
+    device: Device, prepared: PreparedModel, make_model: Callable[..., Model]
+) -> None:
+    files = CacheFiles([1_000_000], [], bytes(32))
+    with pytest.raises(InvalidArgument, match="file descriptor"):
+        device.prepare_async(make_model(), cache=files)
+    np.testing.assert_array_equal(prepared.execute([A, A]).outputs[0], A)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import os
+import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
 from nnburst.control.limits import MAX_FDS, MAX_INLINE_BYTES, MAX_PACKET_BYTES
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 
 Channels = tuple[Channel, Channel]
 Sockets = tuple[socket.socket, socket.socket]
@@ -240,3 +242,99 @@ def test_closed_channel_says_so(channels: Channels) -> None:
 
 def test_peer_credentials_are_those_of_the_other_process(channels: Channels) -> None:
     assert channels[0].peer == (os.getpid(), os.getuid(), os.getgid())
+
+
+class FailingSocket(socket.socket):
+    """A socket whose sends fail for reasons that a test gives, as long as there are some."""
+
+    errors: Iterator[int] = iter(())
+
+    def sendmsg(self, *arguments: object) -> int:
+        number = next(self.errors, None)
+        if number is not None:
+            raise OSError(number, os.strerror(number))
+        return super().sendmsg(*arguments)  # type: ignore[arg-type]  # whatever it was given
+
+
+@pytest.fixture
+def failing(sockets: Sockets) -> FailingSocket:
+    return FailingSocket(fileno=sockets[0].detach())
+
+
+@pytest.mark.parametrize("number", [errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM])
+def test_what_the_kernel_lacks_for_a_moment_delays_a_send(
+    failing: FailingSocket, sockets: Sockets, number: int
+) -> None:
+    failing.errors = iter([number] * 3)
+    with failing:
+        Channel(failing).send(1, b"late")
+        assert Channel(sockets[1]).receive(timeout=5).body == b"late"
+
+
+@pytest.mark.parametrize("number", [errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM])
+def test_what_the_kernel_lacks_for_good_ends_a_send_at_its_deadline(
+    failing: FailingSocket, number: int
+) -> None:
+    failing.errors = iter(lambda: number, None)
+    with failing, pytest.raises(TimeoutError, match=os.strerror(number)):
+        Channel(failing).send(1, b"", timeout=0.02)
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN])
+def test_sending_without_a_peer_says_so(failing: FailingSocket, number: int) -> None:
+    failing.errors = iter([number])
+    with failing, pytest.raises(Disconnected):
+        Channel(failing).send(1, b"")
+
+
+def test_a_send_that_fails_for_another_reason_ends_no_connection(
+    failing: FailingSocket, sockets: Sockets
+) -> None:
+    failing.errors = iter([errno.EPERM])
+    with failing:
+        channel = Channel(failing)
+        with pytest.raises(GeneralFailure, match=os.strerror(errno.EPERM)):
+            channel.send(1, b"")
+        channel.send(2, b"")
+        assert Channel(sockets[1]).receive(timeout=5).id == 2
+
+
+@pytest.mark.parametrize("fd", [-1, 1_000_000, 2**31, -(2**40)])
+def test_a_descriptor_that_is_none_is_refused_and_ends_no_connection(
+    channels: Channels, fd: int
+) -> None:
+    with pytest.raises(InvalidArgument, match="file descriptor"):
+        channels[0].send(1, b"", [0, fd])
+    channels[0].send(2, b"")
+    assert channels[1].receive(timeout=5).id == 2
+
+
+@contextlib.contextmanager
+def room_for_descriptors(count: int) -> Iterator[None]:
+    """A limit of this process that lets it have so many descriptors more."""
+    free = [os.dup(0) for _ in range(count + 1)]
+    for fd in free:
+        os.close(fd)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[count], before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+@pytest.mark.parametrize("size", [3, MAX_INLINE_BYTES + 1])
+def test_a_message_for_whose_descriptors_there_is_no_room_fails_alone(
+    channels: Channels, count_fds: Callable[[], int], room: int, size: int
+) -> None:
+    before = count_fds()
+    channels[0].send(7, b"x" * size, [0, 0, 0])
+    channels[0].send(8, b"next")
+    with room_for_descriptors(room):
+        incoming = channels[1].receive(timeout=5)
+    assert incoming.id == 7
+    assert isinstance(incoming.failure, ResourceExhausted)
+    assert len(incoming.fds) == 0
+    assert count_fds() == before
+    assert channels[1].receive(timeout=5).body == b"next"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import socket
 import threading
@@ -13,8 +14,17 @@ import pytest
 
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
 from nnburst.control.connection import Connection, _Answer, _Waiting
-from nnburst.control.messages import Nothing, Ping, Reply
-from nnburst.hal.errors import DeadObject
+from nnburst.control.messages import (
+    Fenced,
+    Message,
+    Nothing,
+    Ping,
+    Release,
+    Reply,
+    decode_call,
+    encode,
+)
+from nnburst.hal.errors import DeadObject, ResourceExhausted
 
 HANG = 10.0
 
@@ -110,3 +120,74 @@ def test_signals_that_keep_coming_stretch_no_wait() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert heard
+
+
+class Peer:
+    """A connection, and the other end of its channel in the test's hands."""
+
+    def __init__(self, kind: Callable[[socket.socket], Channel] = Channel) -> None:
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.theirs = Channel(right)
+        self.ours = kind(left)
+        self.connection = Connection(self.ours, "the driver")
+
+    def hear(self) -> tuple[int, Message]:
+        """The next call."""
+        incoming = self.theirs.receive(HANG)
+        incoming.fds.close()
+        return incoming.id, decode_call(incoming.body)
+
+    def answer(self, reply: Reply) -> None:
+        """Answer the next call."""
+        self.theirs.send(self.hear()[0], encode(reply))
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[..., Peer]]:
+    made: list[Peer] = []
+
+    def make(kind: Callable[[socket.socket], Channel] = Channel) -> Peer:
+        made.append(Peer(kind))
+        return made[-1]
+
+    yield make
+    for peer in made:
+        peer.connection.close()
+        peer.theirs.close()
+
+
+class NoRoom(Channel):
+    """A channel that has no room for the first message that it receives."""
+
+    failure: MemoryError | ResourceExhausted | None = None
+
+    def receive(self, timeout: float | None = None) -> Incoming:
+        incoming = super().receive(timeout)
+        failure, self.failure = self.failure, None
+        return dataclasses.replace(incoming, failure=failure)
+
+
+def test_an_answer_without_room_for_its_descriptors_fails_its_call_alone(
+    peers: Callable[..., Peer],
+) -> None:
+    peer = peers(NoRoom)
+    peer.ours.failure = ResourceExhausted("no descriptors")
+    answered = threading.Thread(target=peer.answer, args=(Reply(result=Fenced(7)),), daemon=True)
+    answered.start()
+    with pytest.raises(ResourceExhausted, match="no descriptors"):
+        peer.connection.call(Ping(), Fenced, timeout=HANG)
+    answered.join(HANG)
+    assert peer.hear() == (0, Release(7))
+    assert peer.connection.is_alive
+
+
+def test_an_answer_without_room_for_its_body_fails_its_call_alone(
+    peers: Callable[..., Peer],
+) -> None:
+    peer = peers(NoRoom)
+    peer.ours.failure = MemoryError("no memory")
+    threading.Thread(target=lambda: peer.theirs.send(peer.hear()[0], b""), daemon=True).start()
+    with pytest.raises(ResourceExhausted, match="no memory"):
+        call(peer.connection)
+    threading.Thread(target=peer.answer, args=(Reply(result=Nothing()),), daemon=True).start()
+    call(peer.connection)

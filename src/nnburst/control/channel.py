@@ -8,6 +8,7 @@ the connection cannot be trusted any more. What the body means is the caller's b
 from __future__ import annotations
 
 import array
+import errno
 import math
 import os
 import select
@@ -30,12 +31,18 @@ from nnburst.control.limits import (
 )
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.closing import Closing
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 
 _RECEIVE_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 _SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 #: One more than a message may carry: a large body brings its own.
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").itemsize)
+#: The peer is not there any more.
+_NO_PEER: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
+#: The kernel has too little of something, or this user's descriptors lie in too many sockets: for a while.
+_SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM})
+#: Seconds until it may have it: nothing says when.
+_SCARCE_PAUSE: Final = 0.005
 
 
 class ProtocolError(GeneralFailure):
@@ -112,13 +119,14 @@ class Incoming:
         id: matches a reply to its call.
         body: the message.
         fds: that came with it.
-        failure: there was no memory for the body, which is empty then.
+        failure: there was no room here for the descriptors, and then none is there, or for a large body,
+            which is empty then. Concerns this message, and not the connection.
     """
 
     id: int
     body: bytes
     fds: Fds
-    failure: MemoryError | None = None
+    failure: MemoryError | ResourceExhausted | None = None
 
 
 class _Packet(msgspec.Struct, frozen=True, array_like=True):
@@ -138,6 +146,7 @@ class Channel:
     def __init__(self, connected: socket.socket) -> None:
         """Own `connected` from here on."""
         self._socket = connected
+        self._peer_process = -1
         self._lock = threading.Lock()
 
     @property
@@ -146,6 +155,14 @@ class Channel:
         size = struct.calcsize("3i")
         raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         return PeerCredentials(*struct.unpack("3i", raw))
+
+    def end_with(self, pidfd: int) -> None:
+        """Take the end of a process for the peer's as well, once what has come before is received.
+
+        Args:
+            pidfd: of that process; owned from here on. The thread that receives says it, once.
+        """
+        self._peer_process = pidfd
 
     def fileno(self) -> int:
         """The socket's descriptor, -1 once closed."""
@@ -167,9 +184,11 @@ class Channel:
             timeout: seconds to wait for room in the socket.
 
         Raises:
-            InvalidArgument: more than MAX_FDS descriptors, or a body above MAX_BODY_BYTES.
-            TimeoutError: the peer does not read.
+            InvalidArgument: more than MAX_FDS descriptors, one that is none, or a body above MAX_BODY_BYTES.
+            ResourceExhausted: there is no memory for a large body.
+            TimeoutError: the peer does not read, or the kernel lacked something for all that time.
             Disconnected: there is no peer.
+            GeneralFailure: the kernel refuses it; the connection is as it was.
         """
         if len(fds) > MAX_FDS:
             raise InvalidArgument(f"{len(fds)} file descriptors in a message, at most {MAX_FDS}")
@@ -187,8 +206,11 @@ class Channel:
             memory.close()
 
     def _send(self, packet: bytes, fds: Sequence[int], timeout: float) -> None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         deadline = time.monotonic() + timeout
+        try:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        except (OverflowError, TypeError) as error:
+            raise InvalidArgument(f"a file descriptor of the message: {error}") from None
         while True:
             try:
                 with self._lock:  # so that close() cannot give the descriptor away meanwhile
@@ -196,9 +218,22 @@ class Channel:
             except BlockingIOError:
                 self._wait(select.POLLOUT, deadline)
             except OSError as error:
-                raise Disconnected(str(error)) from error
+                self._not_sent(error, fds, deadline)
             else:
                 return
+
+    def _not_sent(self, error: OSError, fds: Sequence[int], deadline: float) -> None:
+        """Return where it is worth another attempt. Only a peer that is gone ends a connection."""
+        if error.errno in _NO_PEER or self._socket.fileno() < 0:
+            raise Disconnected(str(error)) from error
+        if error.errno == errno.EBADF:
+            raise InvalidArgument(f"a file descriptor of the message is not open: {list(fds)}")
+        if error.errno not in _SCARCE:
+            raise GeneralFailure(f"a message cannot be sent: {error}") from error
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"a message cannot be sent: {error}") from error
+        time.sleep(min(left, _SCARCE_PAUSE))
 
     def receive(self, timeout: float | None = None) -> Incoming:
         """Receive one packet.
@@ -235,12 +270,14 @@ class Channel:
             poller.register(self._socket.fileno(), event)
         except ValueError as error:
             raise Disconnected("closed by this side") from error
-        if deadline is None:
-            poller.poll()
-            return
-        left = deadline - time.monotonic()
-        if left <= 0 or not poller.poll(math.ceil(left * 1000)):
+        if event == select.POLLIN and self._peer_process >= 0:
+            poller.register(self._peer_process, select.POLLIN)
+        left = None if deadline is None else deadline - time.monotonic()
+        ready = [] if left is not None and left <= 0 else poller.poll(_milliseconds(left))
+        if not ready:
             raise TimeoutError("the peer did not answer in time")
+        if all(fd == self._peer_process for fd, _ in ready):
+            raise Disconnected("the peer's process has ended")
 
     def shutdown(self) -> None:
         """End the connection: both ends see it as closed, and a waiting receiver returns."""
@@ -252,11 +289,22 @@ class Channel:
     def disown(self) -> None:
         """Close the descriptor in a forked child: the connection goes on, and is its parent's."""
         self._socket.close()  # without the lock, which another thread may have held at the fork
+        self._forget_process()
 
     def close(self) -> None:
         """Close the descriptor. The thread that receives must have returned."""
         with self._lock:
             self._socket.close()
+            self._forget_process()
+
+    def _forget_process(self) -> None:
+        pidfd, self._peer_process = self._peer_process, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else math.ceil(seconds * 1000)
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
@@ -270,7 +318,8 @@ def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
     if not data:
         raise Disconnected("end of file")
-    if flags & socket.MSG_CTRUNC:
+    no_room = bool(flags & socket.MSG_CTRUNC)
+    if no_room and len(fds) > MAX_FDS:  # all that there can be have arrived, and there were more
         raise ProtocolError(f"a packet with more than {MAX_FDS + 1} file descriptors")
     if flags & socket.MSG_TRUNC:
         raise ProtocolError(f"a packet of more than {MAX_PACKET_BYTES} bytes")
@@ -278,6 +327,10 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
         packet = _decode(data)
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"a packet that is no envelope: {error}") from error
+    if no_room:
+        fds.close()
+        failure = ResourceExhausted("there are no file descriptors left for those of a message")
+        return Incoming(packet.id, packet.body, fds, failure)
     if len(fds) != packet.fds + (packet.body_size > 0):
         raise ProtocolError(f"a packet with {len(fds)} file descriptors that declares {packet.fds}")
     if not packet.body_size:

@@ -368,7 +368,7 @@ class Connection:
 
     def _deliver(self, incoming: Incoming) -> None:
         try:
-            answer = _Answer(decode_reply(incoming.body), incoming.fds)
+            answer = self._answer(incoming)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             incoming.fds.close()
             raise ProtocolError(f"{self._name} sent a reply that is none: {error}") from error
@@ -383,6 +383,14 @@ class Connection:
         else:
             incoming.fds.close()
             raise ProtocolError(f"{self._name} answered call {incoming.id}, which nobody made")
+
+    def _answer(self, incoming: Incoming) -> _Answer:
+        if incoming.failure is None:
+            return _Answer(decode_reply(incoming.body), incoming.fds)
+        if incoming.body:  # what was made for this call is of no use without its descriptors
+            self._dispose(_Answer(decode_reply(incoming.body), incoming.fds))
+        what = f"the answer of {self._name} has come, but: {incoming.failure}"
+        return _Answer(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, what), Fds())
 
     def _end(self) -> None:
         with self._lock:
