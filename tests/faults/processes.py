@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -20,12 +21,14 @@ from typing import Any
 import pytest
 
 from nnburst.client.launch import driver_environment
-from nnburst.testing.faults.footprint import is_running
+from nnburst.testing.faults.footprint import is_running, thread_states
 
 KILLS = int(os.environ.get("NNBURST_KILLS", "10"))
 STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
 #: Seconds after which a client that does not come back hangs.
 HANG = 10.0
+#: Seconds after which a client that was asked something hangs; one may take long to start on a busy machine.
+SILENCE = 60.0
 
 #: Seconds that a client is measured for while nothing else is done.
 LAP = min(0.05 * KILLS, 10.0)
@@ -46,6 +49,8 @@ class Client:
 
     def _line(self) -> Any:
         assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], SILENCE)
+        assert readable, f"the client says nothing for {SILENCE} s"
         line = self.process.stdout.readline()
         assert line, f"the client ended with {self.process.wait(HANG)}"
         return json.loads(line)
@@ -153,6 +158,18 @@ def quiet_lap(bystander: Client) -> Any:
     return bystander.lap()
 
 
+def goes_on(bystander: Client) -> Any:
+    """Wait until a client that stands by has made a round since its last lap; what it says of that."""
+    deadline = time.monotonic() + HANG
+    while True:
+        facts = bystander.lap()
+        assert not facts["error"], facts["error"]
+        if facts["rounds"]:
+            return facts
+        assert time.monotonic() < deadline, f"no round within {HANG} s"
+        threading.Event().wait(0.01)
+
+
 def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
     """A client beside faults sees no error; its p99 at most doubles where that is asked for.
 
@@ -171,6 +188,14 @@ def wait_until_gone(pid: int, since: float, seconds: float = 1.0) -> float:
         assert time.monotonic() - since < seconds, f"process {pid} is there after {seconds} s"
         threading.Event().wait(0.001)
     return (time.monotonic() - since) * 1000
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait until no thread of a process runs any more."""
+    deadline = time.monotonic() + HANG
+    while thread_states(pid) != {"T"}:
+        assert time.monotonic() < deadline, thread_states(pid)
+        threading.Event().wait(0.001)
 
 
 def collect() -> None:

@@ -20,7 +20,7 @@ from random import Random
 import pytest
 
 import nnburst
-from faults.processes import HANG, KILLS, Client, Ending, Supervisor, wait_until_gone
+from faults.processes import HANG, KILLS, Client, Ending, Supervisor, goes_on, wait_until_gone
 from nnburst import DeadObject
 from nnburst.client.launch import driver_environment
 from nnburst.testing.faults.activities import ACTIVITIES
@@ -105,5 +105,7 @@ def test_client_that_dies_at_a_trap_point_takes_its_worker_along_and_disturbs_no
         )
         died = time.monotonic()
         assert victim.returncode == -signal.SIGKILL, victim.stderr
+        assert not bystander.lap()["error"]
         wait_until_gone(json.loads(victim.stdout)["worker"], died, HANG)
+        goes_on(bystander)
     assert not bystander.finish()["error"]
