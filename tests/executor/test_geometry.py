@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,21 @@ def test_meetings_are_all_pairs_of_cells_and_windows_inside_the_input(axis: Axis
         if 0 <= (at := window * axis.stride + cell * axis.dilation - axis.head) < axis.size
     }
     assert found == wanted
+
+
+@given(axes)
+def test_windows_see_the_cells_that_they_meet(axis: Axis) -> None:
+    axis = replace(axis, dilation=1, head=min(axis.head, axis.filter - 1), tail=0)
+    if axis.output > 0:
+        met = [
+            {
+                window * axis.stride + cell - axis.head
+                for cell, _, windows in geometry.meetings(axis)
+                if windows.start <= window < windows.stop
+            }
+            for window in range(axis.output)
+        ]
+        assert [set(range(axis.size)[part]) for part in geometry.seen_by_windows(axis)] == met
 
 
 @given(axes, axes)

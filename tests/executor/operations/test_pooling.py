@@ -12,6 +12,7 @@ from executor.exact_integers import c_divide
 from executor.plain_windows import Plain, pool, same_padding
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
+from nnburst.executor.reference.operations import pooling
 from nnburst.hal.enums import OperandType, OperationType
 
 AVERAGE, MAX, L2 = (
@@ -184,3 +185,30 @@ def test_a_filter_of_two_billion_cells_ends_soon() -> None:
         MAX, [tensor(F32, [[[[1], [2]], [[3], [4]]]]), *scalars(plain, (most, most))], [output(F32)]
     )
     assert found.tolist() == [[[[4.0]]]]
+
+
+@pytest.mark.parametrize("kind", [AVERAGE, MAX])
+def test_windows_that_share_no_cell_of_an_enormous_filter_end_soon(kind: OperationType) -> None:
+    """As far apart as they are wide: the cells in between meet padding only, in both windows."""
+    most = 2**31 - 1
+    plain = Plain((1, most), left=most - 1, right=most - 1)
+    image = tensor(F32, [[[[3], [4]]]])
+    [found] = run(kind, [image, *scalars(plain, (1, most))], [output(F32)])
+    assert found.tolist() == [[[[3.0], [4.0]]]]
+
+
+@pytest.mark.parametrize("kind", [AVERAGE, MAX])
+@given(cases(), st.booleans(), st.sampled_from([Q8, Q8S, F32]))
+def test_steps_by_windows_give_what_steps_by_cells_give(
+    kind: OperationType, case: Any, nchw: bool, type_: OperandType
+) -> None:
+    image, plain, extents = case
+    image = image + 128 if type_ is Q8 else image
+    scaled = (0.0, 0) if type_ is F32 else (0.5, 3)
+    source = tensor(type_, laid_out(image, nchw), *scaled)
+    operands = [source, *scalars(plain, extents, 0, nchw)]
+    [by_cells] = run(kind, operands, [output(type_, (), *scaled)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling, "_CELLS_AT_LEAST", 0)
+        [found] = run(kind, operands, [output(type_, (), *scaled)])
+    assert (found == by_cells).all()

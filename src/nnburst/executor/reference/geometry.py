@@ -185,6 +185,19 @@ def windows(padded: Array, height: Axis, width: Axis) -> Array:
     )
 
 
+def cells_in_reach(axis: Axis) -> range:
+    """The cells of the window, less those at both ends that meet the input in no window."""
+    reach = (axis.output - 1) * axis.stride
+    least, behind = max(0, axis.head - reach), axis.size + axis.head
+    return range(-(-least // axis.dilation), min(axis.filter, -(-behind // axis.dilation)))
+
+
+def seen_by_windows(axis: Axis) -> list[slice]:
+    """The input cells in each window, which is not dilated and whose padding is below its span."""
+    starts = range(-axis.head, axis.output * axis.stride - axis.head, axis.stride)
+    return [slice(max(0, at), min(at + axis.filter, axis.size)) for at in starts]
+
+
 def meetings(axis: Axis) -> list[tuple[int, slice, slice]]:
     """Where the cells of all windows meet cells of the input, padding left out.
 
@@ -193,11 +206,7 @@ def meetings(axis: Axis) -> list[tuple[int, slice, slice]]:
         the windows in which it does so, in the same order.
     """
     found = []
-    reach = (axis.output - 1) * axis.stride
-    # Only cells that can meet the input are tried: a filter may be far larger than it.
-    least, behind = max(0, axis.head - reach), axis.size + axis.head
-    cells = range(-(-least // axis.dilation), min(axis.filter, -(-behind // axis.dilation)))
-    for cell in cells:
+    for cell in cells_in_reach(axis):  # a filter may be far larger than the input
         offset = cell * axis.dilation - axis.head  # window o meets input cell o * stride + offset
         first = max(0, -(offset // axis.stride))
         last = min(axis.output - 1, (axis.size - 1 - offset) // axis.stride)

@@ -1,7 +1,8 @@
 """AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D: one number out of every window.
 
 Windows are reduced along the width first and along the height then: a filter of h x w cells takes
-h + w steps over whole images. Padding cells are left out of sums, counts and maxima.
+h + w steps over whole images. Enormous filters, whose cells may be padding in all windows but one, take a
+step for each window instead. Padding cells are left out of sums, counts and maxima.
 
 NNAPI: Pooling.cpp.
 """
@@ -13,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.executor.reference.fixed_point import activation_range, float_activation_range
-from nnburst.executor.reference.geometry import Axis, meetings
+from nnburst.executor.reference.geometry import Axis, cells_in_reach, meetings, seen_by_windows
 from nnburst.executor.reference.operation import Node, Run, operation
 from nnburst.executor.reference.signatures import F16, F32, Q8, Q8S, V1_0, control, data, rows
 from nnburst.executor.reference.sliding_window import (
@@ -33,6 +34,10 @@ from nnburst.executor.reference.workspace import Workspace, in_order
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Form, Signature
+
+#: Cells of a filter that are always taken one by one. A filter is two numbers of the request, so beyond
+#: this the steps must not be more than the windows, whose results the client has memory for.
+_CELLS_AT_LEAST: Final = 4096
 
 _INPUT: Final = (data("input", rank=(4,)),)
 _OUTPUT: Final = (data("output"),)
@@ -164,6 +169,19 @@ def _reduce_axis(
 ) -> Run:
     pairs = []
     before = (slice(None),) * dimension
+    if len(cells_in_reach(axis)) > max(_CELLS_AT_LEAST, axis.output):
+        pairs = [
+            (part, source[(*before, seen)])
+            for part, seen in zip(
+                np.moveaxis(target, dimension, 0), seen_by_windows(axis), strict=True
+            )
+        ]
+
+        def run_by_windows() -> None:
+            for part, cells in pairs:
+                reduction.reduce(cells, dimension, target.dtype, part, initial=start)
+
+        return run_by_windows
     for _, seen, windows in meetings(axis):
         pairs.append((target[(*before, windows)], source[(*before, seen)]))
 
