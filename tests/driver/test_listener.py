@@ -65,3 +65,20 @@ def test_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="107 bytes"):
         Listener.claim(tmp_path / ("x" * 120))
+
+
+def test_name_for_any_user_lets_everybody_connect(tmp_path: Path) -> None:
+    listener = Listener.claim(tmp_path / "cam.sock", any_user=True)
+    assert listener.path.stat().st_mode & 0o777 == 0o666
+    listener.close()
+
+
+def test_owner_leaves_a_socket_alone_that_is_not_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "cam.sock"
+    first = Listener.claim(path)
+    (tmp_path / "cam.sock.lock").unlink()  # as cleaners of old files do
+    second = Listener.claim(path)
+    first.close()
+    connect(path)
+    second.close()
+    assert not path.exists()

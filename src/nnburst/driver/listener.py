@@ -23,26 +23,29 @@ class Listener:
     """A listening socket at `path`, held together with the lock beside it."""
 
     def __init__(self, path: Path, lock: int, listening: socket.socket) -> None:
-        """Own `lock` and `listening` from here on."""
+        """Own `lock` and `listening`, which `path` names, from here on."""
         self.path = path
         self.socket = listening
         self._lock = lock
+        self._named = path.stat()
 
     @classmethod
-    def claim(cls, path: Path) -> Self:
+    def claim(cls, path: Path, *, any_user: bool = False) -> Self:
         """Become the one who listens at `path`.
+
+        Args:
+            path: of the socket; its lock lies beside it.
+            any_user: let processes of other users connect, too, where they may enter the directory.
 
         Raises:
             DeviceUnavailable: somebody else does.
         """
         temporary = check_length(path.with_name(path.name + ".new"))
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = _lock(Path(f"{path}.lock"))
+        if lock is None:
+            raise DeviceUnavailable(f"address: {path} is served by another process")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            listening = _listen(temporary)
-        except BlockingIOError:
-            os.close(lock)
-            raise DeviceUnavailable(f"address: {path} is served by another process") from None
+            listening = _listen(temporary, 0o666 if any_user else 0o600)
         except BaseException:
             os.close(lock)
             raise
@@ -60,18 +63,39 @@ class Listener:
         os.close(self._lock)
 
     def close(self) -> None:
-        """Give the name up."""
+        """Give the name up; one that means another socket by now is left alone."""
         with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+            if os.path.samestat(self.path.lstat(), self._named):
+                self.path.unlink()
         self.disown()
 
 
-def _listen(path: Path) -> socket.socket:
+def _lock(path: Path) -> int | None:
+    """The lock on `path`, as a descriptor; None where another process has it."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Somebody may have removed the file since it was opened: then its lock is worth nothing.
+            if os.path.samestat(os.fstat(lock), path.lstat()):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _listen(path: Path, mode: int) -> socket.socket:
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         listening.bind(str(path))
-        path.chmod(0o600)
+        path.chmod(mode)
         listening.listen(_BACKLOG)
     except BaseException:
         listening.close()

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     listener: Listener | None = None
     try:
         if args.serve is not None:
-            listener = _claim(args.serve)
+            listener = _claim(args.serve, any_user=args.any_user)
         _install(args.extension)
     except (NnburstError, OSError) as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
@@ -64,9 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _claim(address: str) -> Listener:
+def _claim(address: str, *, any_user: bool) -> Listener:
     path = check_length(Path(address)) if "/" in address else socket_path(address, create=True)
-    return Listener.claim(path)
+    return Listener.claim(path, any_user=any_user)
 
 
 def _install(extensions: Sequence[str]) -> None:
