@@ -24,6 +24,7 @@ from nnburst import (
     Device,
     GeneralFailure,
     InvalidArgument,
+    Memory,
     MissedDeadline,
     Model,
     OutputInsufficientSize,
@@ -470,3 +471,75 @@ def test_output_of_unknown_size_grows_though_the_model_is_closed(
     pending = prepared.execute_async([a, b])
     prepared.close()
     np.testing.assert_array_equal(pending.result(HANG).outputs[0], a + b)
+
+
+class Interruption(BaseException):
+    """What no code expects, like Ctrl-C."""
+
+
+@pytest.mark.parametrize("error", [OSError("no descriptors"), Interruption()])
+def test_execution_that_cannot_be_described_is_heard_of_and_holds_no_model(
+    driver: ScriptedDriver,
+    scripted: PreparedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    def refuse(_memory: Memory) -> int:
+        raise error
+
+    heard = Heard()
+    monkeypatch.setattr(Memory, "duplicate", refuse)
+    with pytest.raises(type(error)):
+        scripted.execute_async(PAIR, callback=heard)
+    heard.wait()
+    with pytest.raises(GeneralFailure):
+        heard.executions[0].result(HANG)
+    scripted.close()
+    assert driver.script.closed.acquire(timeout=HANG), "the driver still has the model"
+
+
+@pytest.mark.parametrize("error", [OSError("no descriptors"), Interruption()])
+def test_execution_whose_second_attempt_fails_for_any_reason_ends(
+    device: Device,
+    make_model: Callable[..., Model],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    size, duplicate, attempts = 100_000, Memory.duplicate, itertools.count(1)
+
+    def refuse_the_second(memory: Memory) -> int:
+        if next(attempts) == 2:
+            raise error
+        return duplicate(memory)
+
+    with device.prepare(make_model((size,), output=(0,))) as prepared:
+        numbers = np.arange(size, dtype=np.float32)
+        monkeypatch.setattr(Memory, "duplicate", refuse_the_second)
+        pending = prepared.execute_async([numbers, numbers])
+        with pytest.raises(GeneralFailure):
+            pending.result(HANG)
+    assert next(attempts) == 3
+
+
+def test_interrupted_launch_is_heard_of_and_its_memory_used_by_nobody_else(
+    scripted: PreparedModel, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, heard = scripted.device.connection, Heard()
+    send = connection._send
+
+    def send_and_be_interrupted(*arguments: Any) -> None:
+        send(*arguments)
+        raise Interruption
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "_send", send_and_be_interrupted)
+        with pytest.raises(Interruption):
+            scripted.execute_async(PAIR, callback=heard)
+    heard.wait()
+    with pytest.raises(GeneralFailure, match="interrupt"):
+        heard.executions[0].result(HANG)
+    gate.wait()  # the driver has got it, and is using the memory
+    assert not np.asarray(scripted.staging.take(1)).any()
+    gate.opened.set()
+    scripted.execute_async(PAIR).result(HANG)
+    assert heard.no_more()

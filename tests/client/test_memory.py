@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import weakref
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnburst import Closed, Device
+from nnburst import Closed, Device, ResourceExhausted
 from nnburst.client.memory import find_memory
 
 
@@ -117,3 +118,15 @@ def test_duplicate_is_a_descriptor_of_its_own(device: Device) -> None:
     assert os.fstat(fd).st_size == 64
     assert not os.get_inheritable(fd)
     os.close(fd)
+
+
+def test_pool_that_cannot_be_duplicated_says_so(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with device.allocate(64) as memory:
+        monkeypatch.setattr(os, "dup", refuse)
+        with pytest.raises(ResourceExhausted, match="Too many open files"):
+            memory.duplicate()

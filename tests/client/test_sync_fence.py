@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import os
 import select
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst import Closed, InvalidArgument, MissedDeadline
+from nnburst import Closed, InvalidArgument, MissedDeadline, ResourceExhausted
 from nnburst.client.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
 
@@ -115,3 +117,14 @@ def test_descriptor_that_is_no_fence_is_refused_and_closed(make: object) -> None
 
 def test_socket_that_was_never_connected_is_in_the_error_state() -> None:
     assert SyncFence(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).detach()).status == ERROR
+
+
+def test_fence_that_cannot_be_duplicated_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    fence, signaller = SyncFence.create()
+    with fence, contextlib.closing(signaller):
+        monkeypatch.setattr(os, "dup", refuse)
+        with pytest.raises(ResourceExhausted, match="Too many open files"):
+            fence.duplicate()
