@@ -17,7 +17,8 @@ from nnburst.client.arguments import (
     complete_shapes,
     head,
 )
-from nnburst.client.submitted_request import BUSY, SubmittedRequest
+from nnburst.client.one_thread import BUSY
+from nnburst.client.submitted_request import SubmittedRequest
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import (
     BurstBusy,
@@ -186,18 +187,22 @@ class BoundRequest:
             DeadObject, Closed: as for `run`.
         """
         self._check_idle()
-        with self._burst.pending.only_thread():
+        queue, me = self._burst.pending, object()
+        try:
+            queue.one_thread.enter(me)
             pending = SubmittedRequest(self._burst, self)
-            self._burst.pending.append(pending)
+            queue.append(pending)
             try:
                 code = lib.nnb_client_submit(self._bound)
                 if code != _RESULT:
                     self.fail(code)
                 self.in_flight = True
             except BaseException:
-                self._burst.pending.forget_unsent()
+                queue.forget_unsent()
                 raise
-        return pending
+            return pending
+        finally:
+            queue.one_thread.pop(me, None)
 
     def is_of(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None], measure: bool
@@ -280,9 +285,13 @@ class BoundRequest:
         """Submitted requests are out, or an overdue result is still awaited."""
         burst, deadline = self._burst, time.monotonic_ns() + timeout_ns
         if burst.pending:
-            with burst.pending.only_thread():
+            me = object()
+            try:
+                burst.pending.one_thread.enter(me)
                 while len(burst.pending) >= burst.max_in_flight:
                     burst.pending[0].collect(deadline)
+            finally:
+                burst.pending.one_thread.pop(me, None)
             left = max(deadline - time.monotonic_ns(), 1)
             return self.submit().result(left * 1e-9)
         code = _IN_FLIGHT

@@ -27,14 +27,15 @@ from nnburst.client.buffer import Buffer, refuse_buffers
 from nnburst.client.burst_channels import BurstChannels
 from nnburst.client.burst_ending import BurstEnded, BurstStop, abandon_burst, weakly
 from nnburst.client.memory import Memory, find_memory
+from nnburst.client.one_thread import OneThread
 from nnburst.client.slots import SlotReleaser, SlotTable
 from nnburst.client.staging import Layout
-from nnburst.client.submitted_request import BUSY, SubmissionQueue
+from nnburst.client.submitted_request import SubmissionQueue
 from nnburst.client.upcalls import BurstCallback
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference, MeasureTiming
-from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH, UINT32_MAX
 from nnburst.serialize import DATUM_BYTES
 
@@ -83,7 +84,7 @@ class Burst(Closing):
         self.pending = SubmissionQueue(self.client)
         self._waiter: ResultWaiter | None = None
         self._lock = threading.Lock()
-        self._executing = threading.Lock()
+        self._executing = OneThread()
         # Whoever is told something about this burst must not keep it alive: one that nobody can reach any
         # more is given up like a closed one.
         self._stop = BurstStop(self.client, channels)
@@ -299,12 +300,12 @@ class Burst(Closing):
 
         # Private inputs of a remembered request are written before its run can find out that another
         # thread's run of it is under way.
-        if not self._executing.acquire(blocking=False):
-            raise BurstBusy(BUSY)
+        me = object()
         try:
+            self._executing.enter(me)
             return execute_arrays(self, inputs, outputs, measure, seconds, copy)
         finally:
-            self._executing.release()
+            self._executing.pop(me, None)
 
     async def run_async(
         self,

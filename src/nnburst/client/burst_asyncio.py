@@ -93,7 +93,9 @@ class ResultWaiter:
 
     def _take(self, bound: BoundRequest) -> None:
         """Settle every request whose result is there; a later one comes with a byte."""
-        with self._pending.only_thread():
+        me = object()
+        try:
+            self._pending.one_thread.enter(me)
             while self._client.in_flight:
                 code = lib.nnb_client_arm(self._client)
                 if code == _TIMED_OUT:
@@ -101,6 +103,8 @@ class ResultWaiter:
                 if not self._pending:
                     bound.fail(code)
                 self._pending[0].collect(0)
+        finally:
+            self._pending.one_thread.pop(me, None)
 
     async def _kick(self, deadline_ns: int) -> None:
         """Wait for the byte, the end, or the deadline."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from nnburst._native import lib
 from nnburst.client.arguments import ExecutionResult, check_timeout
+from nnburst.client.one_thread import OneThread
 from nnburst.hal.errors import BurstBusy, GeneralFailure, MissedDeadline
 
 if TYPE_CHECKING:
     from nnburst.client.bound_request import BoundRequest
     from nnburst.client.burst import Burst
 
-BUSY: Final = "another thread is using this burst: one thread at a time"
 _TAKEN: Final = int(lib.NNB_CLIENT_RESULT)
 
 
@@ -46,9 +44,13 @@ class SubmittedRequest:
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
         deadline = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
-        with self._burst.pending.only_thread():
+        pending, me = self._burst.pending, object()
+        try:
+            pending.one_thread.enter(me)
             while self._outcome is None:
-                self._burst.pending[0].collect(deadline)
+                pending[0].collect(deadline)
+        finally:
+            pending.one_thread.pop(me, None)
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
@@ -65,8 +67,13 @@ class SubmittedRequest:
     def abandon(self) -> None:
         """Do without the result: it is overdue as soon as it is the oldest one out."""
         self.abandoned = self._outcome is None
-        with contextlib.suppress(BurstBusy), self._burst.pending.only_thread():
-            self._burst.pending.forsake()
+        pending, me = self._burst.pending, object()
+        try:
+            with contextlib.suppress(BurstBusy):
+                pending.one_thread.enter(me)
+                pending.forsake()
+        finally:
+            pending.one_thread.pop(me, None)
 
     def collect(self, deadline_ns: int) -> None:
         """Fetch this request's result, which must be the oldest one out.
@@ -95,27 +102,17 @@ class SubmittedRequest:
 
 
 class SubmissionQueue(deque[SubmittedRequest]):
-    """The submitted requests of a burst, oldest first. Agrees with what its C side has out."""
+    """The submitted requests of a burst, oldest first. Agrees with what its C side has out.
+
+    Attributes:
+        one_thread: keeps other threads out, since order is all that matches results with requests.
+    """
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_client *
         """Count against `client`."""
         super().__init__()
         self._client = client
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def only_thread(self) -> Iterator[None]:
-        """Keep other threads out, since order is all that matches results with requests.
-
-        Raises:
-            BurstBusy: another thread is inside.
-        """
-        if not self._lock.acquire(blocking=False):
-            raise BurstBusy(BUSY)
-        try:
-            yield
-        finally:
-            self._lock.release()
+        self.one_thread = OneThread()
 
     def _out(self) -> int:
         return int(self._client.in_flight) - int(self._client.overdue)
@@ -125,7 +122,7 @@ class SubmissionQueue(deque[SubmittedRequest]):
         return self._out() >= len(self)
 
     def forsake(self) -> None:
-        """Make those at the front overdue that nobody wants any more. Inside of `only_thread`."""
+        """Make those at the front overdue that nobody wants any more. Inside of `one_thread`."""
         while self and self[0].abandoned and lib.nnb_client_forsake(self._client) == _TAKEN:
             self.popleft().bound.in_flight = False
 

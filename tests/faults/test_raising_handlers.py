@@ -1,0 +1,111 @@
+"""Signal handlers that raise at any moment, also two at once, leave a burst usable by every way to run it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+import nnburst
+from faults.processes import KILLS
+from nnburst import Burst
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+
+# A finalizer that a handler interrupts cannot pass the exception on: Python reports it and goes on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+class Interrupted(BaseException):
+    """Stands for KeyboardInterrupt, which pytest itself listens to."""
+
+
+class Handlers:
+    """SIGALRM after a random time; its handler raises, and may be followed by another one that does."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.interrupted = 0
+        self._chance = chance
+        self._armed = False
+        self._more = 0
+
+    def __call__(self, *_: object) -> None:
+        if self._armed:
+            if self._more:
+                self._more -= 1
+                signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, 15e-6))
+            raise Interrupted
+
+    def around(self, use: Callable[[], object], more: int, seconds: float) -> None:
+        """Call `use` while the first handler raises within `seconds` and up to `more` others behind it."""
+        self._more = more
+        self._armed = True
+        try:
+            signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, seconds))
+            use()
+            self._armed = False
+        except Interrupted:
+            self._armed = False  # first of all, and no call: nothing can come between
+            self.interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.fixture
+def handlers(chance: random.Random) -> Iterator[Handlers]:
+    raising = Handlers(chance)
+    before = signal.signal(signal.SIGALRM, raising)
+    yield raising
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[nnburst.Device]:
+    with nnburst.launch("reference") as launched:
+        yield launched
+
+
+@pytest.fixture
+def burst(device: nnburst.Device) -> Iterator[Burst]:
+    with device.prepare(sum_model()) as prepared, prepared.open_burst(max_in_flight=2) as opened:
+        yield opened
+
+
+def collect_all(burst: Burst) -> None:
+    """Until nothing is under way any more, whatever became of it."""
+    while burst.pending:
+        with contextlib.suppress(nnburst.GeneralFailure):
+            burst.pending[0].result(20)
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_interrupted_executions_leave_a_burst_usable(
+    burst: Burst, handlers: Handlers, more: int
+) -> None:
+    for number in range(100 * KILLS):
+        number %= 1000
+        handlers.around(partial(burst.execute, summands(number)), more, 300e-6)
+        check_sum(burst.execute(summands(number)).outputs[0], number)
+    assert handlers.interrupted
+
+
+@pytest.mark.parametrize("more", [0])
+def test_interrupted_looks_of_an_event_loop_leave_results_with_their_requests(
+    burst: Burst, handlers: Handlers, more: int
+) -> None:
+    bound = burst.bind()
+    for number in range(100 * KILLS):
+        number %= 1000
+        for array, value in zip(bound.inputs, summands(number), strict=True):
+            array[...] = value
+        pending = bound.submit()
+        # What an event loop calls with each byte; the loop's own machinery is not ours to interrupt.
+        handlers.around(partial(burst.waiter._take, bound), more, 100e-6)
+        with contextlib.suppress(nnburst.GeneralFailure):  # the interruption took it
+            check_sum(pending.result(20).outputs[0], number)
+        collect_all(burst)
+        check_sum(bound.run().outputs[0], number)
+    assert handlers.interrupted
