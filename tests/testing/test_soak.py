@@ -1,61 +1,30 @@
-"""What counts as growth, and a short soak."""
+"""What a soak looks at, what counts as a kill, and a short soak."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.faults.resilient import Broken
 from nnburst.testing.soak.__main__ import main
-from nnburst.testing.soak.samples import Samples
-from nnburst.testing.soak.series import FEWEST, Series, Trend
+from nnburst.testing.soak.crowd import Process
+from nnburst.testing.soak.report import Report
+from nnburst.testing.soak.samples import ALLOWANCES, Samples
+from nnburst.testing.soak.series import Series
 
 SECONDS = float(os.environ.get("NNBURST_SOAK", "20"))
 
 
-def trend(values: np.ndarray, allowance: float = 1.0) -> Trend:
-    series = Series(allowance)
-    for second, value in enumerate(values):
-        series.add(float(second), float(value))
-    found = series.trend()
-    assert found is not None
-    return found
-
-
-def test_leak_of_a_byte_in_the_noise_of_none_is_found() -> None:
-    assert not trend(np.arange(100) * 0.1).is_flat
-    assert not trend(np.floor(np.arange(1000) / 100) * 3).is_flat
-
-
-def test_leak_that_rises_above_its_noise_is_found() -> None:
-    noise = np.random.default_rng(1).uniform(-1, 1, 400)
-    assert not trend(noise + np.arange(400) * 0.02).is_flat
-    assert trend(noise).is_flat
-    assert trend(noise - np.arange(400)).is_flat
-
-
-def test_growth_within_the_warm_up_and_the_allowance_is_none() -> None:
-    assert trend(np.minimum(np.arange(100), 20.0)).is_flat
-    assert trend(np.arange(100) * 0.01).is_flat
-    assert not trend(np.arange(100) * 0.01, allowance=0.5).is_flat
-
-
-def test_line_says_where_it_begins_and_by_how_much_it_rises() -> None:
-    found = trend(10 + np.arange(101) * 2.0)
-    assert found.first == pytest.approx(60)  # after a quarter
-    assert found.growth == pytest.approx(150)
-    assert found.noise == pytest.approx(0, abs=1e-9)
-
-
-def test_few_samples_say_nothing() -> None:
-    series = Series(1.0)
-    for second in range(FEWEST - 1):
-        series.add(second, 1.0)
-    assert series.trend() is None
-    assert Series(1.0).trend() is None
+def series(an_hour: float, allowance: float = 2.0, warm_up: float = 0.0) -> Series:
+    """A number that rises."""
+    seconds = np.arange(0, 3600, 3.6)
+    return Series(allowance, warm_up, seconds.tolist(), (7 + seconds / 3600 * an_hour).tolist())
 
 
 def test_leaked_descriptor_of_this_process_shows_in_its_series() -> None:
@@ -73,16 +42,81 @@ def test_leaked_descriptor_of_this_process_shows_in_its_series() -> None:
     assert threads.is_flat
 
 
+def test_warm_up_is_that_of_the_process() -> None:
+    samples = Samples({"early": os.getpid(), "late": os.getpid()}, {"late": 60.0})
+    assert {name: each.warm_up for name, each in samples.series.items()} == {
+        f"{name}: {what}": warm_up
+        for name, warm_up in (("early", 0.0), ("late", 60.0))
+        for what in ALLOWANCES
+    }
+
+
+def test_soak_in_which_nothing_could_be_judged_has_not_passed() -> None:
+    report = Report(3600.0, series={"young": series(0, warm_up=3600)})
+    assert report.not_judged == ["young"]
+    assert not report.passed
+    assert Report(3600.0, series={"old": series(0)}).passed
+    assert not Report(3600.0, errors=["one"], series={"old": series(0)}).passed
+
+
+def test_what_grows_is_named_with_growth_uncertainty_and_allowance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Report(3600.0, {"a": 3}, {"b": 4}, [], {"leak": series(8), "calm": series(0)})
+    file, other = tmp_path / "soak.json", tmp_path / "again.json"
+    file.write_text(json.dumps(report.facts()))
+    assert main(["--again", str(file), "--json", str(other)]) == 1
+    text = capsys.readouterr().out
+    assert text == report.text()
+    assert [line.split() for line in text.splitlines() if "GROWS" in line] == [
+        ["9.0", "+5.99", "0.00", "2.0", "leak", "GROWS"]
+    ]
+    assert json.loads(other.read_text()) == json.loads(file.read_text())
+
+
+def test_verdict_is_computed_again_and_not_believed(tmp_path: Path) -> None:
+    facts = Report(3600.0, series={"leak": series(8)}).facts()
+    file = tmp_path / "soak.json"
+    file.write_text(json.dumps({**facts, "passed": True, "growing": [], "trends": {}}))
+    assert main(["--again", str(file)]) == 1
+    calm = Report(3600.0, series={"calm": series(0)}).facts()
+    file.write_text(json.dumps({**calm, "passed": False}))
+    assert main(["--again", str(file)]) == 0
+
+
+def test_file_that_cannot_be_written_is_found_out_before_the_load(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        main(["--json", str(tmp_path / "nowhere" / "soak.json")])
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with DriverUnderTest.start("reference") as driver:
+        yield driver.address
+
+
+def test_victim_that_is_at_work_counts_as_killed(address: str) -> None:
+    Process(address, "burst_runs").kill()
+
+
+def test_victim_that_had_died_of_its_own_error_is_an_error(address: str) -> None:
+    victim = Process(address, "burst_runs")
+    os.kill(victim.worker, 9)
+    os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(Broken, match="client burst_runs had ended with 1 before it was killed"):
+        victim.kill()
+    assert victim.clean_up() == 1
+
+
 @pytest.mark.slow
 def test_soak_finds_nothing_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "soak.json"
-    main(["--seconds", str(SECONDS), "--json", str(file)])
+    status = main(["--seconds", str(SECONDS), "--json", str(file)])
     facts, text = json.loads(file.read_text()), capsys.readouterr().out
     assert facts["errors"] == [], text
     assert all(count > 0 for count in facts["counts"].values()), text
     assert all(count > 0 for count in facts["rounds"].values()), text
-    assert "supervisor: fds" in facts["trends"]
-    grows = [
-        name for name in facts["growing"] if name.startswith("supervisor") or SECONDS >= 3600
-    ]  # a few seconds are the warm-up of the others
-    assert grows == [], text
+    assert {f"supervisor: {what}" for what in ALLOWANCES} <= set(facts["trends"]), text
+    assert status == 0, text
+    assert Report.of(facts).text() == text

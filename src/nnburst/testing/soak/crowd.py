@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -62,12 +63,23 @@ class Process:
         return facts
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended."""
+        """SIGKILL in the middle of its work.
+
+        Raises:
+            Broken: it had ended before; why stands on its stderr, which is ours.
+        """
+        status = self.clean_up()
+        if status != -signal.SIGKILL:
+            raise Broken(f"client {self.activity} had ended with {status} before it was killed")
+
+    def clean_up(self) -> int:
+        """SIGKILL, unless it has ended; its exit status."""
+        self._process.kill()
+        status = self._process.wait(_HANG)
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
-        self._process.kill()
-        self._process.wait(_HANG)
+        return status
 
 
 class Repeated:
