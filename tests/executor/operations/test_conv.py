@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any
 
@@ -422,3 +423,20 @@ def test_a_dilation_that_needs_huge_padding_fails_instead_of_taking_all_memory()
     far = scalar(2**30)
     changes = {"dilation_width": far, "left": far, "dilation_height": far, "top": far}
     refuses(CONV, *small(**changes), "intermediate buffer")
+
+
+def test_a_depthwise_stride_far_larger_than_the_filter_costs_no_more() -> None:
+    """One window, whose second column sees the pixel; the first lies far outside."""
+    stride = 2**16
+    operands = [tensor(F32, [[[[3]]]]), tensor(F32, [[[[5], [7]]]]), tensor(F32, [0.5])]
+    numbers = [2 * stride, 0, 0, 0, stride, 1, 1, 0]
+    dilations = [scalar(2 * stride), scalar(1)]
+    operands += [*(scalar(n) for n in numbers), scalar(False), *dilations]
+    tracemalloc.start()
+    try:
+        [found] = run(DEPTHWISE, operands, [output(F32)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.tolist() == [[[[21.5]]]]
+    assert peak < 2**20

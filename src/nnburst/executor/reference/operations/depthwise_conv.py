@@ -1,8 +1,8 @@
 """DEPTHWISE_CONV_2D: every channel has its own small filter.
 
 The image is copied once, as float numbers, with its padding and with the columns sorted by their
-remainder modulo the stride. What one cell of the window sees is then a dense row, and the sums are
-one multiply-add of whole rows per cell.
+remainder modulo the stride; columns of a remainder that no cell of the window sees are left out. What one
+cell sees is then a dense row, and the sums are one multiply-add of whole rows per cell.
 
 NNAPI: DepthwiseConv2D.cpp.
 """
@@ -135,11 +135,14 @@ def _sorted_columns(
     height, width = window.height, window.width
     phases = min(width.stride, width.padded)
     columns = -(-width.padded // phases)
-    shape = (window.batches, height.padded, phases, columns * channels)
+    # A stride may be far larger than the filter: no more phases than it has columns.
+    seen = sorted({j * width.dilation % phases for j in range(width.filter)})
+    slots = {phase: slot for slot, phase in enumerate(seen)}
+    shape = (window.batches, height.padded, len(slots), columns * channels)
     memory = workspace.array("padded", shape, sums.dtype)
     steps = []
-    for phase in range(phases):
-        copy = memory[:, :, phase].reshape(window.batches, height.padded, columns, channels)
+    for phase, slot in slots.items():
+        copy = memory[:, :, slot].reshape(window.batches, height.padded, columns, channels)
         steps += _bind_phase(image, copy, window, phase, sums.padding)
     cells = []
     for i in range(height.filter):
@@ -148,7 +151,7 @@ def _sorted_columns(
         for j in range(width.filter):
             column, phase = divmod(j * width.dilation, phases)
             row = slice(column * channels, (column + width.output) * channels)
-            cells.append(memory[:, rows, phase, row])
+            cells.append(memory[:, rows, slots[phase], row])
     return cells, steps
 
 
