@@ -19,6 +19,7 @@ import pytest
 import nnburst
 from nnburst import DeadObject, DeviceUnavailable, InvalidArgument, Model
 from nnburst.client.launch import driver_environment
+from nnburst.driver.supervisor import MAX_WORKERS_OF_ONE
 
 A = np.zeros((2, 3), np.float32)
 Serve = Callable[..., subprocess.Popen[str]]
@@ -297,3 +298,23 @@ def test_client_of_another_user_is_refused_unless_told_otherwise(serve: Serve) -
                 [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60
             )
             assert shown.stdout.split()[:1] == [expected], shown.stdout + shown.stderr
+
+
+def test_one_process_cannot_take_the_places_of_all(serve: Serve) -> None:
+    serve()
+    with contextlib.ExitStack() as held:
+        devices = [held.enter_context(nnburst.connect("cam")) for _ in range(MAX_WORKERS_OF_ONE)]
+        with pytest.raises(DeviceUnavailable):
+            nnburst.connect("cam")
+        code = "import nnburst; nnburst.connect('cam').close()"
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        devices[0].close()
+        wait_for(lambda: _can_connect("cam"))
+
+
+def _can_connect(name: str) -> bool:
+    try:
+        nnburst.connect(name).close()
+    except DeviceUnavailable:
+        return False
+    return True
