@@ -41,6 +41,11 @@ int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_cou
     return NNB_RING_OK;
 }
 
+static uint64_t advance(const struct nnb_ring *ring, uint64_t offset, uint64_t bytes) {
+    uint64_t moved = offset + bytes;
+    return moved >= ring->capacity_bytes ? moved - ring->capacity_bytes : moved;
+}
+
 /* Accepts the reader's present counter. */
 static int refresh_reader(struct nnb_ring *ring) {
     /* SYNC POINT B: the reader has finished with every element before this counter.
@@ -68,7 +73,7 @@ static int refresh_writer(struct nnb_ring *ring) {
     }
     /* NNAPI: an overtaken unsynchronized reader loses what it had not read and starts again. */
     ring->read_index = peer;
-    ring->read_offset = peer % ring->capacity_bytes;
+    ring->read_offset = advance(ring, ring->read_offset, unread % ring->capacity_bytes);
     ring->peer_write = peer;
     return NNB_RING_OVERRUN;
 }
@@ -102,11 +107,6 @@ static void split(const struct nnb_ring *ring, uint64_t offset, uint64_t bytes,
         .first_bytes = first,
         .second_bytes = bytes - first,
     };
-}
-
-static uint64_t advance(const struct nnb_ring *ring, uint64_t offset, uint64_t bytes) {
-    uint64_t moved = offset + bytes;
-    return moved >= ring->capacity_bytes ? moved - ring->capacity_bytes : moved;
 }
 
 /* Whether `count` elements are more than the ring has; compared without multiplying. */

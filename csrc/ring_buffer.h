@@ -44,7 +44,7 @@ struct nnb_ring {
     uint64_t capacity_bytes;
     uint64_t quantum;
     uint64_t write_index; /* private truth, when this side writes */
-    uint64_t write_offset; /* write_index % capacity_bytes */
+    uint64_t write_offset; /* write_index % capacity_bytes, unless counters have wrapped meanwhile */
     uint64_t read_index;  /* private truth, when this side reads */
     uint64_t read_offset;
     uint64_t peer_read;  /* last accepted copy of the reader's counter */

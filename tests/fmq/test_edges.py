@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fmq.queues import ELEMENT, create, numbers, other_end
+from fmq.queues import ELEMENT, counter, create, numbers, other_end
 from nnburst._native import lib
 from nnburst.fmq import cores
 from nnburst.fmq.descriptor import Flavor, GrantorDescriptor, MQDescriptor
@@ -229,3 +229,17 @@ def test_forked_child_is_refused_and_unmaps_nothing_of_its_own() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout == "3\n", done.stdout + done.stderr
+
+
+def test_reader_that_was_overtaken_while_the_counters_wrapped_goes_on_in_its_place() -> None:
+    queue = create(6, Flavor.UNSYNCHRONIZED_WRITE)  # 24 bytes, which 2**64 is no multiple of
+    for grantor in (0, 1):
+        counter(queue, grantor)[0] = 2**64 - 4
+    writer, reader = other_end(queue), other_end(queue)
+    writer.write(numbers(0, 6))
+    writer.write(numbers(6, 1))
+    assert reader.read(1) is None, "what was not read is lost"
+    writer.write(numbers(7, 2))
+    found = reader.read(2)
+    assert found is not None
+    assert found.tolist() == [7, 8]

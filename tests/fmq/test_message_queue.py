@@ -1,16 +1,12 @@
-"""What a queue carries, in the way of the original's own tests and against a plain deque."""
+"""What a queue carries, in the way of the original's own tests; `test_queue_machines.py` has any order."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fmq.queues import ELEMENT, create, numbers, other_end
 from nnburst.fmq.descriptor import Flavor, layout
@@ -368,51 +364,3 @@ def test_closing_closes_the_memories_too() -> None:
     assert all(memory.closed for memory in queue.memories)
     with pytest.raises(Closed):
         queue.available_to_read()
-
-
-class QueueAgainstDeque(RuleBasedStateMachine):
-    """Any order of calls on two ends does what a bounded deque does."""
-
-    @initialize(capacity=st.integers(1, 9))
-    def start(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.writer = create(capacity)
-        self.reader = other_end(self.writer)
-        self.expected: deque[int] = deque()
-        self.next = 0
-
-    @rule(count=st.integers(0, 10), in_place=st.booleans())
-    def write(self, count: int, in_place: bool) -> None:
-        elements = numbers(self.next, count)
-        fits = len(self.expected) + count <= self.capacity
-        if in_place:
-            claim = self.writer.begin_write(count)
-            assert (claim is not None) == fits
-            if claim is not None:
-                claim.first[:] = elements[: len(claim.first)]
-                claim.second[:] = elements[len(claim.first) :]
-                assert self.writer.commit_write(count)
-        else:
-            assert self.writer.write(elements) == fits
-        if fits:
-            self.expected.extend(elements.tolist())
-            self.next += count
-
-    @rule(count=st.integers(0, 10))
-    def read(self, count: int) -> None:
-        found = self.reader.read(count)
-        if count > len(self.expected):
-            assert found is None
-        else:
-            assert found is not None
-            assert found.tolist() == [self.expected.popleft() for _ in range(count)]
-
-    @invariant()
-    def both_ends_agree_on_what_is_there(self) -> None:
-        if hasattr(self, "writer"):
-            assert self.reader.available_to_read() == len(self.expected)
-            assert self.writer.available_to_write() == self.capacity - len(self.expected)
-
-
-TestQueueAgainstDeque = QueueAgainstDeque.TestCase
-TestQueueAgainstDeque.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
