@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
 import nnburst
+from client.burst_helpers import standing_still, wait_until
 from faults.processes import KILLS
 from nnburst import Burst
+from nnburst.client import bound_request
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
 # A finalizer that a handler interrupts cannot pass the exception on: Python reports it and goes on.
@@ -109,3 +115,74 @@ def test_interrupted_looks_of_an_event_loop_leave_results_with_their_requests(
         collect_all(burst)
         check_sum(bound.run().outputs[0], number)
     assert handlers.interrupted
+
+
+@pytest.fixture
+def two_at_once(burst: Burst) -> Iterator[threading.Thread]:
+    """Once started, sends two signals as soon as the main thread waits; the handlers of both raise."""
+    last_wait = burst.client.waits_from_ns
+
+    def raise_it(*_: object) -> None:
+        raise Interrupted
+
+    def send() -> None:
+        wait_until(lambda: burst.client.waits_from_ns != last_wait)
+        for number in both:  # the main thread comes back with both pending
+            os.kill(os.getpid(), number)
+
+    both = (signal.SIGUSR1, signal.SIGUSR2)
+    before = [signal.signal(number, raise_it) for number in both]
+    yield threading.Thread(target=send)
+    for number, handler in zip(both, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("how", ["run", "execute", "submit"])
+def test_two_handlers_that_raise_at_once_leave_a_burst_usable(
+    device: nnburst.Device, burst: Burst, two_at_once: threading.Thread, how: str
+) -> None:
+    bound, other = burst.bind(), burst.bind()
+    for request, number in ((bound, 1), (other, 2)):
+        for array, value in zip(request.inputs, summands(number), strict=True):
+            array[...] = value
+    uses: dict[str, Callable[[], object]] = {
+        "run": partial(bound.run, 20),
+        "execute": partial(burst.execute, summands(3), timeout=20),
+        "submit": lambda: bound.submit().result(20),
+    }
+    with standing_still(device):
+        two_at_once.start()
+        with pytest.raises(Interrupted) as raised:
+            uses[how]()
+        two_at_once.join()
+    assert isinstance(raised.value.__context__, Interrupted), "the second came behind the first"
+    collect_all(burst)
+    for number, request in enumerate((bound, other), start=1):
+        check_sum(request.run(20).outputs[0], number)
+    check_sum(burst.execute(summands(4)).outputs[0], 4)
+    check_sum(bound.submit().result(20).outputs[0], 1)
+
+
+def test_interrupted_first_result_is_read_by_the_next_run(
+    burst: Burst, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = burst.bind()
+    real = bound_request._run
+
+    def interrupted(request: Any) -> int:
+        real(request)  # the result is there, and Python has not read it
+        sys.setprofile(entered)
+        raise Interrupted
+
+    def entered(_frame: object, event: str, _what: object) -> None:
+        if event == "call":  # of a function of Python's: where the second handler comes
+            sys.setprofile(None)
+            raise Interrupted
+
+    monkeypatch.setattr(bound_request, "_run", interrupted)
+    with pytest.raises(Interrupted):
+        bound.run()
+    sys.setprofile(None)
+    monkeypatch.setattr(bound_request, "_run", real)
+    for _ in range(2):
+        assert bound.run().outputs[0].shape == bound.outputs[0].shape

@@ -41,6 +41,7 @@ _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 #: Longer waits are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
 _run: Final = lib.nnb_client_run
+_abandon: Final = lib.nnb_client_abandon
 
 _SAME: Final = int(lib.NNB_CLIENT_SAME)
 _RESULT: Final = int(lib.NNB_CLIENT_RESULT)
@@ -147,7 +148,11 @@ class BoundRequest:
                 return self._last  # type: ignore[return-value]
             return self._conclude(code, timeout_ns)
         except BaseException:  # also KeyboardInterrupt, which can come right after the C call
-            self._recover()
+            # Let go of the burst, where this thread's run holds it; its result is overdue then. The next
+            # one is read in full, since the last may not have been. Nothing of Python's is called: on
+            # entry to it a second handler could raise.
+            self._bound.result_count = 0
+            _abandon(self._bound)
             raise
 
     async def run_async(
@@ -232,8 +237,9 @@ class BoundRequest:
                 code = lib.nnb_client_collect(self._bound, left)
                 if code != _INTERRUPTED:
                     return self._finish(code)
-        except BaseException:
-            self._recover()
+        except BaseException:  # as in `run`
+            self._bound.result_count = 0
+            _abandon(self._bound)
             raise
 
     def _check_idle(self) -> None:
@@ -245,14 +251,6 @@ class BoundRequest:
         self._burst.end(reason)
         self._burst.check_open()
         raise self._burst.stopped_error()
-
-    def _recover(self) -> None:
-        """Let go of the burst after an exception, where this thread's run holds it.
-
-        Its result is overdue then. The next one is read in full, since the last may not have been.
-        """
-        self._bound.result_count = 0
-        lib.nnb_client_abandon(self._bound)
 
     def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
