@@ -160,8 +160,9 @@ class Channel:
         """Take the end of a process for the peer's as well, once what has come before is received.
 
         Args:
-            pidfd: of that process; owned from here on. The thread that receives says it, once.
+            pidfd: of that process; owned from here on. Only for the thread that receives.
         """
+        self._forget_process()
         self._peer_process = pidfd
 
     def fileno(self) -> int:

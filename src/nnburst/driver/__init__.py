@@ -4,6 +4,7 @@ main.py            command line of the process: one client (`--fd`) or a supervi
 supervisor.py      accepts connections and forks a worker for each
 listener.py        a named socket with exactly one owner
 worker.py          serves one client
+client_process.py  whose end is the worker's
 scheduler.py       what of a client's work runs when
 lanes.py           threads that run jobs by priority
 launching.py       what calls share that only launch something

@@ -136,7 +136,19 @@ def _adopt_kicks(fd: int) -> socket.socket:
     if (kicks.family, kicks.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
         kicks.close()
         raise InvalidArgument("kicks: expected an AF_UNIX STREAM socket")
+    if _keeps_something(kicks):
+        kicks.close()
+        raise InvalidArgument("kicks: something lies in its queue")
     return kicks
+
+
+def _keeps_something(kicks: socket.socket) -> bool:
+    """Whether descriptors may lie in its queue, which nobody reads; from here on nothing gets there."""
+    try:
+        kicks.shutdown(socket.SHUT_RD)
+        return bool(kicks.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return False  # it was never connected: nobody can send to it
 
 
 def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.driver.cache_key import has_cache_key
+from nnburst.driver.client_process import watch_client
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
@@ -51,7 +53,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
     channel = Channel(connected)
-    worker = Worker(executor, name)
+    worker = Worker(executor, name, channel.end_with)
     status = 0
     try:
         Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget()).serve(
@@ -78,10 +80,19 @@ def _remembered() -> Path | None:
 class Worker:
     """The calls of one client."""
 
-    def __init__(self, executor: str, name: str) -> None:
-        """Serve `executor` as device `name`; nothing is started before the client's `Hello`."""
+    def __init__(
+        self, executor: str, name: str, end_with: Callable[[int], None] = os.close
+    ) -> None:
+        """Serve `executor` as device `name`; nothing is started before the client's `Hello`.
+
+        Args:
+            executor: name of the executor.
+            name: the device's name.
+            end_with: takes a pidfd of the client's process, whose end is the worker's; owns it.
+        """
         self._executor = executor
         self._name = name
+        self._end_with = end_with
         self._session: ClientSession | None = None
         self._liveness = Liveness()
 
@@ -118,8 +129,15 @@ class Worker:
                 f" bursts came with {int(FeatureLevel.V1_2)}"
             )
         device = Device(self._name, find_executor(self._executor)())
-        upcalls = Connection(Channel(_upcall_socket(fds)), "the client")
-        self._session = ClientSession(device, upcalls)
+        upcalls = _upcall_socket(fds)
+        try:
+            client = watch_client(upcalls)
+        except BaseException:
+            upcalls.close()
+            raise
+        if client is not None:
+            self._end_with(client)
+        self._session = ClientSession(device, Connection(Channel(upcalls), "the client"))
         return Welcome(
             protocol=PROTOCOL_VERSION,
             feature_level=device.feature_level,
@@ -142,4 +160,17 @@ def _upcall_socket(fds: Fds) -> socket.socket:
     if kind != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
         upcalls.close()
         raise InvalidArgument("Hello: fd 0 must be an AF_UNIX SEQPACKET socket")
+    if not _is_one_of_a_pair(upcalls):
+        upcalls.close()
+        raise InvalidArgument(
+            "Hello: fd 0 must be one of a socketpair, whose other one has no name"
+        )
     return upcalls
+
+
+def _is_one_of_a_pair(upcalls: socket.socket) -> bool:
+    """Whether it is neither alone nor the end of a connection to a name, such as the control socket."""
+    try:
+        return not upcalls.getpeername()
+    except OSError:
+        return False

@@ -11,6 +11,8 @@ from nnburst.hal.enums import DeviceType
 class Hello(Message, frozen=True):
     """First call of a client; fd 0 is the driver's end of the upcall socket.
 
+    The process that made that socketpair is the client: its worker ends when it does.
+
     Attributes:
         protocol: PROTOCOL_VERSION of the client.
         feature_level: highest FeatureLevel that the client speaks.
