@@ -397,3 +397,16 @@ def test_result_that_cannot_be_is_not_remembered(
             with pytest.raises(GeneralFailure, match="cannot be"):
                 bound.run()
     assert bound.run().outputs[0].tolist() == [3, 0]
+
+
+def test_refused_thread_does_not_touch_the_run_that_it_came_upon(
+    still: Device, bound: BoundRequest
+) -> None:
+    before = bound.run()
+    with standing_still(still):
+        thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
+        wait_until(lambda: bound._burst.client.in_flight == 1)
+        with pytest.raises(BurstBusy):
+            bound.run()
+    thread.join()
+    assert outcome[0] is before, "the same result is no new one"

@@ -142,6 +142,7 @@ class BoundRequest:
         if timeout_ns != self._timeout_ns:
             self._timeout_ns = timeout_ns
             self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
+        code = _SAME
         try:
             code = _run(self._bound)
             if not code:  # SAME: there was a result before
@@ -150,9 +151,10 @@ class BoundRequest:
         except BaseException:  # also KeyboardInterrupt, which can come right after the C call
             # Let go of the burst, where this thread's run holds it; its result is overdue then. The next
             # one is read in full, since the last may not have been. Nothing of Python's is called: on
-            # entry to it a second handler could raise.
-            self._bound.result_count = 0
-            _abandon(self._bound)
+            # entry to it a second handler could raise. After BUSY the request may be another thread's.
+            if code != _BUSY:
+                self._bound.result_count = 0
+                _abandon(self._bound)
             raise
 
     async def run_async(
@@ -231,6 +233,7 @@ class BoundRequest:
 
     def collect(self, deadline_ns: int) -> ExecutionResult:
         """Wait for the result of the oldest submission, which is this one's."""
+        code = _SAME
         try:
             while True:
                 left = max(deadline_ns - time.monotonic_ns(), 1)
@@ -238,8 +241,9 @@ class BoundRequest:
                 if code != _INTERRUPTED:
                     return self._finish(code)
         except BaseException:  # as in `run`
-            self._bound.result_count = 0
-            _abandon(self._bound)
+            if code != _BUSY:
+                self._bound.result_count = 0
+                _abandon(self._bound)
             raise
 
     def _check_idle(self) -> None:
