@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -143,17 +144,32 @@ def test_lsh_of_float16_seeds_hashes_them_as_float32() -> None:
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("key_bytes", [1, 16, 5 * 16, 31 * 16, 70 * 16])
 def test_lsh_does_not_depend_on_how_many_keys_are_hashed_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, key_bytes: int
 ) -> None:
     table = np.random.default_rng(1).normal(size=(4, 8))
     x = tensor(F32, np.random.default_rng(2).normal(size=(50, 3)))
     weights = tensor(F32, np.random.default_rng(3).normal(size=50))
     args = [tensor(F32, table), x, weights, scalar(DENSE)]
     [together] = run(LSH, args, [output(I32)])
-    monkeypatch.setattr(lookup_hash, "_KEY_BYTES", 1)
-    [one_by_one] = run(LSH, args, [output(I32)])
-    np.testing.assert_array_equal(together, one_by_one)
+    monkeypatch.setattr(lookup_hash, "_KEY_BYTES", key_bytes)
+    [in_pieces] = run(LSH, args, [output(I32)])
+    np.testing.assert_array_equal(together, in_pieces)
+
+
+def test_lsh_of_many_seeds_and_long_rows_takes_no_more_memory_than_both() -> None:
+    table = np.random.default_rng(1).normal(size=(3000, 1)).astype(np.float32)
+    x = np.arange(2000, dtype=np.int32).reshape(1, -1)
+    args = [tensor(F32, table), tensor(I32, x), omitted(F32), scalar(SPARSE_DEPRECATED)]
+    tracemalloc.start()
+    try:
+        [found] = run(LSH, args, [output(I32)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**23  # all keys together are 24 MB
+    assert found[::100].tolist() == [lsh_bit(row[0], x, [1.0]) for row in table[::100]]
 
 
 def test_lsh_signatures_of_32_bits_wrap_into_int32() -> None:

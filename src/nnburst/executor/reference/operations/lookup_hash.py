@@ -147,13 +147,19 @@ def _bits(node: Node) -> Array:
     seeds = table.array.astype("<f4").reshape(-1, 1).view(np.uint8)
     rows = x.reshape(x.shape[0], -1).view(np.uint8)
     weights = np.ones(len(rows)) if weight is None else weight.array.astype(np.float64)
-    score = np.zeros(len(seeds))
-    step = max(1, _KEY_BYTES // (len(seeds) * (4 + rows.shape[1])))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        # Summing over the first axis adds row after row, in the original's order.
-        score = np.vstack([score, weights[part, None] * _hash_keys(seeds, rows[part])]).sum(axis=0)
-    return np.asarray(score > 0).reshape(table.shape)
+    found = np.empty(len(seeds), np.bool_)
+    at_once = min(len(seeds), max(1, _KEY_BYTES // (4 + rows.shape[1])))
+    step = max(1, _KEY_BYTES // (at_once * (4 + rows.shape[1])))
+    for first in range(0, len(seeds), at_once):
+        some = seeds[first : first + at_once]
+        score = np.zeros(len(some))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            keys = weights[part, None] * _hash_keys(some, rows[part])
+            # Summing over the first axis adds row after row, in the original's order.
+            score = np.vstack([score, keys]).sum(axis=0)
+        np.greater(score, 0, out=found[first : first + at_once])
+    return found.reshape(table.shape)
 
 
 @operation(
