@@ -205,7 +205,7 @@ def test_second_execution_at_the_same_time_is_refused(still: Device, burst: Aidl
     with standing_still(still):
         thread = threading.Thread(target=lambda: results.append(burst.execute([x])))
         thread.start()
-        wait_until(burst._busy.locked)
+        wait_until(lambda: bool(burst._under_way))
         with pytest.raises(BurstBusy, match="one at a time"):
             burst.execute([x])
     thread.join(HANG)

@@ -115,7 +115,7 @@ def test_second_run_at_the_same_time_is_refused(still: Device, relu: PreparedMod
         with standing_still(still):
             thread = threading.Thread(target=lambda: results.append(execution.run()))
             thread.start()
-            wait_until(execution._busy.locked)
+            wait_until(lambda: bool(execution._under_way))
             for call in (execution.run, execution.run_fenced):
                 with pytest.raises(BurstBusy, match="one run at a time"):
                     call()

@@ -6,7 +6,6 @@ For what HIDL's burst over message queues cannot carry: deadlines, buffers, timi
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -119,7 +118,7 @@ class AidlBurst(Closing):
         opened, _ = self._connection.call(OpenBurst(model.handle), Opened, timeout=_CALL_TIMEOUT)
         self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
-        self._busy = threading.Lock()
+        self._under_way: dict[str, object] = {}
         self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
         self._finalizer.atexit = False
 
@@ -143,16 +142,18 @@ class AidlBurst(Closing):
         deadline = time.monotonic() + check_timeout(timeout)
         self._check_open()
         execution = self._model.arguments(inputs, outputs)
-        if not self._busy.acquire(blocking=False):
-            raise BurstBusy("the burst has an execution in flight: one at a time")
+        run = object()
         try:
+            if self._under_way.setdefault("run", run) is not run:
+                raise BurstBusy("the burst has an execution in flight: one at a time")
             return execution.run(
                 lambda private: in_microseconds(
                     execution, self._call(execution, private, measure, deadline), private
                 )
             )
-        finally:
-            self._busy.release()
+        finally:  # no call in here: an interruption could come right after it
+            if "run" in self._under_way and self._under_way["run"] is run:
+                del self._under_way["run"]
 
     def _call(
         self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float

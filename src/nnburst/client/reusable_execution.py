@@ -9,10 +9,9 @@ NNAPI: IExecution of AIDL v4; ANeuralNetworksExecution_setReusable.
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from nnburst.client.aidl_results import in_microseconds
 from nnburst.client.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
 
+T = TypeVar("T")
 _BUSY: Final = "the execution is under way: one run at a time"
 
 
@@ -64,7 +64,7 @@ class ReusableExecution(Closing):
         """
         self._model = model
         self._execution = execution
-        self._busy = threading.Lock()
+        self._under_way: dict[str, object] = {}
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
         size = execution.lay_out()
         self._private: Memory | None = model.device.allocate(size) if size else None
@@ -96,7 +96,8 @@ class ReusableExecution(Closing):
             Closed: this is closed.
         """
         seconds = check_timeout(timeout)
-        with self._alone():
+
+        def execute() -> ExecutionResult:
             self._execution.stage(self._private)
             message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
             try:
@@ -105,6 +106,8 @@ class ReusableExecution(Closing):
                 self._execution.fail()
                 raise
             return in_microseconds(self._execution, executed, self._private)
+
+        return self._alone(execute)
 
     def run_fenced(
         self,
@@ -125,7 +128,8 @@ class ReusableExecution(Closing):
         """
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
         duration_ns = duration_in_ns(duration)
-        with self._alone():
+
+        def launch() -> FencedExecution:
             self._execution.stage(self._private)
             message = ExecuteReusableFenced(
                 self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
@@ -135,17 +139,21 @@ class ReusableExecution(Closing):
             self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
             return fenced
 
-    def _alone(self) -> _Alone:
+        return self._alone(launch)
+
+    def _alone(self, work: Callable[[], T]) -> T:
         if not self._finalizer.alive:
             raise Closed("the reusable execution is closed")
-        if not self._busy.acquire(blocking=False):
-            raise BurstBusy(_BUSY)
+        self._model.device.connection  # noqa: B018 - a forked child lacks the memory that comes next
+        run = object()
         try:
+            if self._under_way.setdefault("run", run) is not run:
+                raise BurstBusy(_BUSY)
             self._finish_fenced()
-        except BaseException:
-            self._busy.release()
-            raise
-        return _Alone(self._busy)
+            return work()
+        finally:  # no call in here: an interruption could come right after it
+            if "run" in self._under_way and self._under_way["run"] is run:
+                del self._under_way["run"]
 
     def _finish_fenced(self) -> None:
         """Where the last run was fenced: have its result taken before its memory is used again."""
@@ -169,19 +177,6 @@ class ReusableExecution(Closing):
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
         return f"<nnburst.ReusableExecution: {state}>"
-
-
-class _Alone:
-    """Lets go of a lock that is held."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        """Hold it."""
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def _keep(_memory: Memory) -> None:
