@@ -121,9 +121,13 @@ class Device(Closing):
         """
         if self._closed:
             raise Closed(f"device {self.name} is closed")
+        self.check_process()
+        return self._session.connection
+
+    def check_process(self) -> None:
+        """Raise Closed in a forked process."""
         if os.getpid() != self._owner:
             raise Closed(f"device {self.name} belongs to process {self._owner}, which forked")
-        return self._session.connection
 
     @property
     def session(self) -> Session:

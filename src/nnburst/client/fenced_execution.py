@@ -92,6 +92,7 @@ class FencedExecution(Closing):
             launched: the driver's answer.
         """
         answer, fds = launched
+        self._device = model.device
         self._connection = model.device.connection
         self._handle = answer.handle
         self._execution = execution
@@ -129,6 +130,7 @@ class FencedExecution(Closing):
             DeadObject: the driver has died.
             Closed: this was closed before anybody asked.
         """
+        self._device.check_process()
         if self._info is None:
             if not self._finalizer.alive:
                 raise Closed("the fenced execution is closed")
@@ -152,6 +154,7 @@ class FencedExecution(Closing):
             NnburstError: the driver's reason.
         """
         deadline = time.monotonic() + check_timeout(timeout)
+        self._device.check_process()
         with self._lock:
             if self._result is None:
                 if self._info is None and self._finalizer.alive:

@@ -58,8 +58,7 @@ class Pending(Generic[T]):
             NnburstError: the driver's reason, or DeadObject.
         """
         seconds = None if timeout is None else check_timeout(timeout)
-        if os.getpid() != self._owner:
-            raise Closed(f"{self._what} belongs to process {self._owner}, which forked")
+        self._check_process()
         with self._changed:
             while not self._changed.wait_for(lambda: self._done, seconds or _LONG):
                 if seconds is not None:
@@ -89,6 +88,7 @@ class Pending(Generic[T]):
         """Wait in an event loop. A task that is cancelled meanwhile cancels this, too."""
         import asyncio
 
+        self._check_process()
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
 
@@ -109,6 +109,10 @@ class Pending(Generic[T]):
                 self.cancel()
                 raise
         return self._outcome()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._owner:
+            raise Closed(f"{self._what} belongs to process {self._owner}, which forked")
 
     def _wake_later(self, waker: Callable[[], None]) -> bool:
         """Run `waker` when it is done; False where it is already."""

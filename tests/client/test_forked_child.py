@@ -1,0 +1,95 @@
+"""What a forked child may not do, it is told; it does not crash and does not wait."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nnburst import Buffer, Closed, Device, PreparedModel, SyncFence
+
+
+def refused_in_child(use: Callable[[], object]) -> bool:
+    """Whether a forked child that does this is told that it may not."""
+    child = os.fork()
+    if child == 0:
+        try:
+            use()
+        except Closed as error:
+            os._exit(0 if "which forked" in str(error) else 2)
+        except BaseException:
+            os._exit(3)
+        os._exit(4)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.fixture
+def used(device: Device, prepared: PreparedModel, pair: list[np.ndarray]) -> PreparedModel:
+    """A model that has private memory to write to, which a child lacks."""
+    prepared.execute(pair)
+    return prepared
+
+
+def test_forked_child_may_not_execute(used: PreparedModel, pair: list[np.ndarray]) -> None:
+    ways: list[Callable[[list[np.ndarray]], object]] = [
+        used.execute,
+        used.execute_async,
+        used.execute_fenced,
+    ]
+    for way in ways:
+        assert refused_in_child(partial(way, pair))
+    used.execute(pair)
+
+
+def test_forked_child_may_not_run_a_reusable_execution(
+    used: PreparedModel, pair: list[np.ndarray]
+) -> None:
+    with used.create_reusable_execution(pair) as execution:
+        execution.run()
+        assert refused_in_child(execution.run)
+        assert refused_in_child(execution.run_fenced)
+        execution.run()
+
+
+def test_forked_child_may_not_use_an_aidl_burst(
+    used: PreparedModel, pair: list[np.ndarray]
+) -> None:
+    with used.open_aidl_burst() as burst:
+        burst.execute(pair)
+        assert refused_in_child(lambda: burst.execute(pair))
+        burst.execute(pair)
+
+
+def test_forked_child_may_not_fetch_what_its_parent_launched(
+    used: PreparedModel, pair: list[np.ndarray]
+) -> None:
+    fence, signaller = SyncFence.create()
+    with used.execute_fenced(pair, wait_for=[fence]) as fenced:
+        assert refused_in_child(fenced.info)
+        assert refused_in_child(lambda: fenced.result(0.1))
+        signaller.signal()
+        fenced.fence.wait()
+        assert refused_in_child(fenced.result)
+        np.testing.assert_array_equal(fenced.result().outputs[0], pair[0] + pair[1])
+
+
+def test_forked_child_may_not_use_a_buffer(used: PreparedModel, pair: list[np.ndarray]) -> None:
+    with used.device.allocate_buffer(inputs=[(used, 0)]) as buffer:
+        buffer.copy_from(pair[0])
+
+        def copy(buffer: Buffer = buffer) -> None:
+            buffer.copy_from(pair[0])
+
+        assert refused_in_child(copy)
+
+
+def test_forked_child_may_not_await_what_its_parent_launched(
+    used: PreparedModel, pair: list[np.ndarray]
+) -> None:
+    pending = used.execute_async(pair)
+
+    assert refused_in_child(lambda: next(pending.__await__()))
+    pending.result()
