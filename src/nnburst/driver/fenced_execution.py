@@ -9,6 +9,7 @@ DEVIATES: the sample waits and runs before it answers; here the answer comes at 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -27,6 +28,8 @@ from nnburst.executor.protocol import Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class FencedRun:
     duration_ns: int | None
     cleanup: contextlib.ExitStack
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
+
+    def give_up(self) -> None:
+        """It will not run: buffers that it was to write hold nothing any more (device:§6)."""
+        _note_failure(self.execution)
+        self.cleanup.close()
 
 
 def adopt_fences(fds: Fds, first: int) -> list[socket.socket]:
@@ -125,8 +133,7 @@ class FencedExecution:
 
     def give_up(self) -> None:
         """It will not run."""
-        _note_failure(self._run.execution)
-        self._run.cleanup.close()
+        self._run.give_up()
         self._signaller.close()
         self._fence.close()
 
@@ -170,7 +177,10 @@ class FencedExecution:
     def _finish(self, outcome: Outcome, device_ns: int) -> None:
         """Let go of all memory, then tell (device:F10)."""
         run = self._run
-        run.cleanup.close()
+        try:
+            run.cleanup.close()
+        except Exception:
+            logger.exception("a fenced execution did not let go of all that it held")
         info = ExecutionInfo(outcome.status, reason=outcome.message)
         if run.measure and outcome.status == ErrorStatus.NONE:
             now = time.perf_counter_ns()

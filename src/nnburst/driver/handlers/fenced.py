@@ -56,7 +56,11 @@ def launch_fenced(
         MissedDeadline: device:F3.
         ResourceExhausted: too many executions are waiting for fences, or objects are open.
     """
-    fenced = FencedExecution(session, run, called_ns)
+    try:
+        fenced = FencedExecution(session, run, called_ns)
+    except BaseException:
+        run.give_up()
+        raise
     try:
         fences = adopt_fences(fds, first_fence)
         try:
