@@ -557,6 +557,26 @@ def test_a_model_that_cannot_be_kept_leaves_nothing_to_load(
     refuses("null", files)
 
 
+class Failing(NullExecutor):
+    """Fails when it is asked what to keep."""
+
+    def prepare(self, *args: object) -> NullPrepared:  # type: ignore[override]
+        return Broken(*args[:1])  # type: ignore[arg-type]
+
+
+class Broken(NullPrepared):
+    def to_cache(self) -> Cached | None:  # type: ignore[override]
+        raise ZeroDivisionError("an executor's mistake")
+
+
+def test_an_executor_that_fails_to_say_what_to_keep_is_only_logged(
+    saved: Callable[..., Files], caplog: pytest.LogCaptureFixture
+) -> None:
+    of = Device("null", Failing())
+    assert not saved("null").save(of, prepare(of, scaling()))
+    assert "an executor's mistake" in caplog.text
+
+
 def test_an_executor_without_caching_says_so(tmp_path: Path) -> None:
     class Bare:
         """What every executor has, and no more."""

@@ -77,7 +77,9 @@ class CompilationCache:
             return self._save(prepared, token, model_cache, data_cache)
         except (NnburstError, OSError, MemoryError) as error:
             log.warning("a model was prepared and not cached: %s", error)
-            return False
+        except Exception:  # of an executor: what it prepared is as good as before
+            log.exception("a model was prepared and not cached")
+        return False
 
     def _save(
         self,
