@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -193,3 +194,42 @@ def test_nearest_requires_a_layout() -> None:
 def test_quantisation_of_the_output_is_the_inputs(kind: OperationType) -> None:
     args = [tensor(Q8, image(1, 1), 0.5, 3), scalar(1), scalar(1), scalar(False)]
     refuses(kind, args, [output(Q8, (2, 1, 1, 1), 0.5, 4)], "zero point 3")
+
+
+@given(small, small, small, small, st.booleans())
+def test_bilinear_products_are_rounded_in_one_order(
+    h: int, w: int, height: int, width: int, nchw: bool
+) -> None:
+    """Value times the row's weight, times the column's; left column first: whatever shrinks."""
+    x = image(h, w, 2)
+    args = [tensor(F32, to_nchw(x) if nchw else x), scalar(width), scalar(height), *options(nchw)]
+    [found] = run(BILINEAR, args, [output(F32)])
+
+    def neighbours(have: int, want: int) -> list[tuple[Array, Array]]:
+        at = np.arange(want, dtype=np.float32) * (np.float32(have) / np.float32(want))
+        low = np.minimum(np.floor(at), have - 1)
+        high = np.minimum(np.ceil(at), have - 1)
+        return [(low.astype(int), np.float32(1) - (at - low)), (high.astype(int), at - low)]
+
+    wanted = np.zeros((2, height, width, 2), np.float32)
+    for columns, to_columns in neighbours(w, width):
+        for rows, to_rows in neighbours(h, height):
+            pixels = x[:, rows][:, :, columns]
+            wanted += pixels * to_rows[:, None, None] * to_columns[:, None]
+    np.testing.assert_array_equal(found, to_nchw(wanted) if nchw else wanted)
+
+
+@BOTH
+@pytest.mark.parametrize(("h", "w", "height", "width"), [(1, 2000, 5000, 1), (2000, 1, 1, 5000)])
+def test_nothing_in_between_is_larger_than_the_input_and_the_output(
+    kind: OperationType, h: int, w: int, height: int, width: int
+) -> None:
+    x = image(h, w)
+    args = [tensor(F32, x), scalar(width), scalar(height), *options()]
+    tracemalloc.start()
+    try:
+        run(kind, args, [output(F32)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**22  # rows first would take 80 MB where they grow

@@ -94,6 +94,24 @@ def _coordinates(node: Node, axis: int, shift: float) -> Array:
     return np.asarray(k * scale)
 
 
+def _columns_first(node: Node) -> bool:
+    """Whether to resize columns before rows: where images get higher and narrower.
+
+    Rows first would make something between that is larger than the input and the output.
+    """
+    rows, columns = _axes(node)
+    before, after = node.tensor("input").shape, node.output().shape
+    return after[rows] > before[rows] and after[columns] < before[columns]
+
+
+def _half_way(node: Node) -> tuple[int, ...]:
+    """Shape of the input where one of its axes has been resized."""
+    rows, columns = _axes(node)
+    shape, axis = list(node.tensor("input").shape), columns if _columns_first(node) else rows
+    shape[axis] = node.output().shape[axis]
+    return tuple(shape)
+
+
 def _neighbours(node: Node, axis: int) -> tuple[Array, Array, Array, Array]:
     """Indices of both neighbours along `axis`, and their weights shaped to broadcast over it."""
     last = node.tensor("input").shape[axis] - 1
@@ -129,6 +147,8 @@ def _neighbours(node: Node, axis: int) -> tuple[Array, Array, Array, Array]:
 def resize_bilinear(node: Node) -> Run:
     """Weight rows first, then columns: each of the four products is the same as pixel by pixel.
 
+    The order of the weights decides how the products are rounded, that of the axes taken does not.
+
     Quantised: on stored values, rounded by floor(v + 0.5). NNAPI: the signed kernel of the original
     may truncate instead, which differs for negative values; published results follow the floor.
     """
@@ -136,10 +156,9 @@ def resize_bilinear(node: Node) -> Run:
     rows_axis, columns_axis = _axes(node)
     upper, lower, to_upper, to_lower = _neighbours(node, rows_axis)
     left, right, to_left, to_right = _neighbours(node, columns_axis)
-    half_way = list(x.shape)
-    half_way[rows_axis] = y.shape[rows_axis]
+    columns_first = _columns_first(node)
     wide = x if x.dtype == np.float32 else node.scratch(x.shape, np.float32)
-    band = node.scratch(half_way, np.float32)
+    band = node.scratch(_half_way(node), np.float32)
     product = node.scratch(y.shape, np.float32)
     total = y if y.dtype == np.float32 else node.scratch(y.shape, np.float32)
     # The order of the sum is the original's: down the left column, then down the right one.
@@ -154,9 +173,14 @@ def resize_bilinear(node: Node) -> Run:
             np.copyto(wide, x)
         total.fill(0)
         for row_at, row_weight, column_at, column_weight in corners:
-            np.take(wide, row_at, axis=rows_axis, out=band, mode="clip")
-            np.multiply(band, row_weight, out=band)
-            np.take(band, column_at, axis=columns_axis, out=product, mode="clip")
+            if columns_first:
+                np.take(wide, column_at, axis=columns_axis, out=band, mode="clip")
+                np.take(band, row_at, axis=rows_axis, out=product, mode="clip")
+                np.multiply(product, row_weight, out=product)
+            else:
+                np.take(wide, row_at, axis=rows_axis, out=band, mode="clip")
+                np.multiply(band, row_weight, out=band)
+                np.take(band, column_at, axis=columns_axis, out=product, mode="clip")
             np.multiply(product, column_weight, out=product)
             np.add(total, product, out=total)
         if total is not y:
@@ -194,16 +218,20 @@ def _nearest(node: Node, axis: int) -> Array:
     zero_sized=True,
 )
 def resize_nearest_neighbor(node: Node) -> Run:
-    """Take rows, then columns."""
+    """Take rows, then columns, or the other way round."""
     x, y = node.tensor("input").array, node.output().array
     rows_axis, columns_axis = _axes(node)
-    rows_at, columns_at = _nearest(node, rows_axis), _nearest(node, columns_axis)
-    half_way = list(x.shape)
-    half_way[rows_axis] = y.shape[rows_axis]
-    band = node.scratch(half_way, x.dtype)
+    first, second = (
+        (rows_axis, _nearest(node, rows_axis)),
+        (columns_axis, _nearest(node, columns_axis)),
+    )
+    if _columns_first(node):
+        first, second = second, first
+    (first_axis, first_at), (second_axis, second_at) = first, second
+    band = node.scratch(_half_way(node), x.dtype)
 
     def run() -> None:
-        np.take(x, rows_at, axis=rows_axis, out=band, mode="clip")
-        np.take(band, columns_at, axis=columns_axis, out=y, mode="clip")
+        np.take(x, first_at, axis=first_axis, out=band, mode="clip")
+        np.take(band, second_at, axis=second_axis, out=y, mode="clip")
 
     return run
