@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,6 +15,7 @@ import nnburst
 from client.burst_helpers import F32, copy_model, wait_until
 from nnburst import (
     Closed,
+    DeadObject,
     Device,
     Model,
     ModelBuilder,
@@ -166,6 +169,30 @@ def test_views_stay_valid_after_everything_is_closed(device: Device, pair: Array
     del burst, prepared
     gc.collect()
     np.testing.assert_array_equal(output, pair[0] + pair[1])
+
+
+def test_nothing_is_bound_once_the_device_is_closed(own_device: Device) -> None:
+    burst = own_device.prepare(_add()).open_burst()
+    memory = own_device.allocate(72)
+    a, b, c = (memory.array(np.float32, (2, 3), offset) for offset in (0, 24, 48))
+    own_device.close()
+    with pytest.raises(Closed, match="device"):
+        burst.bind()
+    with pytest.raises(Closed, match="device"):
+        burst.bind([a, b], [c])
+
+
+def test_a_request_is_bound_without_a_driver_and_its_run_says_that_it_is_dead(
+    own_device: Device,
+) -> None:
+    burst = own_device.prepare(_add()).open_burst()
+    noticed = threading.Event()
+    own_device.on_death(noticed.set)
+    os.kill(own_device.pid, signal.SIGKILL)
+    assert noticed.wait(20)
+    bound = burst.bind()
+    with pytest.raises(DeadObject):
+        bound.run()
 
 
 def _add() -> Model:

@@ -183,9 +183,10 @@ class Burst(Closing):
 
         Raises:
             InvalidArgument: an array does not fit the model, or lies in no pool of this device.
-            Closed: the burst or a pool is closed.
+            Closed: the burst, its device or a pool is closed. A dead driver is told by the first run.
         """
         self.check_open()
+        self.device.connection  # noqa: B018 - arrays in pools can be bound without it, and never run
         given = inputs if inputs is not None else [None] * len(self.inputs)
         check_count("inputs", given, self.inputs)
         taken = outputs if outputs is not None else [None] * len(self.outputs)
