@@ -6,6 +6,8 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import pytest
 import nnburst
 from faults.processes import HANG, KILLS, Client, Row, Supervisor, collect, wait_until_gone
 from nnburst import DeadObject
+from nnburst.client.launch import driver_environment
 from nnburst.testing.faults.activities import ACTIVITIES, sum_model, summands
 from nnburst.testing.faults.footprint import children, footprint, settle
 
@@ -61,8 +64,11 @@ def test_killed_clients_and_drivers_leave_no_name_and_no_memory(
     for number, activity in enumerate(islice(cycle(ACTIVITIES), KILLS)):
         victim = client("cam", activity)
         threading.Event().wait(chance.uniform(0, LATEST))
-        os.kill(victim.pid if number % 2 else victim.worker, signal.SIGKILL)
-        victim.kill()
+        if number % 2:
+            victim.kill()
+        else:
+            os.kill(victim.worker, signal.SIGKILL)
+            victim.clean_up()
     settle(supervisor.pid, baseline)
     assert named(temporary, tmp_path / "nnburst") == files
     # Others on this machine may use named memory; they do not keep it for so long.
@@ -110,3 +116,116 @@ def test_a_worker_that_is_a_zombie_is_a_dead_object(serve: Callable[..., Supervi
         assert state(device.pid) == "Z"
         supervisor.process.send_signal(signal.SIGCONT)
     collect()
+
+
+#: In a namespace of its own, so that numbers can be chosen and come soon again.
+_NUMBER_USED_AGAIN = """
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nnburst
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def successor(pid):
+    # This process's own threads take numbers, too, so it can take more than one try.
+    for _ in range(1000):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        if process.pid == pid:
+            return process
+        process.kill()
+        process.wait()
+    raise AssertionError(f"nobody gets number {pid}")
+
+
+def check(device, uses):
+    assert not device.is_alive
+    for use in uses:
+        try:
+            use()
+        except nnburst.DeadObject as error:
+            print(re.search("(has|was) .*", str(error))[0])
+        else:
+            raise AssertionError("it goes on")
+
+
+served = None
+if sys.argv[1] == "connect":
+    command = [sys.executable, "-m", "nnburst.driver", "--executor", "reference", "--serve", "cam"]
+    served = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert served.stdout.readline()
+    device = nnburst.connect("cam")
+else:
+    device = nnburst.launch("reference")
+prepared = device.prepare(sum_model())
+bound = prepared.open_burst().bind()
+check_sum(prepared.execute(summands(1)).outputs[0], 1)
+uses = [bound.run, lambda: prepared.execute(summands(1)), lambda: device.prepare(sum_model())]
+pid = device.pid
+if served:
+    served.send_signal(signal.SIGSTOP)  # so that the number is there for a while
+os.kill(pid, signal.SIGKILL)
+wait_until(lambda: not device.is_alive)
+check(device, uses)  # whoever has a child reaps it where its end is asked for
+if served:
+    served.send_signal(signal.SIGCONT)
+wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+newcomer = successor(pid)
+check(device, uses)
+newcomer.terminate()
+os.waitid(os.P_PID, newcomer.pid, os.WEXITED | os.WNOWAIT)
+check(device, uses)
+newcomer.wait()
+
+newcomer = successor(pid)
+device.close()
+newcomer.stdin.write(b".")
+assert newcomer.stdout.read(1) == b".", "a process that only has the number was hurt"
+newcomer.kill()
+newcomer.wait()
+"""
+#: What makes the numbers of processes one's own.
+_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+
+
+def may_choose_numbers() -> bool:
+    """Whether this process may make a namespace and choose numbers in it."""
+    command = [*_NAMESPACE, "sh", "-c", "echo 100 > /proc/sys/kernel/ns_last_pid"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("way", ["connect", "launch"])
+def test_a_process_that_has_a_dead_drivers_number_is_somebody_else(
+    way: str, tmp_path: Path
+) -> None:
+    if not may_choose_numbers():
+        pytest.skip("needs `unshare` and a kernel that lets users have namespaces of processes")
+    done = subprocess.run(
+        [*_NAMESPACE, "--kill-child", sys.executable, "-c", _NUMBER_USED_AGAIN, way],
+        env=driver_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 9, said
+    assert set(said) <= {"was killed by SIGKILL", "has died"}, said  # never of the newcomer
