@@ -246,7 +246,9 @@ int nnb_client_submit(struct nnb_bound *bound) {
     }
     uint64_t no_time = 0;
     (void)drop_overdue(client, &no_time); /* those that are there: they count against the limit */
-    return let_go(client, send(client, bound));
+    int status = send(client, bound);
+    client->submitted += status == NNB_CLIENT_RESULT;
+    return let_go(client, status);
 }
 
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
@@ -254,10 +256,13 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
-    if (client->in_flight == client->overdue) {
+    uint32_t out = client->in_flight - client->overdue;
+    if (out == 0) {
         return let_go(client, NNB_CLIENT_TIMED_OUT); /* nothing is out that anybody wants */
     }
-    return let_go(client, finish(client, bound, timeout_ns));
+    int status = finish(client, bound, timeout_ns);
+    client->collected += out - (client->in_flight - client->overdue);
+    return let_go(client, status);
 }
 
 /* What is there now, less overdue results; TIMED_OUT where it is nothing. */
@@ -302,6 +307,7 @@ int nnb_client_forsake(struct nnb_client *client) {
     }
     if (client->overdue < client->in_flight) {
         client->overdue++;
+        client->collected++;
     }
     return let_go(client, NNB_CLIENT_RESULT);
 }

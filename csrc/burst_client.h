@@ -67,6 +67,8 @@ struct nnb_client {
     uint32_t max_in_flight;
     uint32_t in_flight; /* requests out, the overdue ones included */
     uint32_t overdue;   /* oldest of them, whose results are dropped */
+    uint64_t submitted; /* requests sent by nnb_client_submit */
+    uint64_t collected; /* the oldest of them, whose results were taken or are overdue */
     uint64_t executions; /* statistics: results accepted */
     uint64_t dropped;    /* overdue results consumed */
 };

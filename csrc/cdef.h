@@ -88,6 +88,8 @@ struct nnb_client {
     uint32_t max_in_flight;
     uint32_t in_flight;
     uint32_t overdue;
+    uint64_t submitted;
+    uint64_t collected;
     uint64_t executions;
     uint64_t dropped;
     ...;

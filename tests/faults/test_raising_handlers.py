@@ -99,7 +99,35 @@ def test_interrupted_executions_leave_a_burst_usable(
     assert handlers.interrupted
 
 
-@pytest.mark.parametrize("more", [0])
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_interrupted_submissions_leave_results_with_their_requests(
+    burst: Burst, handlers: Handlers, more: int
+) -> None:
+    bound = [burst.bind(), burst.bind()]
+
+    def both() -> None:
+        for one in [request.submit() for request in bound]:
+            one.result(20)
+
+    for number in range(100 * KILLS):
+        numbers = (number % 1000, 1000 + number % 1000)
+        collect_all(burst)
+        for request, value in zip(bound, numbers, strict=True):
+            for array, summand in zip(request.inputs, summands(value), strict=True):
+                array[...] = summand
+        handlers.around(both, more, 600e-6)
+        collect_all(burst)
+        assert burst.client.in_flight == burst.client.overdue
+        for request in bound:
+            request.outputs[0][...] = -1
+        pending = [request.submit() for request in bound]
+        for one, value in zip(pending, numbers, strict=True):
+            check_sum(one.result(20).outputs[0], value)
+        assert not burst.pending
+    assert handlers.interrupted
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
 def test_interrupted_looks_of_an_event_loop_leave_results_with_their_requests(
     burst: Burst, handlers: Handlers, more: int
 ) -> None:

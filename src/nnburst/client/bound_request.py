@@ -197,15 +197,20 @@ class BoundRequest:
         queue, me = self._burst.pending, object()
         try:
             queue.one_thread.enter(me)
-            pending = SubmittedRequest(self._burst, self)
-            queue.append(pending)
+            pending, client = SubmittedRequest(self._burst, self), self._burst.client
+            before = client.submitted
             try:
                 code = lib.nnb_client_submit(self._bound)
                 if code != _RESULT:
                     self.fail(code)
                 self.in_flight = True
+                queue.append(pending)
             except BaseException:
-                queue.forget_unsent()
+                # It is in the queue if and only if it was sent, whatever a handler raised in between. One
+                # call of C's at the end: a second handler may raise right after it.
+                if client.submitted != before and pending not in queue:
+                    pending.abandoned = True
+                    queue.append(pending)
                 raise
             return pending
         finally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nnburst.client.bound_request import BoundRequest
     from nnburst.client.burst import Burst
 
-_TAKEN: Final = int(lib.NNB_CLIENT_RESULT)
+_LOST: Final = "an interruption took the result"
 
 
 class SubmittedRequest:
@@ -25,21 +25,23 @@ class SubmittedRequest:
     Attributes:
         bound: the request.
         abandoned: nobody wants its result any more.
+        taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
     """
 
-    __slots__ = ("_burst", "_outcome", "abandoned", "bound")
+    __slots__ = ("_burst", "_outcome", "abandoned", "bound", "taken")
 
     def __init__(self, burst: Burst, bound: BoundRequest) -> None:
         """Made by `BoundRequest.submit`."""
         self._burst = burst
         self.bound = bound
         self.abandoned = False
+        self.taken = False
         self._outcome: ExecutionResult | BaseException | None = None
 
     @property
     def settled(self) -> bool:
         """Whether the outcome is known, so that `result` does not wait."""
-        return self._outcome is not None
+        return self._outcome is not None or self.taken
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
@@ -81,28 +83,40 @@ class SubmittedRequest:
         Args:
             deadline_ns: on CLOCK_MONOTONIC.
         """
+        if self.taken:  # and a second handler came before that could be noted
+            self._settle(GeneralFailure(_LOST))
+            return
+        client = self._burst.client
+        before = client.collected
         try:
             self._settle(self.bound.collect(deadline_ns))
         except BaseException as error:
+            if client.collected != before:  # first of all, and no call: a second handler may raise
+                self.taken = True
             waiting = isinstance(error, MissedDeadline | BurstBusy)
             interrupted = not isinstance(error, Exception)
-            if (waiting or interrupted) and self._burst.pending.first_is_out():
+            if (waiting or interrupted) and not self.taken:
                 raise
-            self._settle(
-                GeneralFailure("an interruption took the result") if interrupted else error
-            )
+            self._settle(GeneralFailure(_LOST) if interrupted else error)
             if interrupted:
                 raise
 
     def _settle(self, outcome: ExecutionResult | BaseException) -> None:
-        self._outcome = outcome
+        """Note the outcome, unless there is one, and go out of the queue. May be interrupted and repeated."""
+        pending = self._burst.pending
+        if self._outcome is None:
+            self._outcome = outcome
         self.bound.in_flight = False
-        self._burst.pending.popleft()
-        self._burst.pending.forsake()
+        if pending and pending[0] is self:
+            pending.popleft()
+        pending.forsake()
 
 
 class SubmissionQueue(deque[SubmittedRequest]):
-    """The submitted requests of a burst, oldest first. Agrees with what its C side has out.
+    """The submitted requests of a burst, oldest first: those that its C side has out.
+
+    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C side
+    has counted, and noted without a call before anything else is done about it.
 
     Attributes:
         one_thread: keeps other threads out, since order is all that matches results with requests.
@@ -114,19 +128,19 @@ class SubmissionQueue(deque[SubmittedRequest]):
         self._client = client
         self.one_thread = OneThread()
 
-    def _out(self) -> int:
-        return int(self._client.in_flight) - int(self._client.overdue)
-
-    def first_is_out(self) -> bool:
-        """Whether the oldest one's result has not been taken yet."""
-        return self._out() >= len(self)
-
     def forsake(self) -> None:
         """Make those at the front overdue that nobody wants any more. Inside of `one_thread`."""
-        while self and self[0].abandoned and lib.nnb_client_forsake(self._client) == _TAKEN:
-            self.popleft().bound.in_flight = False
-
-    def forget_unsent(self) -> None:
-        """Take the newest one back where it has not been sent."""
-        if self._out() < len(self):
-            self.pop()
+        client = self._client
+        while self and self[0].abandoned:
+            first = self[0]
+            if not first.taken:
+                before = client.collected
+                try:
+                    lib.nnb_client_forsake(client)
+                finally:  # no call: a second handler may raise
+                    if client.collected != before:
+                        first.taken = True
+                if not first.taken:
+                    return
+            first.bound.in_flight = False
+            self.popleft()
