@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +100,39 @@ def test_operands_whose_elements_have_no_size_are_not_kept(known: Any, model: Mo
     reply = known.call(Allocate(BufferDesc(), (handle,), (BufferRole(0, 0),)))
     assert reply.status == ErrorStatus.GENERAL_FAILURE
     assert "cannot hold operands of type" in reply.message
+
+
+def any_rank() -> Model:
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, ())
+    y = builder.output(OperandType.TENSOR_FLOAT32, ())
+    builder.operation(OperationType.RELU, [x], [y])
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "reason"),
+    [
+        ((2**32 - 1,) * 4000, "rank is 4000, expected at most 16"),
+        ((2,) * 17, "rank is 17, expected at most 16"),
+        ((2**32,), "is 4294967296"),
+        ((2**64 - 1,) * 2, "is 18446744073709551615"),
+    ],
+)
+def test_dimensions_whose_product_takes_long_are_refused_before_it_is_made(
+    known: Any, dimensions: tuple[int, ...], reason: str
+) -> None:
+    handle = known.prepare(any_rank())
+    reply = known.call(Allocate(BufferDesc(dimensions), (handle,), (BufferRole(0, 0),)))
+    assert reply.status == ErrorStatus.INVALID_ARGUMENT
+    assert reason in reply.message
+    buffer = known.call(Allocate(BufferDesc(), (handle,), (BufferRole(0, 0),))).result
+    with SharedMemory.create(64) as memory:
+        reply = known.call(CopyFrom(buffer.handle, 64, dimensions), [memory.fd])
+    assert reply.status == ErrorStatus.INVALID_ARGUMENT
+    assert reason in reply.message
+    assert known.call(Release(buffer.handle)).status == NONE
+    assert known.call(Release(handle)).status == NONE
 
 
 def any_length() -> Model:

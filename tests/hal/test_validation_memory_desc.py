@@ -10,7 +10,7 @@ import pytest
 from hal.validation_models import L, T, adder, with_graph, with_operand
 from nnburst.hal.buffers import BufferRole
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import ExtensionParams, Model, Operand, SymmPerChannelQuantParams
 from nnburst.hal.validation import validate_memory_desc
 
@@ -100,6 +100,8 @@ PAIRS: dict[str, list[tuple[tuple, tuple]]] = {
         (([ONE], BOTH, [], ()), ([ONE], BOTH, [], (-1, 3))),
         (([OPEN], [ROLE], [], (0,)), ([OPEN], [ROLE], [], (-1,))),
         (([OPEN], [ROLE], [], (UINT32_MAX,)), ([OPEN], [ROLE], [], (UINT32_MAX + 1,))),
+        (([first(operand(T.TENSOR_FLOAT32))], [ROLE], [], (2,) * MAX_RANK),
+         ([first(operand(T.TENSOR_FLOAT32))], [ROLE], [], (2,) * (MAX_RANK + 1))),
         (([ONE], BOTH, [], ()),
          ([first(operand(T.TENSOR_FLOAT32, 2), operand(T.TENSOR_FLOAT32, 3))], BOTH)),
     ],

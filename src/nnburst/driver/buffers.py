@@ -25,6 +25,7 @@ from nnburst.driver.quotas import SHARED_BYTES
 from nnburst.executor.protocol import Bytes
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
+from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import DTYPES, SCALARS, is_extension
 from nnburst.hal.validation.broken import Broken
@@ -254,6 +255,13 @@ class DeviceBuffer:
         """Dimensions and bytes of what `copy_from` brings."""
         if self._is_scalar and dimensions:
             raise InvalidArgument(f"copyFrom: a scalar takes no dimensions, got {list(dimensions)}")
+        if len(dimensions) > MAX_RANK:  # as R7: a product of so many extents can take hours
+            raise InvalidArgument(
+                f"copyFrom: rank is {len(dimensions)}, expected at most {MAX_RANK}"
+            )
+        for index, extent in enumerate(dimensions):
+            if extent > UINT32_MAX:
+                raise InvalidArgument(f"copyFrom: dimension {index} is {extent}, expected a uint32")
         if any(extent <= 0 for extent in dimensions):
             raise InvalidArgument(f"copyFrom: dimensions {list(dimensions)} must all be known")
         found = self._combine(self.dimensions, dimensions)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from nnburst.hal.buffers import BufferRole
-from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import Model, Operand
 from nnburst.hal.operand_types import SCALARS, is_extension
 from nnburst.hal.validation.broken import Broken, check_range
@@ -70,6 +70,9 @@ class _Wanted:
         self._uses.add(use)
         self._first = self._first or operand
         _check_same(self._first, operand)
+        if len(self._dimensions) > MAX_RANK:
+            # DEVIATES: no limit in the original; a product of so many extents can take hours.
+            raise Broken("D11", f"rank is {len(self._dimensions)}, expected at most {MAX_RANK}")
         for extent in self._dimensions:
             check_range("D11", "a dimension", extent, 0, UINT32_MAX)
         self._dimensions = combine_dimensions(self._dimensions, operand.dimensions)
