@@ -45,7 +45,9 @@ class BufferTracker:
             raise
         handle = self._objects.add(buffer)
         with self._lock:
-            self._handles[token] = handle
+            # A client may guess the handle and release it before it is told.
+            if self._objects.find(handle) is buffer:
+                self._handles[token] = handle
         return handle, token
 
     def acquire(self, token: int) -> Reference[DeviceBuffer]:
