@@ -37,6 +37,16 @@ def test_nothing_is_left_beside_the_key(file: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
+def test_what_a_worker_left_that_ended_meanwhile_is_removed(file: Path) -> None:
+    file.parent.mkdir(mode=0o700)
+    old, new = (file.with_name(f".{file.name}.{pid}.aa") for pid in (1, 2))
+    for left in (old, new):
+        left.touch()
+    os.utime(old, (0, 0))
+    cache_key()
+    assert sorted(file.parent.iterdir()) == sorted([file, new])
+
+
 def test_all_who_make_it_at_once_get_the_same_key(file: Path) -> None:
     with ThreadPoolExecutor(16) as threads:
         keys = list(threads.map(lambda _: cache_key(), range(64)))

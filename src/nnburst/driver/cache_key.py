@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from nnburst.hal.errors import GeneralFailure
 KEY_BYTES: Final = 32
 _NAME: Final = "compilation_cache.key"
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+#: Seconds after which nobody is still making a key.
+_LEFT_OVER_AFTER: Final = 60.0
 
 
 def cache_key() -> bytes:
@@ -69,6 +72,7 @@ def _read(path: Path) -> bytes:
 def _make(path: Path) -> None:
     """Give the name to a complete file; whoever is first wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _remove_left_over(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
     try:
@@ -81,3 +85,11 @@ def _make(path: Path) -> None:
             os.link(temporary, path)
     finally:
         temporary.unlink()
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what workers left that ended while they made the key."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        with suppress(FileNotFoundError):
+            if left.stat().st_mtime < time.time() - _LEFT_OVER_AFTER:
+                left.unlink()
