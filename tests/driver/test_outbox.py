@@ -140,6 +140,25 @@ def test_client_that_is_gone_holds_up_nobody() -> None:
     ends.close()
 
 
+@pytest.mark.parametrize("failure", [ResourceExhausted("no descriptor"), MemoryError()])
+def test_notification_that_nothing_is_left_for_leaves_when_there_is(
+    ends: Ends, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, notify = [failure] * 3, ends.connection.notify
+
+    def short(message: Message, timeout: float) -> None:
+        if failures:
+            raise failures.pop()
+        notify(message, timeout)
+
+    monkeypatch.setattr(ends.connection, "notify", short)
+    ends.post(1)
+    ends.post(2)
+    assert [ends.read(), ends.read()] == [1, 2]
+    assert not failures
+    wait_until(lambda: outbox_threads() == 0)
+
+
 @given(st.lists(st.sampled_from(["ticket", "post", "drop", "read"]), max_size=60))
 @settings(max_examples=50, deadline=None)
 def test_any_order_of_steps_keeps_the_count(steps: list[str]) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from typing import Final
 
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_NOTIFICATIONS, SEND_TIMEOUT
 from nnburst.control.messages import Message
-from nnburst.hal.errors import NnburstError, ResourceExhausted
+from nnburst.hal.errors import Closed, DeadObject, NnburstError, ResourceExhausted
 
 logger = logging.getLogger(__name__)
+
+#: Seconds before another attempt where memory or descriptors were short.
+_PAUSE: Final = 0.05
 
 
 class Outbox:
@@ -84,8 +88,13 @@ class Outbox:
             self._upcalls.notify(message, timeout)
         except TimeoutError:
             return False
-        except NnburstError as error:
+        except (ResourceExhausted, MemoryError):
+            time.sleep(min(timeout, _PAUSE))
+            return False
+        except (Closed, DeadObject) as error:
             logger.debug("%s was for nobody: %s", type(message).__name__, error)
+        except NnburstError as error:
+            logger.warning("%s cannot be sent: %s", type(message).__name__, error)
         return True
 
 
