@@ -23,13 +23,17 @@ from nnburst.control.messages import (
     Release,
 )
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import NnburstError, error_for
+from nnburst.hal.errors import GeneralFailure, NnburstError, error_for
 
 logger = logging.getLogger(__name__)
 
 Notification = NotifyPrepared | NotifyExecuted
 #: What a callback hears: the driver's word, or why there is none. Runs on a thread that must go on.
 Listener = Callable[[Notification | NnburstError], None]
+
+
+class Interrupted(GeneralFailure):
+    """An interruption fell into a launch: nobody knows whether the driver has got it."""
 
 
 class Callback:
@@ -87,7 +91,8 @@ class Callbacks:
         Args:
             message: makes the call from the number of its callback.
             fds: borrowed descriptors that go with it.
-            listener: hears what becomes of it, exactly once, also where this raises.
+            listener: hears what becomes of it, exactly once, also where this raises; of an exception that is
+                no NnburstError it hears as Interrupted.
             timeout: seconds until the call must have left.
 
         Raises:
@@ -101,11 +106,14 @@ class Callbacks:
             if error is not None:
                 self.refused(callback, error)
 
-        call = message(callback.number)
         try:
+            call = message(callback.number)
             self._connection.launch(call, Nothing, fds, answered, timeout=timeout)
         except NnburstError as error:
             self.refused(callback, error)
+            raise
+        except BaseException as error:
+            self.refused(callback, Interrupted(f"the launch was interrupted: {error!r}"))
             raise
 
     def open(self, listener: Listener) -> Callback:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from nnburst.client.foreign_memory import adopt_memfd, open_file, read_all, readable_array
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.closing import Closing
-from nnburst.hal.errors import Closed, InvalidArgument
+from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
 if TYPE_CHECKING:
     from nnburst.client.device import Device
@@ -213,10 +213,14 @@ class Memory(Closing):
 
         Raises:
             Closed: the pool is closed.
+            ResourceExhausted: this process may have no more descriptors.
         """
         with self._state.lock:
             self._check_open()
-            return os.dup(self._state.shared.fd)
+            try:
+                return os.dup(self._state.shared.fd)
+            except OSError as error:
+                raise ResourceExhausted(f"the pool has no second descriptor: {error}") from error
 
     def on_close(self, callback: Callable[[int], None]) -> None:
         """Call `callback(number)` once when the pool is closed or nobody can reach it any more.

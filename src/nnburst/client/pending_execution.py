@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Final
 
 from nnburst.client.arguments import ExecutionResult
-from nnburst.client.callbacks import Notification
+from nnburst.client.callbacks import Interrupted, Notification
 from nnburst.client.execution import SocketExecution
 from nnburst.client.memory import Memory
 from nnburst.client.pending import Pending
@@ -57,9 +58,9 @@ class PendingExecution(Pending[ExecutionResult]):
         Raises:
             NnburstError: it could not be sent.
         """
-        size = self._execution.lay_out()
-        self._private = self._staging.take(size) if size else None
         try:
+            size = self._execution.lay_out()
+            self._private = self._staging.take(size) if size else None
             request, memories = self._execution.describe(self._private)
             self._execution.stage(self._private)
 
@@ -79,6 +80,9 @@ class PendingExecution(Pending[ExecutionResult]):
                 self._callbacks.launch(message, list(fds), self._notified, _LAUNCH_TIMEOUT)
         except NnburstError as error:
             self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(GeneralFailure(f"it could not be sent: {error!r}"))
             raise
 
     def _notified(self, outcome: Notification | NnburstError) -> None:
@@ -108,16 +112,14 @@ class PendingExecution(Pending[ExecutionResult]):
         )
 
     def _again(self) -> None:
-        try:
+        with contextlib.suppress(BaseException):  # whatever it is, it is the outcome
             self.launch()
-        except NnburstError as error:
-            self._fail(error)
 
     def _claim(self, message: NotifyExecuted) -> ExecutionResult:
         executed = Executed(message.output_shapes, message.timing)
         try:
             return self._execution.result(executed, self._private)
-        except NnburstError:
+        except BaseException:
             self._execution.fail()
             raise
         finally:
@@ -126,6 +128,8 @@ class PendingExecution(Pending[ExecutionResult]):
     def _fail(self, error: NnburstError) -> None:
         self._let_go()
         self._execution.fail()
+        if isinstance(error, Interrupted):
+            self._private = None  # the driver may be writing to it, so nobody else may have it
         self._give_back()
         self._complete(error)
 

@@ -27,7 +27,7 @@ from nnburst.control.fences import (
     fence_status,
 )
 from nnburst.hal.closing import Closing
-from nnburst.hal.errors import Closed, MissedDeadline
+from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
 
 
 class SyncFence(Closing):
@@ -90,8 +90,17 @@ class SyncFence(Closing):
         return fd
 
     def duplicate(self) -> int:
-        """A descriptor of the same fence, which is the caller's."""
-        return os.dup(self.fileno())
+        """A descriptor of the same fence, which is the caller's.
+
+        Raises:
+            Closed: it was closed.
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        fd = self.fileno()
+        try:
+            return os.dup(fd)
+        except OSError as error:
+            raise ResourceExhausted(f"the fence has no second descriptor: {error}") from error
 
     def orphan(self) -> None:
         """Whoever was to signal it is gone: the error state, unless it was signalled before."""

@@ -241,6 +241,8 @@ class Connection:
         Raises:
             MissedDeadline: the peer does not read.
             DeadObject: the peer is gone.
+            BaseException: an interruption; whether the call has left, nobody knows, and `answered` hears
+                nothing.
         """
         call = self._register(_Listener(expected, self._name, answered, self.end_error))
         try:
@@ -254,6 +256,9 @@ class Connection:
             raise MissedDeadline(
                 f"timeout: {self._name} did not take {what} in {timeout:g} s"
             ) from None
+        except BaseException:  # Ctrl-C, most likely; nobody knows whether it has left
+            self._expect_no_more(call)
+            raise
 
     def post(self, message: Message) -> None:
         """Send a call whose answer nobody waits for; a peer that is gone is not an error."""
@@ -344,11 +349,16 @@ class Connection:
 
     def _abandon(self, call: int, pending: _Waiting) -> None:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
+        if not self._expect_no_more(call):
+            pending.abandon()
+
+    def _expect_no_more(self, call: int) -> bool:
+        """Whether an answer may still come, which will then be disposed of."""
         with self._lock:
-            if self._pending.pop(call, None) is not None and not self._ended:
+            waits = self._pending.pop(call, None) is not None and not self._ended
+            if waits:
                 self._abandoned.add(call)
-                return
-        pending.abandon()
+        return waits
 
     def _dispose(self, answer: _Answer) -> None:
         answer.fds.close()
