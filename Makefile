@@ -55,16 +55,17 @@ bench: setup ## latency of a burst beside its floor and its rivals
 	@mkdir -p bench/results
 	$(BIN)/nnburst bench burst --json bench/results/burst.json --plot bench/results/burst.svg
 
-fuzz: setup ## mutated packets, models and control messages against a live driver
+fuzz: setup ## mutated packets, models, control messages and network files
 	$(BIN)/nnburst fuzz packets
 	$(BIN)/nnburst fuzz models builtin
 	$(BIN)/nnburst fuzz control
+	$(BIN)/nnburst fuzz importer
 
-faults: setup ## kill clients and drivers at random points, and look what is left
-	NNBURST_KILLS=100 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+faults: setup ## kill clients and drivers at random points, and look what is left; STRICT=1 asserts times, too
+	NNBURST_KILLS=$(or $(KILLS),100) $(if $(STRICT),NNBURST_STRICT_TIMING=1) $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
-soak: setup ## an hour of mixed load and deaths; does anything grow?
-	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS))
+soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.json keeps the samples
+	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
 
 RUN_C := csrc/tests/run.sh
 

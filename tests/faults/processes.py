@@ -1,7 +1,8 @@
 """Processes that tests of faults start, kill, and wait for.
 
 NNBURST_KILLS says how often each fault is injected (10 by default, 100 in `make faults`);
-NNBURST_STRICT_TIMING=1 holds the figures that a busy machine cannot keep.
+NNBURST_STRICT_TIMING=1 (`make faults STRICT=1`) holds the times that are promised, which a busy machine
+cannot keep. The table says whether a time was asserted.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import gc
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nnburst.client.launch import driver_environment
-from nnburst.testing.faults.footprint import is_running, thread_states
+from nnburst.testing.faults.footprint import SETTLED, is_running, thread_states
 
 KILLS = int(os.environ.get("NNBURST_KILLS", "10"))
 STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
@@ -29,6 +32,13 @@ STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
 HANG = 10.0
 #: Seconds after which a client that was asked something hangs; one may take long to start on a busy machine.
 SILENCE = 60.0
+
+#: Milliseconds from the kill of a driver to DeadObject: 99 of 100.
+PROMISED_DEAD_OBJECT = 10.0
+#: Cores without which a client beside faults has none to itself.
+_CORES = 4
+#: How often its quiet p99 a client's p99 may be beside faults.
+_DISTURBED = 2
 
 #: Seconds that a client is measured for while nothing else is done.
 LAP = min(0.05 * KILLS, 10.0)
@@ -78,12 +88,18 @@ class Client:
         return killed
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended."""
+        """SIGKILL in the middle of its work; fails where it has died of something else before."""
+        status = self.clean_up()
+        assert status == -signal.SIGKILL, f"the client had ended with {status} before it was killed"
+
+    def clean_up(self) -> int:
+        """SIGKILL, unless it has ended; its exit status."""
+        self.process.kill()
+        status = self.process.wait(HANG)
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()
-        self.process.kill()
-        self.process.wait(HANG)
+        return status
 
 
 class Supervisor:
@@ -144,12 +160,25 @@ class Ending:
         return error
 
 
-def figures(facts: Any) -> str:
-    """What a client that stands by says of a lap, for the table."""
-    return (
+def figures(facts: Any, quiet: Any = None) -> str:
+    """What a client that stands by says of a lap, for the table; beside a quiet one where that is given."""
+    text = (
         f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
         f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
     )
+    if not quiet or not quiet["p99_us"]:
+        return text
+    asserted = f"not asserted: {_excuse()}" if _excuse() else "asserted"
+    times = facts["p99_us"] / quiet["p99_us"]
+    return f"{text}, {times:.1f} x quiet (at most {_DISTURBED}: {asserted})"
+
+
+def _excuse() -> str:
+    """Why a client beside faults may be slow here; empty where it may not."""
+    if not STRICT:
+        return "not strict"
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores" if cores < _CORES else ""
 
 
 def quiet_lap(bystander: Client) -> Any:
@@ -178,11 +207,21 @@ def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
     assert not quiet["error"]
     assert not meanwhile["error"]
     assert meanwhile["rounds"] > 0
-    if STRICT and len(os.sched_getaffinity(0)) >= 4:
-        assert meanwhile["p99_us"] <= 2 * quiet["p99_us"]
+    if not _excuse():
+        assert meanwhile["p99_us"] <= _DISTURBED * quiet["p99_us"]
 
 
-def wait_until_gone(pid: int, since: float, seconds: float = 1.0) -> float:
+def check_p99(what: str, milliseconds: Sequence[float], promised: float) -> None:
+    """Of 100 times 99 are within what is promised, where that is asked for.
+
+    A busy machine cannot keep times; that nobody hangs is held by every wait's deadline.
+    """
+    if STRICT and milliseconds:
+        p99 = float(np.percentile(milliseconds, 99))
+        assert p99 <= promised, f"{what}: p99 of {len(milliseconds)} is {p99:.1f} ms"
+
+
+def wait_until_gone(pid: int, since: float, seconds: float = SETTLED) -> float:
     """Wait for the end of another's child; milliseconds that it took since the moment `since`."""
     while is_running(pid):
         assert time.monotonic() - since < seconds, f"process {pid} is there after {seconds} s"

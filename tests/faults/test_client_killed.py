@@ -56,7 +56,7 @@ def test_killed_clients_leave_nothing_behind_and_disturb_nobody(
         "client killed",
         KILLS,
         cleaned_up=cleaned,
-        bystander=figures(facts),
+        bystander=figures(facts, quiet),
         quiet=figures(quiet),
     )
     check_undisturbed(quiet, facts)

@@ -100,7 +100,7 @@ def test_killed_worker_is_a_dead_object_and_disturbs_nobody(
         timer_late=timer,
         cleaned_up=cleaned,
         client_cleaned_up=mine,
-        bystander=figures(facts),
+        bystander=figures(facts, quiet),
         quiet=figures(quiet),
     )
     check_undisturbed(quiet, facts)

@@ -49,7 +49,7 @@ def test_stuck_clients_disturb_nobody_and_hold_up_no_shutdown(
         f"{CLIENTS} stuck clients ({', '.join(kinds)})",
         1,
         quiet=figures(quiet),
-        among_them=figures(among_them),
+        among_them=figures(among_them, quiet),
         shutdown=f"{took * 1000:.0f} ms",
     )
     check_undisturbed(quiet, among_them)

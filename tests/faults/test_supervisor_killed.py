@@ -10,20 +10,27 @@ from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
-import numpy as np
-
 import nnburst
-from faults.processes import HANG, KILLS, STRICT, Ending, Row, Supervisor, wait_until_gone
+from faults.processes import (
+    HANG,
+    KILLS,
+    PROMISED_DEAD_OBJECT,
+    STRICT,
+    Ending,
+    Row,
+    Supervisor,
+    check_p99,
+    wait_until_gone,
+)
 from nnburst import DeadObject
 from nnburst.driver.listener import Listener
 from nnburst.testing.faults.activities import ACTIVITIES
 from nnburst.testing.faults.footprint import children
 
-#: Milliseconds from the kill to DeadObject; the kernel kills the workers when it has taken the
-#: supervisor apart, so this takes a few more than the death of the worker itself.
-PROMISED = 10.0
 #: Milliseconds from the start of a supervisor until whoever connects is let in, and waits for the rest of it.
 PROMISED_ACCEPTED = 100.0
+#: Milliseconds until it serves whoever came.
+PROMISED_SERVED = 1000.0
 
 
 class Visitor:
@@ -83,10 +90,11 @@ def test_killed_supervisor_takes_its_workers_along_and_can_be_started_again_at_o
         accepts_again=accepted,
         serves_again=restarted,
     )
+    # The kernel kills the workers when it has taken the supervisor apart; what is promised includes that.
+    check_p99("DeadObject", told, PROMISED_DEAD_OBJECT)
+    check_p99("accepts again", accepted, PROMISED_ACCEPTED)
     if STRICT:
-        assert np.median(told) <= PROMISED
-        assert np.median(accepted) <= PROMISED_ACCEPTED
-        assert max(restarted) <= 1000
+        assert max(restarted) <= PROMISED_SERVED
 
 
 def test_name_of_a_killed_supervisor_is_free_the_moment_it_is_gone(

@@ -14,7 +14,7 @@ _MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
 _STEP: Final = 0.001
 #: Seconds until a process must have given back what it does not need: promised is one, which only a quiet
 #: machine keeps.
-_SETTLED: Final = 1.0 if os.environ.get("NNBURST_STRICT_TIMING") == "1" else 20.0
+SETTLED: Final = 1.0 if os.environ.get("NNBURST_STRICT_TIMING") == "1" else 20.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def thread_states(pid: int) -> set[str]:
     return {stat.rpartition(")")[2].split()[0] for stat in _of_threads(pid, "stat")}
 
 
-def settle(pid: int, baseline: Footprint, seconds: float = _SETTLED) -> float:
+def settle(pid: int, baseline: Footprint, seconds: float = SETTLED) -> float:
     """Wait until process `pid` holds no more than `baseline`.
 
     Args:
