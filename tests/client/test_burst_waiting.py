@@ -315,6 +315,40 @@ def test_forked_child_is_refused_and_the_parent_goes_on() -> None:
     assert done.stdout == "4 1\n", done.stdout + done.stderr
 
 
+FORK_WITH_A_SUBMISSION = """
+import asyncio, os
+import nnburst
+from client.burst_helpers import copy_model
+with nnburst.launch("null") as device:
+    burst = device.prepare(copy_model()).open_burst(max_in_flight=2)
+    pending = burst.bind().submit()
+    later = burst.bind().submit()
+    if (pid := os.fork()) == 0:
+        refused = 0
+        for use in (lambda: asyncio.run(later.result_async()), pending.result):
+            try:
+                use()
+            except nnburst.Closed as error:
+                refused += "forked" in str(error)
+        later.abandon()
+        burst.end("told so")
+        os._exit(refused)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(later.result().outputs))
+"""
+
+
+def test_forked_child_gets_no_result_of_what_its_parent_submitted() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_WITH_A_SUBMISSION],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout == "2 1\n", done.stdout + done.stderr
+
+
 def test_burst_that_was_ended_says_why_in_every_later_call(
     burst: Burst, bound: BoundRequest
 ) -> None:

@@ -238,6 +238,7 @@ class BoundRequest:
 
     def collect(self, deadline_ns: int) -> ExecutionResult:
         """Wait for the result of the oldest submission, which is this one's."""
+        self.check_process()
         code = _SAME
         try:
             while True:
@@ -250,6 +251,10 @@ class BoundRequest:
                 self._bound.result_count = 0
                 _abandon(self._bound)
             raise
+
+    def check_process(self) -> None:
+        """Raise Closed in a forked child."""
+        self._burst.check_process()
 
     def _check_idle(self) -> None:
         if self.in_flight:

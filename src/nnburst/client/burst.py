@@ -369,12 +369,16 @@ class Burst(Closing):
 
     def check_open(self) -> None:
         """Raise Closed after `close`, GeneralFailure once the two sides have lost each other."""
-        if self._forked_from:
-            raise Closed(f"the burst belongs to process {self._forked_from}, which forked")
+        self.check_process()
         if self._closed:
             raise Closed("the burst is closed")
         if self._reason:
             raise GeneralFailure(self._reason)
+
+    def check_process(self) -> None:
+        """Raise Closed in a forked child: the queues are not mapped there."""
+        if self._forked_from:
+            raise Closed(f"the burst belongs to process {self._forked_from}, which forked")
 
     def stopped_error(self) -> NnburstError:
         """Why a run was stopped."""
@@ -384,6 +388,8 @@ class Burst(Closing):
 
     def end(self, reason: str) -> None:
         """Stop every run now and from now on: the two sides have lost each other."""
+        if self._forked_from:
+            return
         self._reason = self._reason or reason
         self._stop()
 

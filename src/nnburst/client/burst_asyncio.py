@@ -93,6 +93,7 @@ class ResultWaiter:
 
     def _take(self, bound: BoundRequest) -> None:
         """Settle every request whose result is there; a later one comes with a byte."""
+        bound.check_process()
         me = object()
         try:
             self._pending.one_thread.enter(me)

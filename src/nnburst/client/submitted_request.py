@@ -115,8 +115,8 @@ class SubmittedRequest:
 class SubmissionQueue(deque[SubmittedRequest]):
     """The submitted requests of a burst, oldest first: those that its C side has out.
 
-    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C side
-    has counted, and noted without a call before anything else is done about it.
+    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C
+    side has counted, and noted without a call before anything else is done about it.
 
     Attributes:
         one_thread: keeps other threads out, since order is all that matches results with requests.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from enum import IntFlag
 from typing import Any
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import Bytes
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import Closed, InvalidArgument
 
 
 class EventFlagBits(IntFlag):
@@ -38,10 +39,16 @@ class EventFlag:
     def __init__(self, view: Bytes, offset: int) -> None:
         """Use the four bytes at `offset` (8-aligned) of a mapped region."""
         self._view = view
+        self._owner = os.getpid()
         self.word: Any = ffi.cast("nnb_atomic_u32 *", view.ctypes.data + offset)
 
     def wake(self, bits: int) -> None:
-        """Set `bits` and wake whoever waits for one of them; no effect for 0."""
+        """Set `bits` and wake whoever waits for one of them; no effect for 0.
+
+        Raises:
+            Closed: in a forked child, where the word is not mapped.
+        """
+        self._check_process()
         lib.nnb_event_flag_wake(self.word, bits)
 
     def wait(self, bits: int, timeout: float) -> int:
@@ -56,7 +63,9 @@ class EventFlag:
 
         Raises:
             InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive.
+            Closed: in a forked child, where the word is not mapped.
         """
+        self._check_process()
         if bits == 0:
             raise InvalidArgument("bits is 0, expected at least one bit")
         seen = ffi.new("uint32_t *")
@@ -66,3 +75,7 @@ class EventFlag:
             left = max(deadline - time.monotonic_ns(), 0)
             outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, left, seen)
         return int(seen[0])
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._owner:
+            raise Closed(f"the event flag is not mapped here: process {self._owner} forked")
