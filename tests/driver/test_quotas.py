@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,61 @@ def test_charge_comes_back_when_it_is_closed_or_forgotten() -> None:
     first.close()
     assert quota.taken == 1
     del second
+    gc.collect()
+    assert quota.taken == 0
+
+
+class _InACycle:
+    """Goes, with its charge, when the garbage collector comes by."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.itself = self
+        self.charge = quota.charge()
+
+
+def test_garbage_collector_may_give_a_charge_back_in_the_middle_of_another() -> None:
+    quota, refused = Quota("things", 3), 0
+
+    def take() -> None:
+        nonlocal refused
+        for _ in range(3000):
+            try:
+                _InACycle(quota)
+            except ResourceExhausted:
+                refused += 1
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        taking = threading.Thread(target=take, daemon=True)
+        taking.start()
+        taking.join(30)
+    finally:
+        gc.set_threshold(*before)
+    assert not taking.is_alive()
+    assert refused
+    gc.collect()
+    assert quota.taken == 0
+
+
+class _Amount(int):
+    """Lets something happen whenever a quota adds it up: the collector may come at any instruction."""
+
+    happens: Callable[[], object]
+
+    def __radd__(self, other: int) -> int:
+        self.happens()
+        return other + int(self)
+
+
+def test_charge_that_comes_back_between_any_two_steps_of_another_is_counted_once() -> None:
+    quota = Quota("things", 5)
+    first, amount = quota.charge(2), _Amount(1)
+    amount.happens = first.close
+    taking = threading.Thread(target=quota.charge, args=[amount], daemon=True)
+    taking.start()
+    taking.join(30)
+    assert not taking.is_alive()
     gc.collect()
     assert quota.taken == 0
 

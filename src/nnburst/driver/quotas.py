@@ -41,7 +41,8 @@ class Quota:
         """Allow `limit`; `name` is what messages call it."""
         self.limit = limit
         self._name = name
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may give a charge back in the middle of taking another.
+        self._lock = threading.RLock()
         self._taken = 0
 
     @property
@@ -55,13 +56,16 @@ class Quota:
         Raises:
             ResourceExhausted: the client has too much already.
         """
+        charge = Charge(self)
         with self._lock:
-            if self._taken + amount > self.limit:
-                raise ResourceExhausted(
-                    f"{amount} more {self._name}: the client has {self._taken} of {self.limit}"
-                )
-            self._taken += amount
-        return Charge(self, amount)
+            taken = self._taken
+            if taken + amount <= self.limit:
+                self._taken += amount
+                charge.amount = amount
+                return charge
+        raise ResourceExhausted(
+            f"{amount} more {self._name}: the client has {taken} of {self.limit}"
+        )
 
     def give_back(self, amount: int) -> None:
         """For `Charge`."""
@@ -70,18 +74,22 @@ class Quota:
 
 
 class Charge:
-    """Part of a quota that is in use."""
+    """Part of a quota that is in use.
 
-    __slots__ = ("_amount", "_quota")
+    Attributes:
+        amount: how much.
+    """
 
-    def __init__(self, quota: Quota, amount: int) -> None:
+    __slots__ = ("_quota", "amount")
+
+    def __init__(self, quota: Quota) -> None:
         """Use `Quota.charge`."""
         self._quota = quota
-        self._amount = amount
+        self.amount = 0
 
     def close(self) -> None:
         """Give it back; the second time does nothing."""
-        amount, self._amount = self._amount, 0
+        amount, self.amount = self.amount, 0
         if amount:
             self._quota.give_back(amount)
 
