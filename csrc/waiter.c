@@ -114,7 +114,8 @@ static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
                        uint64_t deadline_ns, uint64_t wake_at_ns, uint64_t until_ns,
                        uint64_t *now_ns) {
     uint64_t linger = *now_ns + LINGER_NS;
-    int status = spin_until(waiter, ring, linger < wake_at_ns ? linger : until_ns, now_ns);
+    uint64_t first = linger < wake_at_ns ? linger : until_ns;
+    int status = spin_until(waiter, ring, first < deadline_ns ? first : deadline_ns, now_ns);
     if (status == NNB_WAIT_READY) {
         return met(waiter, *now_ns, NNB_CAUGHT_SPINNING);
     }

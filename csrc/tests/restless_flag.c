@@ -39,6 +39,30 @@ static void expect(const char *what, int status, int expected) {
     }
 }
 
+/* A wait that begins when the planned spin should have begun, and whose deadline has passed: it does not spin on
+ * until the answer is due. The answers that are learned from came every second in the past. */
+static void expect_no_spin_beyond_the_deadline(struct nnb_ring *ring) {
+    const uint64_t second = 1000000000u;
+    struct nnb_waiter waiter;
+    uint64_t past = nnb_now_ns() + 100 * second; /* a clock of their own: only differences count */
+    uint64_t wake_at;
+    uint64_t until;
+    nnb_waiter_init(&waiter, 1, 200000);
+    for (int i = 0; i < 60; i++) {
+        static const enum nnb_rhythm_catch how[] = {
+            NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_LATE};
+        nnb_rhythm_question(&waiter.rhythm, past);
+        past += second / 10 * (uint64_t)(9 + i % 3);
+        nnb_rhythm_event(&waiter.rhythm, past, how[i % 3]);
+    }
+    uint64_t now = nnb_now_ns();
+    nnb_rhythm_question(&waiter.rhythm, now - waiter.rhythm.period_ns + waiter.rhythm.lead_ns / 2);
+    expect("the plan", nnb_rhythm_plan(&waiter.rhythm, now, &wake_at, &until) && wake_at < now &&
+           now + second / 100 < until, 1);
+    expect("a planned wait", nnb_wait_readable(&waiter, ring, &shared.flag, now), NNB_WAIT_TIMED_OUT);
+    expect("its spinning", waiter.spun_ns != 0, 0);
+}
+
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 1000;
     struct nnb_ring ring;
@@ -71,6 +95,7 @@ int main(int argc, char **argv) {
                nnb_event_flag_wait(&shared.flag, QUIET, nnb_now_ns() + patience, &seen),
                NNB_EVENT_FLAG_TIMED_OUT);
     }
+    expect_no_spin_beyond_the_deadline(&ring);
     nnb_store_release_u32(&shared.stop, 1);
     (void)pthread_join(writer, NULL);
     (void)printf("%d times four waits ended at their deadlines\n", rounds);
