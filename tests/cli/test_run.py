@@ -148,6 +148,18 @@ def test_channels_of_a_sound_are_averaged_and_what_is_too_long_is_cut(tmp_path: 
     np.testing.assert_array_equal(found, [0.5, -0.5])
 
 
+@pytest.mark.parametrize(("width", "missing"), [(2, 1), (2, 2), (2, 3), (3, 1), (4, 5)])
+def test_sound_that_is_cut_off_ends_with_its_last_whole_frame(
+    width: int, missing: int, tmp_path: Path
+) -> None:
+    path = doubling(tmp_path, "FLOAT32", (3,))
+    half = 1 << (8 * width - 2)
+    stereo = sound(tmp_path / "x.wav", [half] * 4, width, channels=2)
+    stereo.write_bytes(stereo.read_bytes()[:-missing])
+    _, found = executed(path, "--input", stereo)
+    np.testing.assert_array_equal(found, [1, 0, 0])
+
+
 @pytest.mark.parametrize("via", ["burst", "execute"])
 def test_states_go_from_one_execution_to_the_next(via: str, tmp_path: Path) -> None:
     path = write(tmp_path, "SVDF-FLOAT32")
@@ -234,6 +246,29 @@ def test_file_that_is_not_what_its_name_says_is_refused(
     given = tmp_path / name
     given.write_bytes(b"nothing of the kind")
     assert f"--input {given}: is no " in refusal(capsys, path, "--input", given)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"PK\3\4xxxx"]
+    + [
+        b"\x93NUMPY\1\0" + (len(header) + 1).to_bytes(2, "little") + header + b"\n"
+        for header in (
+            b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }",
+            b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000000000000000,), }",
+            b"{'descr': '<f4', 'fortran_order': False, 'shape': (4,",
+            b"[" * 9000,
+        )
+    ],
+    ids=["archive", "too large", "larger than any", "cut off", "nested"],
+)
+def test_hostile_array_is_refused(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = doubling(tmp_path, "FLOAT32", (1, 4))
+    given = tmp_path / "x.npy"
+    given.write_bytes(content)
+    assert "is no .npy file of numbers" in refusal(capsys, path, "--input", given)
 
 
 def test_pickled_objects_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

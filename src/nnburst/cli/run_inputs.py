@@ -8,6 +8,7 @@ import wave
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,18 @@ Array = npt.NDArray[Any]
 
 #: Bytes of one sample: how it is stored, and the value of the loudest one.
 _PCM: Final = {1: ("u1", 128.0), 2: ("<i2", 32768.0), 4: ("<i4", 2147483648.0)}
+
+#: What reading an .npy file may raise: its header is a text of Python, and may claim any shape.
+_NO_ARRAY: Final = (
+    ValueError,
+    EOFError,
+    TypeError,
+    SyntaxError,
+    TokenError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+)
 
 
 def pixel_range(text: str) -> Range:
@@ -82,11 +95,10 @@ class _Input:
     def _array(self) -> Array:
         """Stored values as they are; real numbers for a quantised input are quantised."""
         try:
-            found = np.load(self._path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            with self._path.open("rb") as file:
+                found: Array = np.lib.format.read_array(file, allow_pickle=False)
+        except _NO_ARRAY as error:
             raise self._refused(f"is no .npy file of numbers: {error}") from None
-        if not isinstance(found, np.ndarray):
-            raise self._refused("holds several arrays, expected one")
         self._check_shape(found.shape)
         shape = found.shape if 0 in self._operand.dimensions else self._operand.dimensions
         dtype = DTYPES[OperandType(self._operand.type)]
@@ -117,6 +129,7 @@ class _Input:
                 content = file.readframes(file.getnframes())
         except (wave.Error, EOFError) as error:
             raise self._refused(f"is no PCM sound: {error}") from None
+        content = content[: len(content) // (width * channels) * width * channels]  # may be cut off
         samples = self._samples(content, width).reshape(-1, channels).mean(axis=1)
         operand = self._operand
         count = math.prod(operand.dimensions)
