@@ -19,6 +19,7 @@ from driver.burst_harness import (
     encoded,
     relu_model,
     shapes,
+    wait_until,
 )
 from nnburst.control.channel import Fds
 from nnburst.driver import burst as driver_burst
@@ -30,7 +31,7 @@ from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference
-from nnburst.hal.errors import DeadObject, GeneralFailure, InvalidArgument
+from nnburst.hal.errors import DeadObject, GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.timing import NO_TIMING
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
@@ -222,6 +223,46 @@ def test_free_memory_waits_for_the_execution_under_way() -> None:
         assert burst.receive()[0] == ErrorStatus.NONE
 
 
+def test_model_is_held_until_an_execution_that_nobody_waits_for_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def block(_: ScriptedExecution) -> Outcome:
+        inside.set()
+        assert go_on.wait(20)
+        return Outcome()
+
+    burst = Harness(ScriptedExecutor(block))
+    burst.send(burst.packet(0))
+    assert inside.wait(20)
+    monkeypatch.setattr(driver_burst, "_COMMAND_TIMEOUT", 0.01)
+    with pytest.raises(GeneralFailure, match="does not end"):
+        burst.context.close()
+    assert not burst.let_go
+    go_on.set()
+    wait_until(lambda: burst.let_go == [True])
+
+
+def test_burst_whose_execution_does_not_close_lets_go_of_all_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ScriptedExecution, "close", _raising(ZeroDivisionError("a mistake")))
+    with Harness() as burst:
+        burst.exchange(burst.packet(0))
+    assert burst.let_go == [True]
+    assert "a mistake" in caplog.text
+
+
+def test_burst_that_gets_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = open_fds()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _raising(RuntimeError("can't start new thread")))
+        with pytest.raises(ResourceExhausted, match="no thread"):
+            Harness()
+    assert open_fds() == before
+
+
 def test_command_is_served_between_the_requests_of_a_client_that_never_pauses() -> None:
     with Harness(NullPrepared(relu_model())) as burst:
         packet, stop = burst.packet(0), threading.Event()
@@ -397,7 +438,7 @@ def _open(requests: MessageQueue, results: MessageQueue, fds: Fds | None = None)
     prepared = PreparedModel(
         relu_model(), ScriptedExecutor(), ExecutionPreference.FAST_SINGLE_ANSWER
     )
-    client = BurstClient(lambda _: [], lambda _: None)
+    client = BurstClient(lambda _: [], lambda _: None, lambda: None)
     if fds is None:
         fds = Fds(os.dup(queue.memories[0].fd) for queue in (requests, results))
     with fds:

@@ -135,6 +135,9 @@ class ObjectTable:
         with self._lock:
             entry.references -= 1
             last = entry.references == 0
-            self._counts[type(entry.target)] -= last
         if last:
-            entry.target.close()
+            try:
+                entry.target.close()
+            finally:  # what is closing counts, too
+                with self._lock:
+                    self._counts[type(entry.target)] -= 1

@@ -74,10 +74,13 @@ class BurstClient(NamedTuple):
     Attributes:
         get_memories: the upcall that resolves slots.
         closed: tells that the burst has ended by itself, without waiting.
+        let_go: called once when the burst's thread uses nothing any more, its model included; not where it
+            could not be opened.
     """
 
     get_memories: GetMemories
     closed: Callable[[str], None]
+    let_go: Callable[[], None]
 
 
 def open_burst(
@@ -210,7 +213,7 @@ class BurstContext:
         self._queues = queues
         self._kicks = kicks
         self._slots = SlotCache(client.get_memories)
-        self._tell_closed = client.closed
+        self._client = client
         self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
         self._waiting = ffi.new("uint8_t[]", results.capacity * DATUM_BYTES)
         low_power = call.preference == ExecutionPreference.LOW_POWER
@@ -227,7 +230,12 @@ class BurstContext:
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="nnburst burst", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            for queue_ in queues:
+                queue_.close()
+            raise ResourceExhausted(f"a burst has no thread: {error}") from error
 
     def free_memory(self, slot: int) -> None:
         """Forget `slot` once the execution under way is finished (NNAPI: freeMemory).
@@ -269,16 +277,22 @@ class BurstContext:
         finally:
             if ending:
                 logger.warning("burst closed: %s", ending)
-                self._tell_closed(ending)
-            self._bindings.clear()
-            self._slots.close()
-            for queue_ in self._queues:
-                queue_.close()
-            if self._kicks is not None:
-                self._kicks.close()
+                self._client.closed(ending)
+            self._let_go()
             self._ended.set()
             for command in self._posted():
                 command.done.set()
+
+    def _let_go(self) -> None:
+        """Free everything, also what comes after something that does not close."""
+        steps = [self._bindings.clear, self._slots.close, *(held.close for held in self._queues)]
+        if self._kicks is not None:
+            steps.append(self._kicks.close)
+        for step in (*steps, self._client.let_go):
+            try:
+                step()
+            except Exception:
+                logger.exception("a burst did not let go of all that it held")
 
     def _loop(self) -> str:
         """Serve until told to stop; why, where it was not asked for."""

@@ -8,12 +8,10 @@ from typing import ClassVar
 from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BURSTS
 from nnburst.control.messages import BurstClosed, ConfigureExecutionBurst, FreeMemory, Opened
-from nnburst.control.objects import Reference
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.handlers.registry import answers
-from nnburst.driver.outbox import Ticket
 from nnburst.driver.prepared_model import PreparedModel
 
 
@@ -32,15 +30,18 @@ def configure_execution_burst(
     except BaseException:
         ticket.drop()
         raise
-    try:
-        client = BurstClient(partial(session.get_memories, call.callback), closed)
-        context = open_burst(model.target, call, fds, client)
-    except BaseException:
+
+    def let_go() -> None:
         model.close()
         ticket.drop()
+
+    try:
+        client = BurstClient(partial(session.get_memories, call.callback), closed, let_go)
+        context = open_burst(model.target, call, fds, client)
+    except BaseException:
+        let_go()
         raise
-    handle = session.objects.add(_OpenBurst(context, model, ticket))
-    return Opened(handle, context.reply), Fds()
+    return Opened(session.objects.add(_OpenBurst(context)), context.reply), Fds()
 
 
 @answers(FreeMemory)
@@ -52,20 +53,12 @@ def free_memory(session: ClientSession, call: FreeMemory, _fds: Fds) -> Answer:
 
 
 class _OpenBurst:
-    """A burst and its hold on the prepared model, which may be released before it."""
+    """A burst; it holds its prepared model, which may be released before it, until its thread ends."""
 
     per_client: ClassVar = MAX_BURSTS
 
-    def __init__(
-        self, context: BurstContext, model: Reference[PreparedModel], ticket: Ticket
-    ) -> None:
+    def __init__(self, context: BurstContext) -> None:
         self.context = context
-        self._model = model
-        self._ticket = ticket
 
     def close(self) -> None:
-        try:
-            self.context.close()
-        finally:
-            self._model.close()
-            self._ticket.drop()
+        self.context.close()
