@@ -6,14 +6,16 @@ import dataclasses
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NoReturn
 
 import pytest
 
-from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
+from nnburst.control import connection as connection_module
+from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
 from nnburst.control.connection import Connection, _Answer, _Waiting
+from nnburst.control.limits import SEND_TIMEOUT
 from nnburst.control.messages import (
     Fenced,
     Message,
@@ -24,7 +26,7 @@ from nnburst.control.messages import (
     decode_call,
     encode,
 )
-from nnburst.hal.errors import DeadObject, ResourceExhausted
+from nnburst.hal.errors import DeadObject, MissedDeadline, ResourceExhausted
 
 HANG = 10.0
 
@@ -191,3 +193,130 @@ def test_an_answer_without_room_for_its_body_fails_its_call_alone(
         call(peer.connection)
     threading.Thread(target=peer.answer, args=(Reply(result=Nothing()),), daemon=True).start()
     call(peer.connection)
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class SlowToSend(Channel):
+    """A channel whose sends take a while, and note how long they might have taken."""
+
+    clock: Clock
+    takes = 0.0
+    full = False
+
+    def send(
+        self,
+        id: int,  # noqa: A002 - what a channel calls it
+        body: bytes,
+        fds: Sequence[int] = (),
+        timeout: float = SEND_TIMEOUT,
+    ) -> None:
+        self.timeouts = [*getattr(self, "timeouts", []), timeout]
+        if self.full and id == 0:
+            raise TimeoutError
+        self.clock.now += self.takes
+        super().send(id, body, fds, HANG)
+
+
+@pytest.fixture
+def slow(peers: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch) -> Peer:
+    peer = peers(SlowToSend)
+    peer.ours.clock = Clock()
+    monkeypatch.setattr(connection_module, "time", peer.ours.clock)
+    return peer
+
+
+def test_a_call_has_one_timeout_for_sending_and_waiting(
+    slow: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def get(_waiting: _Waiting, timeout: float) -> NoReturn:
+        waits.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(_Waiting, "get", get)
+    for slow.ours.takes in (4.0, 60.0):
+        with pytest.raises(MissedDeadline, match="in 10 s"):
+            slow.connection.call(Ping(), Nothing, timeout=10)
+    assert waits == [6.0, 0.0]
+
+
+def test_what_can_wait_does_not_hold_up_a_call_and_is_not_lost(slow: Peer) -> None:
+    slow.ours.full = True
+    for handle in (1, 2, 3):
+        slow.connection.release_later(handle)
+    with pytest.raises(MissedDeadline):
+        slow.connection.call(Ping(), Nothing, timeout=0.01)
+    assert slow.ours.timeouts == [0, 0.01]
+    assert slow.hear()[1] == Ping()
+    slow.ours.full = False
+    with pytest.raises(MissedDeadline):
+        slow.connection.call(Ping(), Nothing, timeout=0.01)
+    assert [slow.hear()[1] for _ in range(4)] == [Release(1), Release(2), Release(3), Ping()]
+
+
+def test_a_call_that_could_not_leave_is_forgotten(peers: Callable[..., Peer]) -> None:
+    connection = peers().connection
+    while True:  # until the socket is full
+        try:
+            connection.notify(Ping(), 0)
+        except TimeoutError:
+            break
+    for _ in range(10):
+        with pytest.raises(MissedDeadline):
+            connection.call(Ping(), Nothing, timeout=0.0001)
+    assert not connection._abandoned
+    assert not connection._pending
+
+
+def test_calls_that_are_never_answered_do_not_pile_up(
+    peers: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_MOST_ABANDONED", 8)
+    peer, calls = peers(), []
+    for _ in range(50):
+        with pytest.raises(MissedDeadline):
+            peer.connection.call(Ping(), Nothing, timeout=0.0001)
+        calls.append(peer.hear()[0])
+    assert len(peer.connection._abandoned) <= 8
+    for call_number in calls:  # late, but no broken rule
+        peer.theirs.send(call_number, encode(Reply(result=Nothing())))
+    threading.Thread(target=peer.answer, args=(Reply(result=Nothing()),), daemon=True).start()
+    call(peer.connection)
+
+
+def test_a_second_answer_breaks_the_rules(peers: Callable[..., Peer]) -> None:
+    peer = peers()
+
+    def answer_twice() -> None:
+        number = peer.hear()[0]
+        for _ in range(2):
+            peer.theirs.send(number, encode(Reply(result=Nothing())))
+
+    threading.Thread(target=answer_twice, daemon=True).start()
+    call(peer.connection)
+    ended = threading.Event()
+    peer.connection.on_end(ended.set)
+    assert ended.wait(HANG)
+
+
+def test_a_release_does_not_raise_where_the_peer_has_broken_the_rules(
+    peers: Callable[..., Peer],
+) -> None:
+    peer = peers()
+    threading.Thread(
+        target=lambda: peer.theirs.send(peer.hear()[0], b"no reply"), daemon=True
+    ).start()
+    peer.connection.release(7)
+    with pytest.raises(ProtocolError):
+        call(peer.connection)
+    peer.connection.release(7)

@@ -9,6 +9,7 @@ import collections
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
 _ONE_WAY: Final = 0
+#: Calls whose answers may still come though nobody waits for them; answers to older ones are not told apart.
+_MOST_ABANDONED: Final = 4096
 
 
 class _Answer(NamedTuple):
@@ -152,6 +155,7 @@ class Connection:
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._abandoned: set[int] = set()
+        self._abandoned_once = 0  # the last call of those that were too many
         self._later: collections.deque[Message] = collections.deque()
         self._ended = False
         self._on_end: list[Callable[[], None]] = []
@@ -189,7 +193,7 @@ class Connection:
             message: the call.
             expected: type of the result.
             fds: descriptors that go with it; they stay the caller's.
-            timeout: seconds until the answer must be here.
+            timeout: seconds until the answer must be here, with the time that sending takes.
 
         Returns:
             The result and the descriptors that came with it, which the caller owns.
@@ -199,16 +203,22 @@ class Connection:
             DeadObject: the peer is gone.
             NnburstError: the peer's answer was an error.
         """
+        deadline = time.monotonic() + timeout
         pending = _Waiting(self._dispose)
         call = self._register(pending)
+        sent = False
         try:
             self._send(call, message, fds, timeout)
-            answer = pending.get(timeout=timeout)
+            sent = True
+            answer = pending.get(timeout=max(deadline - time.monotonic(), 0.0))
         except NnburstError:
             self._pending.pop(call, None)  # it was not sent, so no answer will come
             raise
         except TimeoutError:
-            self._abandon(call, pending)
+            if sent:
+                self._abandon(call, pending)
+            else:
+                self._pending.pop(call, None)
             what = type(message).__name__
             raise MissedDeadline(
                 f"timeout: {self._name} did not answer {what} in {timeout:g} s"
@@ -296,6 +306,10 @@ class Connection:
             self.call(Release(handle), Nothing, timeout=timeout)
         except (Closed, DeadObject, MissedDeadline):
             pass  # it is gone, or will be
+        except NnburstError:
+            if self.is_alive:
+                raise
+            # It has broken a rule, which ended the connection: that is for calls to tell.
 
     def release_later(self, handle: int) -> None:
         """The same for what nobody closed: the peer hears of it just before the next call.
@@ -340,12 +354,22 @@ class Connection:
         return self._dead()
 
     def _post_the_later_ones(self) -> None:
+        """Send what there is room for: whoever calls has no time for what can wait."""
         while True:
             try:
                 message = self._later.popleft()
             except IndexError:  # none, or another thread was quicker
                 return
-            self.post(message)
+            try:
+                self.notify(message, 0)
+            except NnburstError:
+                pass  # whatever it was about is gone with the peer
+            except TimeoutError:
+                self._later.appendleft(message)
+                return
+            except BaseException:  # Ctrl-C, most likely; a second release does no harm
+                self._later.appendleft(message)
+                raise
 
     def _abandon(self, call: int, pending: _Waiting) -> None:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
@@ -358,6 +382,9 @@ class Connection:
             waits = self._pending.pop(call, None) is not None and not self._ended
             if waits:
                 self._abandoned.add(call)
+            if len(self._abandoned) > _MOST_ABANDONED:
+                self._abandoned_once = max(self._abandoned)
+                self._abandoned.clear()
         return waits
 
     def _dispose(self, answer: _Answer) -> None:
@@ -384,7 +411,11 @@ class Connection:
             raise ProtocolError(f"{self._name} sent a reply that is none: {error}") from error
         with self._lock:
             pending = self._pending.pop(incoming.id, None)
-            unwanted = self._ended or incoming.id in self._abandoned
+            unwanted = (
+                self._ended
+                or incoming.id in self._abandoned
+                or 0 < incoming.id <= self._abandoned_once
+            )
             self._abandoned.discard(incoming.id)
         if pending is not None:
             pending.put(answer)
