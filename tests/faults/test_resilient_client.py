@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from itertools import islice
 
-from faults.processes import KILLS, Row, Supervisor, collect
+from faults.processes import KILLS, PROMISED_DEAD_OBJECT, Row, Supervisor, check_p99, collect
 from nnburst.testing.faults.footprint import footprint, settle
 from nnburst.testing.faults.resilient import outlive
 
@@ -16,12 +16,12 @@ def test_resilient_client_recovers_once_for_each_death_and_goes_on(
 ) -> None:
     supervisor = serve()
     baseline, own = footprint(supervisor.pid), None
-    told, right, errors = [], [], 0
+    told, right, heard = [], [], []
     steps = outlive("cam")
     for recovery in islice(steps, KILLS):
         told.append(recovery.told_ms)
         right.append(recovery.right_ms)
-        errors += recovery.errors
+        heard += [recovery.told_ms] * recovery.errors
         if own is None:
             own = footprint(os.getpid())
     row(
@@ -29,8 +29,9 @@ def test_resilient_client_recovers_once_for_each_death_and_goes_on(
         KILLS,
         told=told,
         right_again=right,
-        deaths=f"{errors} heard of, {KILLS - errors} found and mended",
+        deaths=f"{len(heard)} heard of, {KILLS - len(heard)} found and mended",
     )
+    check_p99("DeadObject", heard, PROMISED_DEAD_OBJECT)
     assert own is not None
     collect()
     settle(os.getpid(), own)
