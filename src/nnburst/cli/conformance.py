@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnburst.cli.options import at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, write_json
 from nnburst.testing.conformance import Result, Selection, find_files, run_files
 from nnburst.testing.suites import SUITES
@@ -28,10 +29,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--executor", default="reference", metavar="NAME")
     parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
     parser.add_argument("--suite", default="all", choices=(*SUITES, "all"))
-    parser.add_argument("--filter", default="", metavar="REGEX", help="in folder/spec/name")
+    parser.add_argument(
+        "--filter", type=pattern, default="", metavar="REGEX", help="in folder/spec/name"
+    )
     parser.add_argument("--operation", default="", metavar="NAME", help="only tests with it")
     parser.add_argument("--exact", action="store_true", help="integers must be equal")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--jobs", type=at_least_one, default=1, metavar="N", help="processes (default: 1)"
+    )
     parser.add_argument(
         "--dump",
         type=Path,

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from nnburst.cli.options import cores
 from nnburst.cli.output import add_json_option
 from nnburst.client.launch import driver_environment
 
@@ -26,7 +27,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="null, reference, an entry point of nnburst.executors, or module:attribute"
         " (default: %(default)s)",
     )
-    parser.add_argument("--cpus", default="", help="cores to run on, comma-separated")
+    parser.add_argument("--cpus", type=cores, help="cores to run on, comma-separated")
     parser.add_argument(
         "--extension",
         action="append",
