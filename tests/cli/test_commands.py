@@ -109,3 +109,13 @@ def test_version_names_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.startswith("nnburst ")
+
+
+def test_command_without_stdout_runs(
+    add_command: AddCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_command(
+        "probe", "from nnburst.cli.output import table; table('T', ['a'], [[1]]); return args.count"
+    )
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["probe", "--count", "7"]) == 7

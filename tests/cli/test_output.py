@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from nnburst.cli.output import (
     text_for_people,
     write_json,
 )
+from nnburst.hal.errors import InvalidArgument
 
 WORDS = st.text("abc 0123456789.", max_size=12)
 
@@ -96,3 +98,9 @@ def test_json_on_stdout_sends_text_to_stderr(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr()
     assert json.loads(shown.out) == [1]
     assert shown.err.startswith("T\n")
+
+
+def test_json_on_a_stdout_that_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(InvalidArgument, match="stdout is closed"):
+        write_json(Path("-"), [1])

@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         status = _load(_module_name(args.command, getattr(args, "subcommand", ""))).run(args)
-        sys.stdout.flush()  # here, where a reader that went away is understood
+        if sys.stdout is not None:  # one that was closed before the start is
+            sys.stdout.flush()  # here, where a reader that went away is understood
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from nnburst.hal.errors import InvalidArgument
+
 Cells = Sequence[object]
 
 #: A cell that belongs to a column of numbers: 12, 0.38, -1e3, 99.3%, 2.6×, or nothing.
@@ -60,12 +62,15 @@ def write_json(path: Path | None, value: object) -> None:
     """Write `value` as JSON to `path`; nothing where it is None.
 
     Raises:
+        InvalidArgument: it is to go to stdout, and there is none.
         OSError: the file cannot be written.
     """
     if path is None:
         return
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     if str(path) == "-":
+        if sys.stdout is None:
+            raise InvalidArgument("--json -: stdout is closed")
         sys.stdout.write(text)
     else:
         path.write_text(text, encoding="utf-8")
@@ -126,7 +131,8 @@ def microseconds(nanoseconds: float) -> str:
 
 
 def _is_rich() -> bool:
-    return sys.stdout.isatty() and find_spec("rich") is not None
+    # A process that is started without a stdout has None here, and print() says nothing.
+    return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 
 def _rich_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

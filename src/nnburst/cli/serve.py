@@ -50,5 +50,6 @@ def run(args: argparse.Namespace) -> NoReturn:
         words.append("--any-user")
     if args.json:
         words += ["--json", str(args.json)]
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *words], driver_environment())  # noqa: S606
