@@ -113,7 +113,7 @@ class Harness:
     def fds(self) -> Fds:
         return Fds(os.dup(queue.memories[0].fd) for queue in (self.requests, self.results))
 
-    def get_memories(self, slots: Sequence[int]) -> list[SharedMemory]:
+    def get_memories(self, slots: Sequence[int], _timeout: float) -> list[SharedMemory]:
         self.asked.append(list(slots))
         return [self.pools[slot].duplicate() for slot in slots]
 

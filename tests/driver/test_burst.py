@@ -162,8 +162,8 @@ def test_failing_upcall_fails_the_request_and_is_tried_again(
     assert str(error) in caplog.text  # a packet has no room for the reason
 
 
-def _raising(error: Exception) -> Callable[[object], object]:
-    def call(_: object) -> object:
+def _raising(error: Exception) -> Callable[..., object]:
+    def call(*_: object) -> object:
         raise error
 
     return call
@@ -438,7 +438,7 @@ def _open(requests: MessageQueue, results: MessageQueue, fds: Fds | None = None)
     prepared = PreparedModel(
         relu_model(), ScriptedExecutor(), ExecutionPreference.FAST_SINGLE_ANSWER
     )
-    client = BurstClient(lambda _: [], lambda _: None, lambda: None)
+    client = BurstClient(lambda *_: [], lambda _: None, lambda: None)
     if fds is None:
         fds = Fds(os.dup(queue.memories[0].fd) for queue in (requests, results))
     with fds:

@@ -174,7 +174,7 @@ def test_pool_beyond_the_quota_is_refused_and_leaves_no_descriptor(
 
 
 def test_slots_are_pools_until_they_are_freed(few_pools: Callable[[], int]) -> None:
-    slots = SlotCache(lambda wanted: [SharedMemory.create(8) for _ in wanted])
+    slots = SlotCache(lambda wanted, _: [SharedMemory.create(8) for _ in wanted])
     slots.resolve([1, 2])
     with pytest.raises(ResourceExhausted):
         slots.resolve([1, 2, 3])

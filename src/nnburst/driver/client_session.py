@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from nnburst.control.connection import Connection
-from nnburst.control.limits import UPCALL_TIMEOUT
 from nnburst.control.messages import GetMemories, Memories
 from nnburst.control.objects import ObjectTable
 from nnburst.driver.buffer_tracker import BufferTracker
@@ -47,15 +46,22 @@ class ClientSession:
         priority = getattr(self.objects.find(handle), "priority", Priority.MEDIUM)
         return priority if isinstance(priority, Priority) else Priority.MEDIUM
 
-    def get_memories(self, callback: int, slots: Sequence[int]) -> list[SharedMemory]:
+    def get_memories(
+        self, callback: int, slots: Sequence[int], timeout: float
+    ) -> list[SharedMemory]:
         """IBurstCallback::getMemories: the pools behind slots of one burst, which the caller owns.
+
+        Args:
+            callback: of the burst.
+            slots: at most 64.
+            timeout: seconds that the client has.
 
         Raises:
             GeneralFailure: burst:6.2: it answers with a wrong count.
             NnburstError: the client's reason, or its silence.
         """
         message = GetMemories(callback, tuple(slots))
-        found, fds = self.upcalls.call(message, Memories, timeout=UPCALL_TIMEOUT)
+        found, fds = self.upcalls.call(message, Memories, timeout=timeout)
         if len(found.sizes) != len(slots):
             fds.close()
             raise GeneralFailure(
