@@ -19,7 +19,6 @@ from nnburst.control.messages import (
 from nnburst.fmq.cores import allowed_cores
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference
-from nnburst.hal.errors import Closed, DeadObject, MissedDeadline
 from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
@@ -106,9 +105,7 @@ class BurstChannels:
     def close(self) -> None:
         """Release the driver's end and this one; fine with a dead driver."""
         try:
-            self.call(Release(self.handle))
-        except (DeadObject, Closed, MissedDeadline):
-            pass  # it is gone, or will be with its process
+            self._connection.release(self.handle, _TIMEOUT)
         finally:
             self._forget()
 

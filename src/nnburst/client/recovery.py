@@ -71,7 +71,7 @@ class Recoverable(Generic[T]):
             return current
         with self._lock:
             if self._closed:
-                raise Closed("it is closed")
+                raise GivenUp("it is closed")
             if self._refused is not None:
                 raise InvalidDevice(str(self._refused))
             if not self._current.is_alive:
@@ -96,19 +96,26 @@ class Recoverable(Generic[T]):
         except InvalidDevice as error:
             self._refused = error
             raise
-        except DeadObject:
-            raise  # it died again, or says already that it was not recovered
+        except (DeadObject, GivenUp):
+            raise  # it died again, says already that it was not recovered, or is not wanted any more
         except NnburstError as error:
             raise DeadObject(f"the driver has died and was not recovered: {error}") from error
         self.recoveries += 1
         logger.info("made %s again after its driver died", type(dead).__name__)
-        dead.close()
+        try:
+            dead.close()
+        except NnburstError as error:
+            logger.info("closing a dead %s: %s", type(dead).__name__, error)
 
     def close(self) -> None:
         """Give the current one up; twice is fine."""
         with self._lock:
             self._closed = True
             self._current.close()
+
+
+class GivenUp(Closed):
+    """A resilient object was closed, and with it all that it would make again."""
 
 
 class InvalidDevice(GeneralFailure):
