@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnburst.cli.options import at_least_one, pattern
-from nnburst.cli.output import add_json_option, progress, table, write_json
+from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.testing.conformance import Result, Selection, find_files, run_files
 from nnburst.testing.suites import SUITES
 
@@ -61,11 +61,12 @@ def run(args: argparse.Namespace) -> int:
     files = find_files(args.directories)
     started = time.monotonic()
     results: list[Result] = []
-    with progress("conformance", len(files)) as advance:
+    with text_for_people(args.json), progress("conformance", len(files)) as advance:
         for found in run_files(files, selection, args.jobs):
             results.extend(found)
             advance(1)
-    _report(results, time.monotonic() - started)
+    with text_for_people(args.json):
+        _report(results, time.monotonic() - started)
     write_json(args.json, _summary(results))
     return 0 if results and not any(r.outcome == "failed" for r in results) else 1
 

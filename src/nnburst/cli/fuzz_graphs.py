@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nnburst.cli.output import add_json_option, progress, table, write_json
+from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
@@ -58,19 +58,20 @@ def run(args: argparse.Namespace) -> int:
     runner = RUNNERS[args.via](args.executor)
     started = time.monotonic()
     rows, failures = [], []
-    with progress("random graphs", len(classes)) as advance:
+    with text_for_people(args.json), progress("random graphs", len(classes)) as advance:
         for size, kind in classes:
             found, skipped = _run_class(size, kind, seeds, runner, args.dump)
             rows.append((f"{size} {kind.name}", len(seeds), len(found), skipped))
             failures += found
             advance(1)
     runner.close()
-    table("random graphs", ("class", "graphs", "failed", "not supported"), rows)
-    for failure in failures:
-        print(f"FAILED {failure.name}: {', '.join(failure.operations)}: {failure.reason}")
-        print(f"       {failure.file}")
     total = len(classes) * len(seeds)
-    print(f"{total} graphs, {len(failures)} failed in {time.monotonic() - started:.1f} s")
+    with text_for_people(args.json):
+        table("random graphs", ("class", "graphs", "failed", "not supported"), rows)
+        for failure in failures:
+            print(f"FAILED {failure.name}: {', '.join(failure.operations)}: {failure.reason}")
+            print(f"       {failure.file}")
+        print(f"{total} graphs, {len(failures)} failed in {time.monotonic() - started:.1f} s")
     write_json(
         args.json,
         {

@@ -1,0 +1,34 @@
+"""`--json -`: stdout is one JSON document, whatever a command tells people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nnburst.cli import main
+from nnburst.hal.enums import OperandType
+from nnburst.testing.random_graphs import generate
+from nnburst.testing.random_graphs.as_vector import as_vector
+from nnburst.testing.vectors import write
+
+
+def test_conformance_writes_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "x.json.gz", as_vector(generate("single", OperandType.TENSOR_FLOAT32, 0)))
+    assert main(["conformance", str(tmp_path), "--suite", "run", "--json", "-"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["passed"] == 1
+    assert "1 passed" in shown.err
+
+
+def test_fuzz_graphs_writes_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fuzz", "graphs", "--size", "single", "--seeds", "1", "--dump", str(tmp_path)]
+    assert main([*words, "--json", "-"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["failed"] == 0
+    assert "0 failed" in shown.err
