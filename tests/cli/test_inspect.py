@@ -16,6 +16,7 @@ from nnburst.cli import main
 from nnburst.cli.inspect_placement import known_executors, place
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.testing.tflite_builder import TfliteBuilder
 from nnburst.testing.tflite_networks import NETWORKS
 
 
@@ -166,3 +167,29 @@ def test_every_real_network_is_one_partition_of_every_executor(shared_dir: Path)
             assert all(found.supported)
     engine = [place("litert", m.model, m.pools) for m in map(nnburst.load, paths)]
     assert {found.partitions[0].by for found in engine} == {"LiteRT"}
+
+
+def test_names_in_a_file_cannot_steer_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b]0;owned\x07\r\n"
+    b = TfliteBuilder()
+    x, y = b.input("FLOAT32", (1, 4), name=evil), b.output("FLOAT32", (1, 4), name=evil)
+    b.operator("RELU", [x], [y])
+    b.model.description = evil
+    b.signature(evil, {evil: x}, {evil: y})
+    b.metadata(evil, b"1")
+    path = tmp_path / "evil.tflite"
+    path.write_bytes(b.finish())
+    report = inspected(path, "--executor", "reference")
+    assert report["description"] == evil  # machines get it as it is
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert shown.count(r"\x1b]0;owned\x07\r\n") >= 5
+    b.raw.operators[0].inputs[0] = 9
+    b.raw.tensors[0].shape = [2] * 17
+    path.write_bytes(b.finish())
+    assert main(["inspect", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.strip().isprintable()

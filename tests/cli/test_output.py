@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from nnburst.cli.output import (
     add_json_option,
     microseconds,
     plain_table,
+    printable,
     progress,
     table,
     text_for_people,
@@ -104,3 +107,15 @@ def test_json_on_a_stdout_that_is_closed_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(InvalidArgument, match="stdout is closed"):
         write_json(Path("-"), [1])
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_table_shows_nothing_that_steers_a_terminal(title: str, column: str, cell: str) -> None:
+    with redirect_stdout(StringIO()) as shown:
+        table(title, [column], [[cell]])
+    assert all(line.isprintable() for line in shown.getvalue().split("\n"))
+
+
+def test_what_can_be_printed_stays_as_it_is() -> None:
+    assert printable("Straße µs 犬 [a] \\ ") == "Straße µs 犬 [a] \\ "
+    assert printable("a\x1b[2Jb\r\n\u202e\ud800") == r"a\x1b[2Jb\r\n\u202e\ud800"

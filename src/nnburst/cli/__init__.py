@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias, cast
 
+from nnburst.cli.output import printable
 from nnburst.hal.errors import NnburstError
 
 #: Where a command adds its parser (argparse gives the type no public name).
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit works
         return 141
     except (NnburstError, OSError) as error:
-        print(f"nnburst: {error}", file=sys.stderr)
+        print(f"nnburst: {printable(str(error))}", file=sys.stderr)
         return 1
     return status
 

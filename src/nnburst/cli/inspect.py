@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnburst.cli.output import add_json_option, table, text_for_people, write_json
+from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
 from nnburst.hal.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(report: dict[str, Any]) -> None:
-    print(
-        f"{report['model']}: {report['file_bytes']} bytes, {report['description'] or 'a network'}"
-    )
+    what = report["description"] or "a network"
+    print(printable(f"{report['model']}: {report['file_bytes']} bytes, {what}"))
     _print_border(report)
     table(
         f"{len(report['operations'])} operations, {report['operands']} operands",
@@ -113,9 +112,10 @@ def _print_border(report: dict[str, Any]) -> None:
     columns = ["", "name", "type", "shape", "scale", "zero point", "bytes"]
     table("inputs and outputs", columns, rows)
     for signature in report["signatures"]:
-        print(f"  signature {signature['key']}: {signature['inputs']} -> {signature['outputs']}")
+        border = f"{signature['inputs']} -> {signature['outputs']}"
+        print(printable(f"  signature {signature['key']}: {border}"))
     for name, size in report["metadata"].items():
-        print(f"  metadata {name}: {size} bytes")
+        print(printable(f"  metadata {name}: {size} bytes"))
     print()
 
 

@@ -76,9 +76,19 @@ def write_json(path: Path | None, value: object) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def printable(text: str) -> str:
+    """`text` with whatever steers a terminal as escapes: names in files are anybody's."""
+    if text.isprintable():
+        return text
+    return "".join(
+        mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text
+    )
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
-    """Print a table: columns of numbers right-aligned, columns of words left-aligned."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    """Print a table: columns of numbers right-aligned, columns of words left-aligned; see `printable`."""
+    title, columns = printable(title), [printable(column) for column in columns]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
     if _is_rich():
         _rich_table(title, columns, texts)
     else:
