@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +15,7 @@ import pytest
 
 import nnburst
 from driver.conftest import RawClient, add_model
+from nnburst.client.launch import driver_environment
 from nnburst.control.messages import ExecuteSynchronously, PrepareModel
 from nnburst.driver.logs import OneLineFormatter, RepetitionFilter
 from nnburst.hal.enums import ErrorStatus
@@ -84,6 +90,70 @@ def test_the_traceback_of_a_defect_keeps_its_lines(lines: Any) -> None:
     except KeyError:
         logger.exception("an execution raised")
     assert written()[-1] == "KeyError: 'defect'"
+
+
+def test_a_long_message_is_cut(lines: Any) -> None:
+    logger, _, written = lines
+    logger.warning("refused %s", "A" * 300_000)
+    logger.warning("refused %s", "\n" * 300_000)
+    for line in written():
+        assert len(line) < 1100
+        assert line.endswith("… (300016 characters)")
+    error = ValueError("B" * 300_000 + "\n" * 300_000)
+    logger.error("an execution raised", exc_info=error)
+    assert len("\n".join(written())) < 20_000
+
+
+def test_processes_that_were_forked_share_what_they_may_write(lines: Any) -> None:
+    logger, clock, written = lines
+    here, there = os.pipe()
+    for worker in range(20):
+        child = os.fork()
+        if child == 0:
+            for _ in range(3):
+                logger.warning("worker %d ended", worker)
+            os.write(there, b"x" * len(written()))
+            os._exit(0)
+        os.waitpid(child, 0)
+    os.close(there)
+    with os.fdopen(here, "rb") as pipe:
+        assert (
+            pipe.read() == b"xx"
+        )  # by the first child: what it wrote did not reach this one's stream
+    clock.now = 10.0
+    logger.warning("worker %d ended", 20)
+    assert written() == ["driver: worker 20 ended (58 more like it were left out)"]
+
+
+def test_kinds_beyond_those_that_are_remembered_share_their_counts(lines: Any) -> None:
+    logger, _, written = lines
+    for kind in range(5_000):
+        logger.warning(f"kind {kind}")  # noqa: G004 - a message that is none of the code's constants
+    assert 2 < len(written()) <= 2 * 256 + 2
+
+
+def test_200_connections_that_break_the_rules_write_a_few_lines(tmp_path: Path) -> None:
+    address, log = tmp_path / "here", tmp_path / "log"
+    with log.open("wb") as errors:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "nnburst.driver", "--executor", "null", "--serve", str(address)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=driver_environment(),
+        )
+    assert driver.stdout is not None
+    driver.stdout.readline()
+    for _ in range(200):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
+            connected.settimeout(60)
+            connected.connect(str(address))
+            connected.send(b"\xff")
+            assert not connected.recv(1)  # the worker has said what it had to say
+    driver.terminate()
+    driver.communicate(timeout=60)
+    written = log.read_text().splitlines()
+    assert sum("connection ended" in line for line in written) >= 1
+    assert len(written) <= 20
 
 
 def test_lines_have_nothing_of_tensors_constants_or_packets(
