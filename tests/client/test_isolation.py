@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -23,16 +23,28 @@ from nnburst.client.launch import driver_environment
 from nnburst.control.messages import (
     Allocate,
     Allocated,
+    BurstExecute,
+    Call,
     ConfigureExecutionBurst,
     CopyFrom,
     CopyTo,
+    CreateReusableExecution,
+    Execute,
     Executed,
+    ExecuteFenced,
+    ExecuteReusable,
+    ExecuteReusableFenced,
     ExecuteSynchronously,
+    ExecutionInfo,
+    Fenced,
     FreeMemory,
+    GetExecutionInfo,
     Message,
     Nothing,
+    OpenBurst,
     Opened,
     Release,
+    ReleaseMemoryResource,
 )
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
@@ -150,6 +162,8 @@ def test_guessed_handles_are_refused_by_every_call(served: Served) -> None:
     queues = MessageQueue.create(REQUEST_DATUM, 64), MessageQueue.create(RESULT_DATUM, 64)
     encoded = [msgspec.Raw(msgspec.msgpack.encode(q.descriptor)) for q in queues]
     rings = tuple(q.memories[0].fd for q in queues)
+    nothing = Request((), ())
+    take_a_handle = {kind for kind in get_args(Call) if "handle" in kind.__struct_fields__}
     with SharedMemory.create(64) as memory:
         for handle in guesses:
             calls: list[tuple[Message, type[Message], tuple[int, ...]]] = [
@@ -157,12 +171,22 @@ def test_guessed_handles_are_refused_by_every_call(served: Served) -> None:
                 (FreeMemory(handle, 0), Nothing, ()),
                 (CopyTo(handle, 64), Nothing, (memory.fd,)),
                 (CopyFrom(handle, 64), Nothing, (memory.fd,)),
-                (ExecuteSynchronously(handle, Request((), ())), Executed, ()),
+                (ExecuteSynchronously(handle, nothing), Executed, ()),
+                (Execute(handle, nothing, callback=1), Nothing, ()),
+                (ExecuteFenced(handle, nothing), Fenced, ()),
+                (GetExecutionInfo(handle), ExecutionInfo, ()),
+                (CreateReusableExecution(handle, nothing), Opened, ()),
+                (ExecuteReusable(handle), Executed, ()),
+                (ExecuteReusableFenced(handle), Fenced, ()),
+                (OpenBurst(handle), Opened, ()),
+                (BurstExecute(handle, nothing), Executed, ()),
+                (ReleaseMemoryResource(handle, 0), Nothing, ()),
                 (Allocate(BufferDesc(), (handle,), (BufferRole(0, 0),)), Allocated, ()),
                 (ConfigureExecutionBurst(handle, 1, *encoded), Opened, rings),
             ]
-            answers = {status(second.device, *call) for call in calls}
-            assert answers == {INVALID}
+            assert {type(call) for call, *_ in calls} == take_a_handle | {Allocate}
+            answers = {type(call[0]): status(second.device, *call) for call in calls}
+            assert answers == dict.fromkeys(answers, INVALID)
     for queue in queues:
         queue.close()
     assert np.array_equal(served.first.buffer.copy_to(), SECRET.view(np.int32))
