@@ -56,6 +56,12 @@ def refuse(raw: RawClient, place: Place, bad: dict[str, int], row: Row) -> None:
     row(f"bad descriptor: {place.__name__}", ROUNDS, kinds=str(len(bad)), driver="alive, no leak")
 
 
+def test_kinds_that_every_machine_has_are_among_the_bad_ones() -> None:
+    with bad_descriptors(SIZE) as bad:
+        named = {"unsealed", "file", "a page short", "/dev/zero", "pipe, read end", "directory"}
+        assert named < set(bad)
+
+
 @pytest.mark.rule("M4", "rejects")
 @pytest.mark.parametrize("place", places.MEMORY_PLACES, ids=lambda place: place.__name__)
 def test_descriptor_that_is_no_sealed_memory_is_refused_wherever_memory_is_expected(

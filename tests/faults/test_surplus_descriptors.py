@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,10 +17,18 @@ import nnburst
 from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst.control.channel import Channel
 from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, encode
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Message,
+    Ping,
+    PrepareModel,
+    encode,
+)
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.testing.control_fuzzer import ControlReport, _Campaign
 from nnburst.testing.faults.footprint import footprint, settle
+from nnburst.testing.packet_fuzzer import small_model
 from nnburst.testing.raw_connection import RawConnection
 
 #: Descriptors that the kernel lets one packet carry (SCM_MAX_FD).
@@ -40,10 +49,20 @@ def each_call(model: int) -> list[Message]:
     return campaign._calls()
 
 
+def prepared(driver: RawConnection) -> int:
+    """The handle of a model."""
+    driver.call(PrepareModel(small_model(), 1))
+    deadline = time.monotonic() + HANG
+    while not driver.prepared:
+        assert time.monotonic() < deadline
+        driver.call(Ping())
+    return driver.prepared.popleft()
+
+
 def test_surplus_descriptors_beside_any_message_are_refused_and_closed(file: int, row: Row) -> None:
     rounds = KILLS
     with RawConnection("null") as driver:
-        calls = each_call(model=1)
+        calls = each_call(prepared(driver))
         before = driver.count_fds()
         for _ in range(rounds):
             for call in calls:
@@ -51,6 +70,8 @@ def test_surplus_descriptors_beside_any_message_are_refused_and_closed(file: int
                     reply = driver.call(call, [file] * count)
                     assert reply is not None, call
                     assert reply.status != ErrorStatus.NONE, call
+                    if call.fd_count is not None:
+                        assert "file descriptors" in reply.message, reply
         driver.call(calls[1])  # what was refused last has been closed
         assert driver.count_fds() <= before
     row("surplus descriptors", rounds * len(calls) * 2, left="0 descriptors")
