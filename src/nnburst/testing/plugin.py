@@ -8,6 +8,7 @@ Also for tests of your own:
 nnburst_driver   the driver under test; started once a session where it is an executor
 nnburst_address  where it listens: a socket in a directory that nobody else sees
 nnburst_device   a connection to it of one test
+nnburst_adds     skips what asks for it where the driver does not add
 """
 
 from __future__ import annotations
@@ -73,3 +74,19 @@ def nnburst_device(nnburst_address: str) -> Iterator[Device]:
 
     with connect(nnburst_address) as device:
         yield device
+
+
+@pytest.fixture(scope="session")
+def nnburst_adds(nnburst_address: str) -> None:
+    """For tests that prepare the sums of `testing.faults` and of the packet fuzzer.
+
+    An executor that does not add float32 tensors says so, and owes those tests nothing.
+    """
+    from nnburst.client.connect import connect
+    from nnburst.testing.faults.activities import sum_model
+    from nnburst.testing.packet_fuzzer import small_model
+
+    with connect(nnburst_address) as device:
+        for model in (sum_model(), small_model()):
+            if not all(device.supported_operations(model)):
+                pytest.skip("the driver does not support ADD of float32 tensors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -15,18 +16,23 @@ from nnburst.control.channel import Fds
 from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
-from nnburst.hal.model import DataLocation, MemoryPool
+from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
+from nnburst.testing.random_graphs import PRIMARY, generate
+from nnburst.testing.random_graphs.as_vector import as_vector
 from nnburst.testing.small_models import SmallModel, all_models, some_per_operation
+from nnburst.testing.vectors import build
 
 #: A worker may keep the threads that it has started for calls.
 _MOST_THREADS = 64
 #: Seconds that it may take to give back what was closed.
 _PATIENCE = 10.0
+#: Random graphs of each class that a driver is asked about before it is said to support nothing.
+_SEEDS = 40
 
 
 @cache
@@ -40,6 +46,20 @@ def test_driver_says_what_it_is(nnburst_device: Device) -> None:
     assert nnburst_device.version_string
     assert nnburst_device.feature_level >= FeatureLevel.V1_2
     assert nnburst_device.is_alive
+
+
+def test_driver_supports_something(nnburst_device: Device) -> None:
+    # What it does not support is skipped: one that refuses everything would pass untested.
+    assert any(any(nnburst_device.supported_operations(model)) for model in _asked())
+
+
+def _asked() -> Iterator[Model]:
+    """Models of every operation, in more and more forms."""
+    yield sum_model()
+    yield from (small.model for small in all_models() if not small.pools)
+    for seed in range(_SEEDS):
+        for kind in PRIMARY["large"]:
+            yield build(as_vector(generate("large", kind, seed))).model
 
 
 @pytest.mark.parametrize("name", list(small_models()))
@@ -75,6 +95,7 @@ def _supported(address: str, small: SmallModel) -> list[bool]:
 
 
 @pytest.mark.nnburst_values
+@pytest.mark.usefixtures("nnburst_adds")
 def test_executions_over_socket_and_burst_give_the_sum(nnburst_device: Device) -> None:
     with nnburst_device.prepare(sum_model()) as prepared, prepared.open_burst() as burst:
         bound = burst.bind()
@@ -86,6 +107,7 @@ def test_executions_over_socket_and_burst_give_the_sum(nnburst_device: Device) -
             check_sum(bound.run().outputs[0], number)
 
 
+@pytest.mark.usefixtures("nnburst_adds")
 def test_deadline_that_has_passed_is_missed_for_good(nnburst_device: Device) -> None:
     at = [RequestArgument(location=DataLocation(0, offset, 512)) for offset in (0, 512, 1024)]
     request = Request((at[0], at[1]), (at[2],), (MemoryPool(4096),))
@@ -102,6 +124,7 @@ def test_deadline_that_has_passed_is_missed_for_good(nnburst_device: Device) -> 
     assert missed.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
 
+@pytest.mark.usefixtures("nnburst_adds")
 def test_what_is_closed_is_given_back(
     nnburst_device: Device, nnburst_driver: DriverUnderTest
 ) -> None:

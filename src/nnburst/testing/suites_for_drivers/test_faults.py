@@ -25,7 +25,7 @@ from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import ACTIVITIES, check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import Footprint, footprint, settle, thread_states
 
-pytestmark = pytest.mark.nnburst_values
+pytestmark = [pytest.mark.nnburst_values, pytest.mark.usefixtures("nnburst_adds")]
 
 _KILLS: Final = int(os.environ.get("NNBURST_KILLS", "10"))
 #: Seconds after which something that does not end hangs.

@@ -22,6 +22,7 @@ _MODELS = 10
 _SIZE = 8192
 
 
+@pytest.mark.usefixtures("nnburst_adds")
 def test_mutated_packets_are_answered_and_the_burst_goes_on(nnburst_device: Device) -> None:
     report = fuzz_packets(nnburst_device, _PACKETS, seed=0)
     assert report.failures == []
@@ -44,6 +45,7 @@ def test_mutated_models_and_requests_are_refused(nnburst_device: Device) -> None
     assert nnburst_device.is_alive
 
 
+@pytest.mark.usefixtures("nnburst_adds")
 def test_descriptor_that_is_no_sealed_memory_is_refused(nnburst_device: Device) -> None:
     at = [RequestArgument(location=DataLocation(0, offset, 512)) for offset in (0, 512, 1024)]
     request = Request((at[0], at[1]), (at[2],), (MemoryPool(_SIZE),))
