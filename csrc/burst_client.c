@@ -24,6 +24,9 @@ static int await(struct nnb_client *client, uint64_t timeout_ns) {
     }
     void *token = client->long_wait.begin ? client->long_wait.begin() : NULL;
     client->waits_from_ns = nnb_now_ns();
+    if (client->run_from_ns == 0) {
+        client->run_from_ns = client->waits_from_ns;
+    }
     if (client->asked) { /* two microseconds ago, which every time are the same */
         client->asked = 0;
         nnb_rhythm_question(&client->waiter.rhythm, client->waits_from_ns);
@@ -205,7 +208,9 @@ int nnb_client_run(struct nnb_bound *bound) {
     if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
+    client->run_from_ns = 0;
     if (client->in_flight != 0) {
+        bound->deadline_ns = nnb_deadline_after(nnb_now_ns(), timeout_ns);
         int status = stopped(client)         ? NNB_CLIENT_STOPPED
                      : client->overdue != 0 ? catch_up(client, &timeout_ns)
                                             : NNB_CLIENT_RESULT;
@@ -216,10 +221,15 @@ int nnb_client_run(struct nnb_bound *bound) {
     }
     int status = send(client, bound);
     if (status != NNB_CLIENT_RESULT) {
+        bound->deadline_ns = nnb_deadline_after(nnb_now_ns(), timeout_ns);
         return let_go(client, status);
     }
     client->asked = 1;
-    return leave(client, bound, finish(client, bound, timeout_ns));
+    status = finish(client, bound, timeout_ns);
+    if (status == NNB_CLIENT_INTERRUPTED) { /* a run begins a moment before its long wait */
+        bound->deadline_ns = nnb_deadline_after(client->waits_from_ns, timeout_ns);
+    }
+    return leave(client, bound, status);
 }
 
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns) {

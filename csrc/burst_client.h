@@ -49,6 +49,7 @@ struct nnb_bound {
     uint32_t result_count; /* elements in `result`; 0 before the first result */
     uint8_t *result;       /* room for a whole ring */
     struct nnb_result_summary summary;
+    uint64_t deadline_ns; /* of the latest run that said INTERRUPTED, IN_FLIGHT or NO_ROOM */
 };
 
 struct nnb_client {
@@ -63,6 +64,7 @@ struct nnb_client {
     const struct nnb_bound *suspended; /* whose run was INTERRUPTED; meant for the thread inside */
     nnb_atomic_u64 suspended_on;       /* on which thread; 0 while no run is */
     uint64_t waits_from_ns; /* when the latest long wait began */
+    uint64_t run_from_ns;   /* when the first one of the latest run began; 0 where it had none */
     uint32_t asked; /* a request has just been sent whose result is awaited next */
     uint32_t max_in_flight;
     uint32_t in_flight; /* requests out, the overdue ones included */

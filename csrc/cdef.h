@@ -75,6 +75,7 @@ struct nnb_bound {
     uint32_t result_count;
     uint8_t *result;
     struct nnb_result_summary summary;
+    uint64_t deadline_ns;
 };
 
 struct nnb_client {
@@ -85,6 +86,7 @@ struct nnb_client {
     uint8_t *packet;
     struct nnb_waiter waiter;
     uint64_t waits_from_ns;
+    uint64_t run_from_ns;
     uint32_t max_in_flight;
     uint32_t in_flight;
     uint32_t overdue;

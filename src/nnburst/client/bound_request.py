@@ -140,14 +140,13 @@ class BoundRequest:
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         if timeout_ns != self._timeout_ns:
-            self._timeout_ns = timeout_ns
-            self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
+            self._set_timeout(timeout_ns)
         code = _SAME
         try:
             code = _run(self._bound)
             if not code:  # SAME: there was a result before
                 return self._last  # type: ignore[return-value]
-            return self._conclude(code, timeout_ns)
+            return self._conclude(code)
         except BaseException:  # also KeyboardInterrupt, which can come right after the C call
             # Let go of the burst, where this thread's run holds it; its result is overdue then. The next
             # one is read in full, since the last may not have been. Nothing of Python's is called: on
@@ -183,8 +182,7 @@ class BoundRequest:
         except _NoRoom:
             import asyncio
 
-            left = max(deadline_ns - time.monotonic_ns(), 1)
-            return await asyncio.to_thread(self._fall_back, left)
+            return await asyncio.to_thread(self._fall_back, deadline_ns)
 
     def submit(self) -> SubmittedRequest:
         """Send the request without waiting; results come in the order of submission.
@@ -266,14 +264,20 @@ class BoundRequest:
         self._burst.check_open()
         raise self._burst.stopped_error()
 
-    def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
+    def _set_timeout(self, timeout_ns: int) -> None:
+        self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
+        self._timeout_ns = (
+            timeout_ns  # last: a handler that raises before makes the next run set both
+        )
+
+    def _conclude(self, code: int) -> ExecutionResult:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
         if code == _INTERRUPTED:
-            code = self._resume(timeout_ns)
+            code = self._resume(self._bound.deadline_ns)
         elif code == _IN_FLIGHT:
-            return self._run_later(timeout_ns)
+            return self._run_later(self._bound.deadline_ns)
         elif code == _NO_ROOM:
-            return self._fall_back(timeout_ns)
+            return self._fall_back(self._bound.deadline_ns)
         return self._finish(code)
 
     def _finish(self, code: int) -> ExecutionResult:
@@ -283,43 +287,41 @@ class BoundRequest:
             return self._read()
         return self.fail(code)
 
-    def _resume(self, timeout_ns: int) -> int:
+    def _resume(self, deadline_ns: int) -> int:
         """Go on waiting in slices, so that signals are handled in between."""
-        # Both clocks are CLOCK_MONOTONIC; the run began a moment before its first long wait.
-        deadline = self._burst.client.waits_from_ns + timeout_ns
+        # Both clocks are CLOCK_MONOTONIC.
         while True:
-            left = max(deadline - time.monotonic_ns(), 1)
+            left = max(deadline_ns - time.monotonic_ns(), 1)
             code = int(lib.nnb_client_resume(self._bound, min(left, _LONGEST_NS)))
             if code != _INTERRUPTED:
                 return code
 
-    def _run_later(self, timeout_ns: int) -> ExecutionResult:
+    def _run_later(self, deadline_ns: int) -> ExecutionResult:
         """Submitted requests are out, or an overdue result is still awaited."""
-        burst, deadline = self._burst, time.monotonic_ns() + timeout_ns
+        burst = self._burst
         if burst.pending:
             me = object()
             try:
                 burst.pending.one_thread.enter(me)
                 while len(burst.pending) >= burst.max_in_flight:
-                    burst.pending[0].collect(deadline)
+                    burst.pending[0].collect(deadline_ns)
             finally:
                 burst.pending.one_thread.pop(me, None)
-            left = max(deadline - time.monotonic_ns(), 1)
-            return self.submit().result(left * 1e-9)
+            return self.submit().wait(deadline_ns)
         code = _IN_FLIGHT
         while code == _IN_FLIGHT:
-            left = deadline - time.monotonic_ns()
+            left = deadline_ns - time.monotonic_ns()
             if left <= 0:
                 return self.fail(_TIMED_OUT)
-            self._timeout_ns = left
-            self._bound.timeout_ns = min(left, _LONGEST_NS)
+            self._set_timeout(left)
             code = int(_run(self._bound))
-        return self._conclude(code, max(deadline - time.monotonic_ns(), 1))
+        return self._conclude(code)
 
-    def _fall_back(self, timeout_ns: int) -> ExecutionResult:
+    def _fall_back(self, deadline_ns: int) -> ExecutionResult:
         """The packet cannot be sent, so the ordinary path is taken (burst:§8)."""
+        left = max(deadline_ns - time.monotonic_ns(), 1)
         return self._burst.prepared_model.execute(
-            self.inputs, self.outputs, measure=self._measured, timeout=timeout_ns * 1e-9
+            self.inputs, self.outputs, measure=self._measured, timeout=left * 1e-9
         )
 
     def _timed(self, last: ExecutionResult) -> ExecutionResult:

@@ -45,12 +45,15 @@ class SubmittedRequest:
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
-        deadline = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
+        return self.wait(time.monotonic_ns() + int(check_timeout(timeout) * 1e9))
+
+    def wait(self, deadline_ns: int) -> ExecutionResult:
+        """`result`, until a moment on CLOCK_MONOTONIC."""
         pending, me = self._burst.pending, object()
         try:
             pending.one_thread.enter(me)
             while self._outcome is None:
-                pending[0].collect(deadline)
+                pending[0].collect(deadline_ns)
         finally:
             pending.one_thread.pop(me, None)
         if isinstance(self._outcome, BaseException):
