@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
-from nnburst import BurstBusy, Closed, Device, MissedDeadline
+from nnburst import BurstBusy, Closed, Device, MissedDeadline, PreparedModel
 from nnburst.client.burst import Burst
 from nnburst.hal.errors import GeneralFailure
 
@@ -193,3 +193,17 @@ def test_hostile_driver_ends_that_burst_and_no_other(
             with pytest.raises(GeneralFailure):
                 bound[0].run()
         assert bystander.execute([np.ones(2, np.float32)]).outputs[0].tolist() == [1, 1]
+
+
+def test_request_that_does_not_fit_takes_the_ordinary_path_also_behind_a_submission(
+    relu: PreparedModel, still: Device
+) -> None:
+    with relu.open_burst(max_in_flight=2, channel_length=5, result_channel_length=64) as burst:
+        small = burst.bind()
+        pools = [still.allocate(64) for _ in range(2)]
+        big = burst.bind([pools[0].array("f4", (2,))], [pools[1].array("f4", (2,))])
+        small.inputs[0][:], big.inputs[0][:] = 1, 2
+        assert big.run().outputs[0].tolist() == [2, 2]
+        pending = small.submit()
+        assert big.run().outputs[0].tolist() == [2, 2]
+        assert pending.result().outputs[0].tolist() == [1, 1]

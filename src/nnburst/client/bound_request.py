@@ -307,7 +307,11 @@ class BoundRequest:
                     burst.pending[0].collect(deadline_ns)
             finally:
                 burst.pending.one_thread.pop(me, None)
-            return self.submit().wait(deadline_ns)
+            try:
+                pending = self.submit()
+            except _NoRoom:
+                return self._fall_back(deadline_ns)
+            return pending.wait(deadline_ns)
         code = _IN_FLIGHT
         while code == _IN_FLIGHT:
             left = deadline_ns - time.monotonic_ns()
