@@ -45,9 +45,9 @@ class Samples:
             ProcessLookupError: one of them has just gone.
         """
         for name, pid in self._processes.items():
-            now, held = time.monotonic(), footprint(pid)
+            now, held = round(time.monotonic(), 3), footprint(pid)
             values = {
-                "MiB": resident_bytes(pid) / _MIB,
+                "MiB": round(resident_bytes(pid) / _MIB, 3),
                 "fds": sum(held.fds.values()),
                 "maps": held.maps,
                 "threads": held.threads,

@@ -126,15 +126,15 @@ def as_facts(series: dict[str, Series]) -> dict[str, Any]:
         name: {
             "allowance": each.allowance,
             "warm_up": each.warm_up,
-            "times": [round(time, 3) for time in each.times],
-            "values": [round(value, 4) for value in each.values],
+            "times": each.times,
+            "values": each.values,
         }
         for name, each in series.items()
     }
 
 
 def from_facts(facts: dict[str, Any]) -> dict[str, Series]:
-    """What `as_facts` was given, but for digits that do not matter.
+    """What `as_facts` was given.
 
     Raises:
         TypeError: that is something else.
