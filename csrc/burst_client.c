@@ -24,9 +24,6 @@ static int await(struct nnb_client *client, uint64_t timeout_ns) {
     }
     void *token = client->long_wait.begin ? client->long_wait.begin() : NULL;
     client->waits_from_ns = nnb_now_ns();
-    if (client->run_from_ns == 0) {
-        client->run_from_ns = client->waits_from_ns;
-    }
     if (client->asked) { /* two microseconds ago, which every time are the same */
         client->asked = 0;
         nnb_rhythm_question(&client->waiter.rhythm, client->waits_from_ns);
@@ -208,7 +205,6 @@ int nnb_client_run(struct nnb_bound *bound) {
     if (!enter(client)) {
         return NNB_CLIENT_BUSY;
     }
-    client->run_from_ns = 0;
     if (client->in_flight != 0) {
         bound->deadline_ns = nnb_deadline_after(nnb_now_ns(), timeout_ns);
         int status = stopped(client)         ? NNB_CLIENT_STOPPED

@@ -64,7 +64,6 @@ struct nnb_client {
     const struct nnb_bound *suspended; /* whose run was INTERRUPTED; meant for the thread inside */
     nnb_atomic_u64 suspended_on;       /* on which thread; 0 while no run is */
     uint64_t waits_from_ns; /* when the latest long wait began */
-    uint64_t run_from_ns;   /* when the first one of the latest run began; 0 where it had none */
     uint32_t asked; /* a request has just been sent whose result is awaited next */
     uint32_t max_in_flight;
     uint32_t in_flight; /* requests out, the overdue ones included */

@@ -86,7 +86,6 @@ struct nnb_client {
     uint8_t *packet;
     struct nnb_waiter waiter;
     uint64_t waits_from_ns;
-    uint64_t run_from_ns;
     uint32_t max_in_flight;
     uint32_t in_flight;
     uint32_t overdue;
