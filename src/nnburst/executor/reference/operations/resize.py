@@ -104,10 +104,9 @@ def _columns_first(node: Node) -> bool:
     return after[rows] > before[rows] and after[columns] < before[columns]
 
 
-def _half_way(node: Node) -> tuple[int, ...]:
-    """Shape of the input where one of its axes has been resized."""
-    rows, columns = _axes(node)
-    shape, axis = list(node.tensor("input").shape), columns if _columns_first(node) else rows
+def _half_way(node: Node, axis: int) -> tuple[int, ...]:
+    """Shape of the input where one axis has been resized."""
+    shape = list(node.tensor("input").shape)
     shape[axis] = node.output().shape[axis]
     return tuple(shape)
 
@@ -158,7 +157,8 @@ def resize_bilinear(node: Node) -> Run:
     left, right, to_left, to_right = _neighbours(node, columns_axis)
     columns_first = _columns_first(node)
     wide = x if x.dtype == np.float32 else node.scratch(x.shape, np.float32)
-    band = node.scratch(_half_way(node), np.float32)
+    first_axis = columns_axis if columns_first else rows_axis
+    band = node.scratch(_half_way(node, first_axis), np.float32)
     product = node.scratch(y.shape, np.float32)
     total = y if y.dtype == np.float32 else node.scratch(y.shape, np.float32)
     # The order of the sum is the original's: down the left column, then down the right one.
@@ -228,7 +228,7 @@ def resize_nearest_neighbor(node: Node) -> Run:
     if _columns_first(node):
         first, second = second, first
     (first_axis, first_at), (second_axis, second_at) = first, second
-    band = node.scratch(_half_way(node), x.dtype)
+    band = node.scratch(_half_way(node, first_axis), x.dtype)
 
     def run() -> None:
         np.take(x, first_at, axis=first_axis, out=band, mode="clip")
