@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from nnburst.control import channel as channel_module
 from nnburst.control.budget import CallBudget, Cost
-from nnburst.control.channel import Channel, Fds, Incoming
+from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_CALLS
 from nnburst.control.messages import (
@@ -139,10 +141,12 @@ def test_answers_reach_their_callers_whatever_order_they_come_in(ends: Ends) -> 
         (MemoryError(), ResourceExhausted, "out of memory"),
         (KeyError("oops"), GeneralFailure, "KeyError: 'oops'"),
         (RecursionError("deep"), InvalidArgument, "deep"),
+        (SystemExit(3), GeneralFailure, "SystemExit: 3"),
+        (GeneratorExit("x" * 10_000), GeneralFailure, "GeneratorExit: x{4081}$"),
     ],
 )
 def test_what_a_handler_raises_reaches_the_caller_and_the_next_call_works(
-    ends: Ends, error: Exception, expected: type[NnburstError], text: str
+    ends: Ends, error: BaseException, expected: type[NnburstError], text: str
 ) -> None:
     def handler(_message: Message, _fds: Fds) -> Answer:
         raise error
@@ -162,6 +166,29 @@ def test_peer_that_never_says_anything_is_given_up() -> None:
         service.serve(0.01)
     channel.close()
     silent.close()
+
+
+def test_peer_that_calls_all_the_time_and_does_not_become_known_is_given_up() -> None:
+    talking, served = map(Channel, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    handled: list[Message] = []
+    service = Service[Message](
+        served, decode_any, lambda call, _fds: (handled.append(call), nothing())[1]
+    )
+
+    def talk() -> None:
+        with contextlib.suppress(Disconnected, TimeoutError):
+            for number in itertools.count(1):
+                talking.send(number, encode(Ping()))
+                talking.receive(10)
+
+    talker = threading.Thread(target=talk)
+    talker.start()
+    with pytest.raises(TimeoutError):
+        service.serve(0.05, lambda: False)
+    served.close()
+    talker.join(20)
+    assert handled
+    talking.close()
 
 
 def test_shapes_travel_with_output_insufficient_size(ends: Ends) -> None:

@@ -211,8 +211,11 @@ def test_deadline_that_passes_during_the_preparation_is_missed(driver: ScriptedD
     assert driver.script.closed.acquire(timeout=HANG)  # what it made is not left behind
 
 
-@pytest.mark.parametrize("error", [GeneralFailure("no"), RuntimeError("no"), MemoryError()])
-def test_executor_that_fails_is_notified_of(driver: ScriptedDriver, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [GeneralFailure("no"), RuntimeError("no"), MemoryError(), SystemExit(1), KeyboardInterrupt()],
+)
+def test_executor_that_fails_is_notified_of(driver: ScriptedDriver, error: BaseException) -> None:
     def fail() -> None:
         raise error
 

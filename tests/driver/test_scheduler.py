@@ -211,6 +211,24 @@ def test_more_jobs_than_may_wait_are_refused() -> None:
     assert order.wait(2) == [1, 2]
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_jobs_that_want_to_end_their_threads_keep_none_from_running(
+    error: type[BaseException],
+) -> None:
+    lanes = Lanes("test", 2, capacity=10)
+    ended, order = Order(), Order()
+
+    def end() -> None:
+        ended.job(None)()
+        raise error
+
+    for _ in range(4):  # more than there are lanes
+        lanes.submit(end)
+        ended.wait(1)
+    lanes.submit(order.job("next"))
+    assert order.wait(1) == ["next"]
+
+
 def test_job_that_raises_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     lanes, order = Lanes("test", 1, capacity=4), Order()
     lanes.submit(lambda: 1 // 0)  # type: ignore[arg-type, return-value]

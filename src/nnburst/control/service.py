@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -60,23 +61,31 @@ class Service(Generic[M]):
         self._submit = submit
         self._budget = budget or CallBudget()
 
-    def serve(self, patience: float | None = None) -> None:
+    def serve(
+        self, patience: float | None = None, is_known: Callable[[], bool] = lambda: True
+    ) -> None:
         """Answer calls until the peer is gone.
 
         Args:
-            patience: seconds until the first call must come; None to wait for ever.
+            patience: seconds that the peer has to become known; None for as many as it likes.
+            is_known: looked at after each call until it is true.
 
         Raises:
             ProtocolError: the peer broke the rules of the channel.
-            TimeoutError: the first call did not come in time.
+            TimeoutError: the peer did not become known in time.
         """
+        deadline = None if patience is None else time.monotonic() + patience
         while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError(f"the peer is not known after {patience} s")
             try:
-                incoming = self._channel.receive(patience)
+                incoming = self._channel.receive(left)
             except Disconnected:
                 return
             self._accept(incoming)
-            patience = None
+            if deadline is not None and is_known():
+                deadline = None
 
     def _accept(self, incoming: Incoming) -> None:
         cost = Cost(1, len(incoming.fds), len(incoming.body))
@@ -106,7 +115,7 @@ class Service(Generic[M]):
             with incoming.fds as fds:
                 result, outgoing = self._handler(call, fds)
             reply = Reply(result=result)
-        except Exception as error:
+        except BaseException as error:  # an executor of others may raise anything, SystemExit too
             reply, outgoing = failure(error), Fds()
         finally:
             self._budget.give_back(cost)
@@ -124,7 +133,7 @@ class Service(Generic[M]):
                 self._channel.send(call, encode(failure(error)))
 
 
-def failure(error: Exception) -> Reply:
+def failure(error: BaseException) -> Reply:
     """The reply that tells the peer about an exception."""
     if isinstance(error, NnburstError):
         return Reply(error.status, str(error)[:MAX_MESSAGE_CHARACTERS], error.output_shapes)

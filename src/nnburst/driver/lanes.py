@@ -101,7 +101,7 @@ class Lanes:
         while (job := self._next(crew, bell)) is not None:
             try:
                 job()
-            except Exception:
+            except BaseException:  # SystemExit too: a thread that it ended would still be counted
                 logger.exception("a job failed")
             del job  # with all that it holds, before the next one comes
 

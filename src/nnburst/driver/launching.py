@@ -54,7 +54,7 @@ def launch(
     def run() -> None:
         try:
             message = launched.run()
-        except Exception as error:
+        except BaseException as error:  # an executor of others may raise anything, SystemExit too
             message = failed(failure(error))
         ticket.post(message)
 
@@ -65,7 +65,7 @@ def launch(
         except BaseException:
             launched.give_up()
             raise
-    except Exception as error:
+    except BaseException as error:
         ticket.post(failed(failure(error)))
         raise
     return nothing()
