@@ -6,8 +6,12 @@ import errno
 import os
 import resource
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -16,6 +20,7 @@ from hypothesis import strategies as st
 
 from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
 from nnburst.control.limits import MAX_FDS, MAX_INLINE_BYTES, MAX_PACKET_BYTES
+from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 
 Channels = tuple[Channel, Channel]
@@ -240,8 +245,21 @@ def test_closed_channel_says_so(channels: Channels) -> None:
         channels[0].receive()
 
 
-def test_peer_credentials_are_those_of_the_other_process(channels: Channels) -> None:
-    assert channels[0].peer == (os.getpid(), os.getuid(), os.getgid())
+def test_peer_credentials_are_those_of_the_other_process(tmp_path: Path) -> None:
+    path = str(tmp_path / "peer")
+    code = (
+        "import socket, sys\n"
+        "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "peer.connect(sys.argv[1])\n"
+        "peer.recv(1)\n"
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(path)
+        listening.listen()
+        with subprocess.Popen([sys.executable, "-c", code, path]) as other:
+            channel = Channel(listening.accept()[0])
+            assert channel.peer == (other.pid, os.getuid(), os.getgid())
+            channel.close()
 
 
 class FailingSocket(socket.socket):
@@ -338,3 +356,29 @@ def test_a_message_for_whose_descriptors_there_is_no_room_fails_alone(
     assert len(incoming.fds) == 0
     assert count_fds() == before
     assert channels[1].receive(timeout=5).body == b"next"
+
+
+@pytest.mark.parametrize("timeout", [1e8, 1e300])
+def test_a_wait_may_be_as_long_as_anybody_likes(channels: Channels, timeout: float) -> None:
+    sender = threading.Timer(0.02, lambda: channels[0].send(1, b"there"))
+    sender.start()
+    assert channels[1].receive(timeout).body == b"there"
+    sender.join(10)
+
+
+def test_a_body_that_cannot_be_mapped_fails_its_message_alone(
+    channels: Channels, monkeypatch: pytest.MonkeyPatch, count_fds: Callable[[], int]
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> NoReturn:
+        raise ResourceExhausted("cannot map")
+
+    before = count_fds()
+    channels[0].send(1, b"x" * (MAX_INLINE_BYTES + 1))
+    channels[0].send(2, b"next")
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedMemory, "map", refuse)
+        incoming = channels[1].receive(timeout=5)
+    assert (incoming.id, incoming.body) == (1, b"")
+    assert isinstance(incoming.failure, ResourceExhausted)
+    assert channels[1].receive(timeout=5).body == b"next"
+    assert count_fds() == before

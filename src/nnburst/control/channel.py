@@ -43,6 +43,8 @@ _NO_PEER: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 _SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM})
 #: Seconds until it may have it: nothing says when.
 _SCARCE_PAUSE: Final = 0.005
+#: Seconds of one wait; poll(2) takes no more than some 24 days.
+_LONGEST_WAIT: Final = 86_400.0
 
 
 class ProtocolError(GeneralFailure):
@@ -274,10 +276,10 @@ class Channel:
         if event == select.POLLIN and self._peer_process >= 0:
             poller.register(self._peer_process, select.POLLIN)
         left = None if deadline is None else deadline - time.monotonic()
-        ready = [] if left is not None and left <= 0 else poller.poll(_milliseconds(left))
-        if not ready:
+        if left is not None and left <= 0:
             raise TimeoutError("the peer did not answer in time")
-        if all(fd == self._peer_process for fd, _ in ready):
+        ready = poller.poll(_milliseconds(left))  # where nothing is, the caller looks again
+        if ready and all(fd == self._peer_process for fd, _ in ready):
             raise Disconnected("the peer's process has ended")
 
     def shutdown(self) -> None:
@@ -305,7 +307,7 @@ class Channel:
 
 
 def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else math.ceil(seconds * 1000)
+    return None if seconds is None else math.ceil(min(seconds, _LONGEST_WAIT) * 1000)
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
@@ -338,7 +340,10 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
         return Incoming(packet.id, packet.body, fds)
     try:
         return Incoming(packet.id, _large_body(fds.cut(), packet.body_size), fds)
-    except MemoryError as error:  # concerns this message, and not the connection
+    except (
+        MemoryError,
+        ResourceExhausted,
+    ) as error:  # concerns this message, and not the connection
         return Incoming(packet.id, b"", fds, error)
 
 
