@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from nnburst.client.memory import Memory
 from nnburst.control.channel import Channel, Fds, ProtocolError
+from nnburst.control.limits import MAX_FDS
 from nnburst.control.messages import (
     BurstClosed,
     GetMemories,
@@ -97,6 +98,8 @@ class UpcallServer:
         return nothing()
 
     def _get_memories(self, call: GetMemories) -> Answer:
+        if len(call.slots) > MAX_FDS:
+            raise InvalidArgument(f"getMemories: {len(call.slots)} slots, at most {MAX_FDS}")
         callback = self._callbacks.get(call.callback)
         if callback is None:
             raise InvalidArgument(f"getMemories: there is no burst {call.callback}")

@@ -1,0 +1,48 @@
+"""What a driver may ask of its client."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from nnburst import Device, InvalidArgument, Memory
+from nnburst.client.upcalls import BurstCallback, UpcallServer
+from nnburst.control.channel import Channel
+from nnburst.control.connection import Connection
+from nnburst.control.limits import MAX_FDS
+from nnburst.control.messages import GetMemories, Memories
+
+
+def count_fds() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("slots", [MAX_FDS + 1, 900])
+def test_more_pools_than_a_message_carries_are_refused_before_any_is_duplicated(
+    device: Device, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duplicated = []
+    duplicate = Memory.duplicate
+
+    def note(memory: Memory) -> int:
+        duplicated.append(memory)
+        return duplicate(memory)
+
+    monkeypatch.setattr(Memory, "duplicate", note)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = UpcallServer(Channel(ours), lambda _: None, lambda: None)
+    driver = Connection(Channel(theirs), "the client")
+    with device.allocate(64) as memory:
+        number = server.register(BurstCallback(lambda asked: [memory] * len(asked), lambda _: None))
+        before = count_fds()
+        with pytest.raises(InvalidArgument, match="at most 64"):
+            driver.call(GetMemories(number, (0,) * slots), Memories, timeout=20)
+        assert not duplicated
+        found, fds = driver.call(GetMemories(number, (0,) * MAX_FDS), Memories, timeout=20)
+        with fds:
+            assert len(fds) == len(found.sizes) == MAX_FDS
+    driver.close()
+    server.close()
+    assert count_fds() <= before
