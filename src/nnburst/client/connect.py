@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from nnburst.client.arguments import check_timeout
 from nnburst.client.device import Device
@@ -17,6 +18,9 @@ from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
+
+#: Seconds; a socket's timeout has an end.
+_LONGEST: Final = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
 def _connect(path: Path, timeout: float) -> socket.socket:
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        connected.settimeout(timeout)  # a full backlog blocks
+        connected.settimeout(min(timeout, _LONGEST))  # a full backlog blocks
         connected.connect(str(path))
         connected.settimeout(None)
     except OSError as error:

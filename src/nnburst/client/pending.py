@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, Self, TypeVar
 
 from nnburst.client.arguments import check_timeout
 from nnburst.client.callbacks import CallbackThread
-from nnburst.hal.errors import Closed, MissedDeadline, NnburstError
+from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 
 T = TypeVar("T")
 
@@ -33,8 +35,8 @@ class Pending(Generic[T]):
         self._done = False
         self._cancelled = False
         self._result: T | None = None
-        self._error: BaseException | None = None
-        self._finish: Callable[[], T] | None = None
+        self._error: NnburstError | None = None
+        self._finish: Callable[[Any], T] | None = None
         self._finishing = threading.Lock()
         self._wakers: list[Callable[[], None]] = []
 
@@ -59,10 +61,11 @@ class Pending(Generic[T]):
         """
         seconds = None if timeout is None else check_timeout(timeout)
         self._check_process()
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
         with self._changed:
-            while not self._changed.wait_for(lambda: self._done, seconds or _LONG):
-                if seconds is not None:
-                    raise MissedDeadline(f"timeout: {self._what} was not done in {seconds:g} s")
+            while not self._changed.wait_for(lambda: self._done, _slice(deadline)):
+                if time.monotonic() >= deadline:
+                    raise MissedDeadline(f"timeout: {self._what} was not done in {timeout:g} s")
         return self._outcome()
 
     def cancel(self) -> bool:
@@ -123,12 +126,13 @@ class Pending(Generic[T]):
             return True
 
     def _complete(
-        self, outcome: Callable[[], T] | NnburstError, *, cancelled: bool = False
+        self, outcome: Callable[[Any], T] | NnburstError, *, cancelled: bool = False
     ) -> bool:
         """Be done; whether this was the first outcome.
 
         Args:
-            outcome: an error, or what makes the result: run once, by whoever asks for it first.
+            outcome: an error, or what makes the result from this object: run once, by whoever asks for it
+                first. It must not refer to this object by itself: one that nobody asks would live on.
             cancelled: whether nobody wants it.
         """
         with self._changed:
@@ -150,13 +154,31 @@ class Pending(Generic[T]):
             if self._finish is not None:
                 finish, self._finish = self._finish, None
                 try:
-                    self._result = finish()
-                except BaseException as error:
-                    self._error = error
+                    self._result = finish(self)
+                except NnburstError as error:
+                    self._error = _again(error)
+                    raise
+                except BaseException as error:  # Ctrl-C, say, which is told once
+                    self._error = GeneralFailure(f"an interruption took the result: {error!r}")
+                    raise
         if self._error is not None:
-            raise self._error
+            raise _again(self._error)
         return self._result  # type: ignore[return-value]  # done, and not with an error
 
     def __repr__(self) -> str:
         state = "cancelled" if self._cancelled else "done" if self._done else "pending"
         return f"<nnburst.{type(self).__name__}: {state}>"
+
+
+def _slice(deadline: float) -> float:
+    return min(max(deadline - time.monotonic(), 0.0), _LONG)
+
+
+def _again(error: NnburstError) -> NnburstError:
+    """The same error without its traceback, which grows with each raise and refers to its frames."""
+    kind = type(error)
+    again = kind.__new__(kind)
+    again.args, again.__cause__ = error.args, error.__cause__
+    again.__suppress_context__ = error.__suppress_context__
+    again.__dict__.update(error.__dict__)
+    return again

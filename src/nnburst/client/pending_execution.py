@@ -96,7 +96,7 @@ class PendingExecution(Pending[ExecutionResult]):
         elif isinstance(outcome, NotifyExecuted):
             message = outcome
             self._let_go()
-            if not self._complete(lambda: self._claim(message)):
+            if not self._complete(lambda this: PendingExecution._claim(this, message)):
                 self._give_back()
         elif isinstance(outcome, NnburstError):
             self._fail(outcome)

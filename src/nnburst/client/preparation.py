@@ -81,10 +81,10 @@ class Preparation(Pending[PreparedModel]):
         unclaimed = weakref.finalize(self, self._connection.release_later, handle)
         unclaimed.atexit = False
 
-        def claim() -> PreparedModel:
+        def claim(this: Preparation) -> PreparedModel:
             threads = message.fields.get("num_threads", 1)
-            prepared = PreparedModel(self._device, handle, self._model, self._preference, threads)
-            prepared.from_cache = self._from_cache
+            prepared = PreparedModel(this._device, handle, this._model, this._preference, threads)
+            prepared.from_cache = this._from_cache
             unclaimed.detach()
             return prepared
 
