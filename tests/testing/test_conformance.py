@@ -29,6 +29,7 @@ from nnburst.testing.vectors import (
     read,
     write,
 )
+from testing.ties import unexcused
 
 
 class Canned:
@@ -309,44 +310,15 @@ def test_endless_loop_ends_by_the_loop_time_limit(way: type[LocalRunner | Execut
         runner.close()
 
 
-#: Operations whose goldens round ties otherwise than the kernels do (by one step), or sum in
-#: another order.
-_INEXACT = {
-    "CONV_2D",
-    "DEPTHWISE_CONV_2D",
-    "GROUPED_CONV_2D",
-    "TRANSPOSE_CONV_2D",
-    "SUB",
-    "HARD_SWISH",
-    "HEATMAP_MAX_KEYPOINT",
-    "MAXIMUM",
-    "MINIMUM",
-    "SELECT",
-}
-
-
 @pytest.mark.shared
 @pytest.mark.slow
-def test_integers_are_equal_but_for_ties_of_a_few_quantised_operations(shared_dir: Path) -> None:
-    selection = Selection(suites=("run",), exact=True)
-    files = find_files([shared_dir / "vectors"])
-    failed = [
-        r
-        for found in run_files(files, selection, 2)
-        for r in found
-        if r.outcome == "failed" and not _INEXACT & set(r.operations)
-    ]
-    assert failed == []
-
-
-@pytest.mark.shared
-@pytest.mark.slow
-def test_reference_executor_passes_every_open_vector(shared_dir: Path) -> None:
-    selection = Selection()
+def test_reference_executor_passes_every_open_vector_and_its_integers_exactly(
+    shared_dir: Path, tmp_path: Path
+) -> None:
+    selection = Selection(exact=True, dump=tmp_path)
     files = find_files([shared_dir / "vectors"])
     results = [r for found in run_files(files, selection, 2) for r in found]
-    failed = [(r.name, r.suite, r.reason) for r in results if r.outcome == "failed"]
-    assert failed == []
+    assert unexcused(results, LocalRunner("reference")) == []
     skipped = {(r.suite, r.reason) for r in results if r.outcome == "skipped"}
     assert skipped == {("device_memory", "not available: buffers are a driver's")}
     assert len(results) > 20_000
