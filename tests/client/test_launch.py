@@ -284,3 +284,14 @@ def test_machine_that_cannot_run_it_gets_a_clear_import_error(attribute: str, va
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert shown.stdout.startswith("nnburst needs ")
+
+
+def test_driver_hears_of_its_children_although_its_client_ignores_its_own() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with nnburst.launch("null") as device:
+            lines = Path(f"/proc/{device.pid}/status").read_text().splitlines()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    ignored = next(int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
+    assert not ignored & 1 << (signal.SIGCHLD - 1)
