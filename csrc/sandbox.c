@@ -103,6 +103,22 @@ static int enter_landlock(const char *writable) {
 #define ARCHITECTURE AUDIT_ARCH_AARCH64
 #endif
 
+/* Calls of all architectures since Linux 5.1 have the same numbers; headers of old systems lack some. */
+enum {
+    NR_pidfd_send_signal = 424,
+    NR_io_uring_setup = 425,
+    NR_open_tree = 428,
+    NR_move_mount = 429,
+    NR_fsopen = 430,
+    NR_fsconfig = 431,
+    NR_fsmount = 432,
+    NR_fspick = 433,
+    NR_clone3 = 435,
+    NR_pidfd_getfd = 438,
+    NR_process_madvise = 440,
+    NR_mount_setattr = 442,
+};
+
 /* What a worker has no business with; everything else stays allowed, since executors need what nobody can
  * list: threads, memory, clocks, reading files. */
 static const uint32_t refused[] = {
@@ -114,18 +130,22 @@ static const uint32_t refused[] = {
     SYS_delete_module, SYS_kexec_load,     SYS_reboot,        SYS_swapon,
     SYS_swapoff,      SYS_settimeofday,    SYS_clock_settime, SYS_sethostname,
     SYS_acct,         SYS_quotactl,        SYS_kcmp,
-#ifdef SYS_io_uring_setup
-    SYS_io_uring_setup,
-#endif
-#ifdef SYS_pidfd_getfd
-    SYS_pidfd_getfd,
-#endif
-#ifdef SYS_process_madvise
-    SYS_process_madvise,
-#endif
+    /* Other services of the user listen on local sockets, too; what a worker needs it has got, or is a pair. */
+    SYS_socket,       SYS_connect,
+    SYS_tkill,        SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
+    NR_pidfd_send_signal, NR_pidfd_getfd,  NR_io_uring_setup, NR_process_madvise,
+    NR_open_tree,     NR_move_mount,       NR_fsopen,         NR_fsconfig,
+    NR_fsmount,       NR_fspick,           NR_mount_setattr,
 };
 
-enum { REFUSED = sizeof refused / sizeof refused[0], PROGRAM = REFUSED + 10, X32 = 0x40000000 };
+enum {
+    REFUSED = sizeof refused / sizeof refused[0],
+    PROGRAM = REFUSED + 18,
+    X32 = 0x40000000,
+    /* CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET */
+    NEW_NAMESPACES = 0x7E020000,
+};
+_Static_assert(PROGRAM < 256, "a jump reaches 255 steps");
 
 static int enter_seccomp(void) {
 #ifdef ARCHITECTURE
@@ -147,11 +167,23 @@ static int enter_seccomp(void) {
         program[end++] =
             (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], jump, 0);
     }
-    /* Sockets may only be local ones. */
-    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2);
-    program[end++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-                                                  offsetof(struct seccomp_data, args));
-    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1);
+    const struct sock_filter look = BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                             offsetof(struct seccomp_data, args)); /* first one's low half */
+    /* Its flags lie in memory that no filter can see; libraries go back to clone where it is not there. */
+    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NR_clone3, 0, 1);
+    program[end++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
+    /* Threads and processes, but no namespaces, in which a process has all rights. */
+    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
+    program[end++] = look;
+    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 0, 1);
+    program[end++] = refuse;
+    program[end++] = allow;
+    /* Signals to nobody but itself: abort() uses them. Landlock says so, too, from ABI 6 on. */
+    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 1, 0);
+    program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 2);
+    program[end++] = look;
+    program[end++] =
+        (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1);
     program[end++] = allow;
     program[end++] = refuse;
     struct sock_fprog filter = {.len = end, .filter = program};

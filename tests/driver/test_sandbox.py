@@ -16,7 +16,7 @@ from nnburst.client.device import Device
 from nnburst.client.launch import driver_environment
 
 ATTEMPTS = """
-import ctypes, json, os, socket, subprocess, threading
+import ctypes, errno, json, os, signal, socket, subprocess, threading
 from pathlib import Path
 from nnburst.executor.null import NullExecutor
 from nnburst.hal.errors import GeneralFailure
@@ -33,7 +33,17 @@ ATTEMPTS = {
     "read another process": lambda: Path(f"/proc/{os.getppid()}/mem").open("rb").read(1),
     "trace its parent": lambda: trace(),
     "signal its parent": lambda: os.kill(os.getppid(), 0),
+    "signal a process that it started": lambda: signal_child(),
+    "signal any thread": lambda: system_call("tkill", os.getppid(), 0),
+    "make a local socket": lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close(),
+    "make a user namespace": lambda: namespace(),
+    "open a file system": lambda: os.close(system_call("fsopen", b"tmpfs", 0)),
+    "take a tree of mounts": lambda: os.close(system_call("open_tree", -100, b"/", 0)),
+    "connect a socket": lambda: connect(),
     "read a file": lambda: OUTSIDE.read_text(),
+    "signal itself": lambda: os.kill(os.getpid(), 0),
+    "make a pair of sockets": lambda: [one.close() for one in socket.socketpair()],
+    "start a process": lambda: os.waitpid(os.fork() or os._exit(0), 0),
     "remember something": lambda: (Path(os.environ["XDG_STATE_HOME"]) / "nnburst/x").write_text(""),
     "write to /dev/null": lambda: open("/dev/null", "w").close(),
     "make shared memory": lambda: os.memfd_create("x"),
@@ -41,8 +51,49 @@ ATTEMPTS = {
     "write a file on a thread": lambda: in_a_thread(lambda: OUTSIDE.write_text("changed")),
 }
 
+NUMBERS = dict(zip(
+    ("clone", "tkill", "connect", "open_tree", "fsopen"),
+    (56, 200, 42, 428, 430) if os.uname().machine == "x86_64" else (220, 130, 203, 428, 430),
+))
+libc = ctypes.CDLL(None, use_errno=True)
+
+def system_call(name, *arguments):
+    outcome = libc.syscall(NUMBERS[name], *arguments)
+    if outcome < 0 and (error := ctypes.get_errno()) == errno.EPERM:
+        raise OSError(error, name)
+    return max(outcome, 0) or os.open("/dev/null", os.O_RDONLY)
+
+def namespace():
+    child = libc.syscall(NUMBERS["clone"], 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
+    if child == 0:
+        os._exit(0)
+    if child < 0:
+        raise OSError(ctypes.get_errno(), "clone")
+    os.waitpid(child, 0)
+
+def connect():
+    one, other = socket.socketpair()
+    with one, other:
+        address = b"\\1\\0/nonexistent\\0"
+        if libc.syscall(NUMBERS["connect"], one.fileno(), address, len(address)):
+            if ctypes.get_errno() == errno.EPERM:
+                raise OSError(errno.EPERM, "connect")
+
+def signal_child():
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(theirs)
+        os.read(ours, 1)
+        os._exit(0)
+    try:
+        os.kill(child, 0)
+    finally:
+        os.close(theirs)
+        os.waitpid(child, 0)
+        os.close(ours)
+
 def trace():
-    libc = ctypes.CDLL(None, use_errno=True)
     if libc.ptrace(16, os.getppid(), 0, 0):
         raise OSError(ctypes.get_errno(), "ptrace")
 
@@ -72,6 +123,9 @@ class Tries(NullExecutor):
 
 ALLOWED = [
     "read a file",
+    "signal itself",
+    "make a pair of sockets",
+    "start a process",
     "remember something",
     "write to /dev/null",
     "make shared memory",
