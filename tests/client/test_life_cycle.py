@@ -12,10 +12,11 @@ import signal
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -476,23 +477,24 @@ class LifeCycle(RuleBasedStateMachine):
                 setattr(thing, name, None)
 
 
-class TestLifeCycle(LifeCycle.TestCase):  # type: ignore[name-defined,misc]
-    """Runs it with a driver to connect to."""
+@pytest.fixture(scope="module", autouse=True)
+def served() -> Iterator[None]:
+    """A driver to connect to."""
+    LifeCycle.served = Served()
+    yield
+    LifeCycle.served.close()
 
-    settings = settings(
-        max_examples=int(os.environ.get("NNBURST_LIVES", "8")),
-        stateful_step_count=80,
-        report_multiple_bugs=False,
-        deadline=None,
-        phases=(
-            Phase.explicit,
-            Phase.reuse,
-            Phase.generate,
-        ),  # shrinking would take hundreds of drivers
-        suppress_health_check=[HealthCheck.too_slow],
-    )
 
-    @classmethod
-    def setUpClass(cls) -> None:
-        LifeCycle.served = Served()
-        cls.addClassCleanup(LifeCycle.served.close)
+TestLifeCycle = LifeCycle.TestCase
+TestLifeCycle.settings = settings(
+    max_examples=int(os.environ.get("NNBURST_LIVES", "8")),
+    stateful_step_count=80,
+    report_multiple_bugs=False,
+    deadline=None,
+    phases=(
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ),  # shrinking would take hundreds of drivers
+    suppress_health_check=[HealthCheck.too_slow],
+)
