@@ -23,6 +23,7 @@ from nnburst.control.messages import (
     Release,
 )
 from nnburst.driver.fence_waiter import FenceWaiter
+from nnburst.driver.quotas import HELD_FDS
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
@@ -51,6 +52,30 @@ class Outcome:
     def wait(self) -> FenceStatus:
         assert self._told.wait(HANG)
         return self.said[0]
+
+
+def test_wait_for_which_no_thread_can_be_started_is_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiter, outcome, later = FenceWaiter(limit=1), Outcome(), Outcome()
+    fence, signaller = create_fence()
+    before = HELD_FDS.taken
+
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(3):
+            with pytest.raises(
+                ResourceExhausted, match="no thread could be started that waits for fences"
+            ):
+                waiter.wait([socket.socket(fileno=os.dup(fence.fileno()))], None, outcome)
+    assert HELD_FDS.taken == before
+    waiter.wait([fence], None, later)
+    signaller.signal()
+    assert later.wait() == FenceStatus.SIGNALLED
+    assert not outcome.said
 
 
 @given(

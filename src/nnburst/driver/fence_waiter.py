@@ -67,7 +67,7 @@ class FenceWaiter:
             done: what follows; short.
 
         Raises:
-            ResourceExhausted: too many sets are being waited for, or too many fences.
+            ResourceExhausted: too many sets are being waited for, or too many fences, or there is no thread.
         """
         try:
             charge = HELD_FDS.charge(len(fences))
@@ -76,21 +76,40 @@ class FenceWaiter:
                 fence.close()
             raise
         wait = _Wait({fence.fileno(): fence for fence in fences}, deadline_ns, done, charge)
-        with self._lock:
-            full = len(self._waits) + len(self._new) >= self._limit
-            if not full:
-                self._new.append(wait)
-                if self._wake < 0:
-                    self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                    threading.Thread(target=self._serve, name="nnburst fences", daemon=True).start()
-        if full:
+        try:
+            self._add(wait)
+        except BaseException:
             _close(wait)
-            raise ResourceExhausted(f"{self._limit} executions are waiting for their fences")
+            raise
         os.eventfd_write(self._wake, 1)
 
-    def _serve(self) -> None:
-        poller = select.epoll()
-        poller.register(self._wake, select.EPOLLIN)
+    def _add(self, wait: _Wait) -> None:
+        with self._lock:
+            if len(self._waits) + len(self._new) >= self._limit:
+                raise ResourceExhausted(f"{self._limit} executions are waiting for their fences")
+            if self._wake < 0:
+                self._start()
+            self._new.append(wait)
+
+    def _start(self) -> None:
+        """Start the thread, or leave everything as it was; the lock is held."""
+        wake = -1
+        try:
+            wake = self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            poller = select.epoll()
+            poller.register(wake, select.EPOLLIN)
+            threading.Thread(
+                target=self._serve, args=(poller,), name="nnburst fences", daemon=True
+            ).start()
+        except (OSError, RuntimeError, MemoryError) as error:
+            self._wake = -1
+            if wake >= 0:
+                os.close(wake)
+            raise ResourceExhausted(
+                f"no thread could be started that waits for fences: {error}"
+            ) from error
+
+    def _serve(self, poller: select.epoll) -> None:
         owners: dict[int, _Wait] = {}
         while True:
             ready = [fd for fd, _ in poller.poll(self._patience())]
