@@ -18,7 +18,7 @@ from nnburst.control import channel as channel_module
 from nnburst.control.budget import CallBudget, Cost
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
 from nnburst.control.connection import Connection
-from nnburst.control.limits import MAX_CALLS
+from nnburst.control.limits import MAX_CALLS, MAX_MESSAGE_CHARACTERS
 from nnburst.control.messages import (
     Allocated,
     Execute,
@@ -36,7 +36,7 @@ from nnburst.control.messages import (
     decode_call,
     encode,
 )
-from nnburst.control.service import Answer, Service, nothing
+from nnburst.control.service import Answer, Service, failure, nothing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
@@ -572,3 +572,14 @@ def test_deep_nesting_is_refused_and_not_followed() -> None:
     body = b"\x81\xa7message" + b"\x91" * 100_000
     with pytest.raises((msgspec.MsgspecError, RecursionError)):
         decode_call(body)
+
+
+def test_answer_to_a_message_that_is_none_repeats_little_of_it() -> None:
+    with pytest.raises(msgspec.MsgspecError) as caught:
+        decode_call(msgspec.msgpack.encode({"message": "A" * 1_000_000}))
+    assert len(failure(caught.value).message) <= MAX_MESSAGE_CHARACTERS
+    told = failure(RecursionError("C" * 1_000_000))
+    assert (told.status, len(told.message)) == (
+        ErrorStatus.INVALID_ARGUMENT,
+        MAX_MESSAGE_CHARACTERS,
+    )

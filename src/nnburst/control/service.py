@@ -140,7 +140,8 @@ def failure(error: BaseException) -> Reply:
     if isinstance(error, MemoryError):
         return Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "out of memory")
     if isinstance(error, msgspec.MsgspecError | RecursionError):
-        return Reply(ErrorStatus.INVALID_ARGUMENT, f"a message that is none: {error}")
+        text = f"a message that is none: {error}"
+        return Reply(ErrorStatus.INVALID_ARGUMENT, text[:MAX_MESSAGE_CHARACTERS])
     logger.error("unexpected failure", exc_info=error)
     text = f"{type(error).__name__}: {error}"
     return Reply(ErrorStatus.GENERAL_FAILURE, text[:MAX_MESSAGE_CHARACTERS])
