@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
 import signal
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -368,3 +370,26 @@ def test_any_graph_of_fences_runs_what_can_run_and_fails_the_rest(
         assert fenced.fence.wait(HANG) == wanted
         if not fenced.expected:  # type: ignore[attr-defined]
             assert output(fenced) == Y
+
+
+def test_result_is_waited_for_by_each_thread_as_long_as_it_likes(relu: PreparedModel) -> None:
+    fence, signaller = SyncFence.create()
+    with relu.execute_fenced([X], wait_for=[fence]) as fenced, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(fenced.result, HANG)
+        wait_until(waiting.running)
+        with pytest.raises(MissedDeadline):
+            fenced.result(0.05)
+        assert not waiting.done()
+        signaller.signal()
+        assert waiting.result(HANG) is fenced.result(HANG)
+
+
+def test_closing_an_execution_ends_the_waits_for_its_result(relu: PreparedModel) -> None:
+    fence, signaller = SyncFence.create()
+    fenced = relu.execute_fenced([X], wait_for=[fence])
+    with ThreadPoolExecutor(1) as pool, contextlib.closing(signaller):
+        waiting = pool.submit(fenced.result, 10 * HANG)
+        wait_until(waiting.running)
+        fenced.close()
+        with pytest.raises(Closed):
+            waiting.result(HANG)

@@ -151,22 +151,27 @@ class FencedExecution(Closing):
         Raises:
             MissedDeadline: it is not done in time; or its own deadline has passed, and then `info` says so.
             DeadObject: the driver has died.
+            Closed: this is closed, or another thread closed it meanwhile, before it was done.
             NnburstError: the driver's reason.
         """
         deadline = time.monotonic() + check_timeout(timeout)
         self._device.check_process()
-        with self._lock:
-            if self._result is None:
-                if self._info is None and self._finalizer.alive:
-                    self.fence.wait(timeout)
-                info = self.info(max(deadline - time.monotonic(), 1.0))
-                private, self._private = self._private, None
-                try:
-                    self._result = self._finish(info, private)
-                finally:
-                    if private is not None:
-                        self._done(private)
-            return self._result
+        if self._result is None:  # without the lock: each thread waits as long as it likes
+            if self._info is None and self._finalizer.alive:
+                self.fence.wait(timeout)
+            info = self.info(max(deadline - time.monotonic(), 1.0))
+            with self._lock:
+                if self._result is None:
+                    self._result = self._take(info)
+        return self._result
+
+    def _take(self, info: ExecutionInfo) -> ExecutionResult:
+        private, self._private = self._private, None
+        try:
+            return self._finish(info, private)
+        finally:
+            if private is not None:
+                self._done(private)
 
     def _finish(self, info: ExecutionInfo, private: Memory | None) -> ExecutionResult:
         if info.status != ErrorStatus.NONE:

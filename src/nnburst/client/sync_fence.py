@@ -16,7 +16,7 @@ import select
 import socket
 import time
 import weakref
-from typing import Self
+from typing import Final, Self
 
 from nnburst.client.arguments import check_timeout
 from nnburst.control.fences import (
@@ -28,6 +28,10 @@ from nnburst.control.fences import (
 )
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
+
+#: Seconds until a wait looks whether another thread has closed the fence. Nothing wakes it then: shutting the
+#: socket down would put the duplicates that other executions wait for into the error state.
+_LOOK_AGAIN: Final = 0.1
 
 
 class SyncFence(Closing):
@@ -66,7 +70,7 @@ class SyncFence(Closing):
 
         Raises:
             MissedDeadline: it is ACTIVE after that time.
-            Closed: it was closed.
+            Closed: it was closed, be it meanwhile.
         """
         deadline = time.monotonic() + check_timeout(timeout)
         poller = select.poll()
@@ -75,7 +79,7 @@ class SyncFence(Closing):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise MissedDeadline(f"timeout: the fence did not signal in {timeout:g} s")
-            poller.poll(min(math.ceil(left * 1000), 60_000))
+            poller.poll(math.ceil(min(left, _LOOK_AGAIN) * 1000))
         return status
 
     def fileno(self) -> int:
