@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import nnburst
+from client.burst_helpers import wait_until
 from client.conftest import add_model
 from nnburst.client.slots import MAX_BACKLOG, SlotReleaser, SlotTable
 from nnburst.hal.errors import DeadObject, MissedDeadline
@@ -34,8 +35,29 @@ def test_new_pool_waits_for_a_driver_that_is_behind() -> None:
     assert not waiting.is_alive()
     assert len(forgotten) <= 2
     may_forget.release(MAX_BACKLOG + 1)
+    wait_until(lambda: forgotten == list(range(MAX_BACKLOG + 3)))
     releaser.close()
-    assert forgotten == list(range(MAX_BACKLOG + 3))
+
+
+def test_burst_that_closes_asks_for_no_slot_that_is_waiting() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+    freed: list[int] = []
+
+    def free_memory(slot: int) -> None:
+        freed.append(slot)
+        asked.set()
+        assert go_on.wait(HANG)
+
+    releaser = SlotReleaser(free_memory, SlotTable())
+    for slot in range(10):
+        releaser.release(slot)
+    assert asked.wait(HANG)
+    closing = threading.Thread(target=releaser.close)
+    closing.start()
+    wait_until(lambda: releaser._closing)
+    go_on.set()
+    closing.join(HANG)
+    assert freed == [0]
 
 
 def test_dead_driver_keeps_no_new_pool_waiting() -> None:

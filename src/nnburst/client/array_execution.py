@@ -6,6 +6,7 @@ pool, copied into before the run and out of after it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ import numpy as np
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, head
 from nnburst.client.buffer import Buffer
 from nnburst.client.memory import find_memory
-from nnburst.hal.errors import OutputInsufficientSize
+from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
 from nnburst.hal.timing import OutputShape
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def execute_arrays(
     copy: bool,
 ) -> ExecutionResult:
     """Execute once; see `Burst.execute`. The counts have been checked."""
+    began, left = time.monotonic(), timeout
     given = outputs if outputs is not None else (None,) * len(burst.outputs)
     sizes: list[int] | None = None
     while True:
@@ -49,11 +51,14 @@ def execute_arrays(
             if mine is not theirs and theirs is not None and not _in_pool(theirs):
                 np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
         try:
-            result = bound.run(timeout)
+            result = bound.run(left)
         except OutputInsufficientSize as error:
             sizes = _grown(burst.outputs, given, bound, error.output_shapes)
+            left = timeout - (time.monotonic() - began)
             if sizes is None:
                 raise
+            if left <= 0:
+                raise MissedDeadline("timeout: no result of sufficient size in time") from error
             continue
         return _results(bound, given, result, copy)
 

@@ -78,7 +78,8 @@ class Burst(Closing):
         self._closed = False
         self._forked_from = 0
         self._reason: str = ""
-        self._bound: weakref.WeakSet[BoundRequest] = weakref.WeakSet()
+        # A plain set: it is looked through, in one step, while other threads bind.
+        self._bound: set[weakref.ref[BoundRequest]] = set()
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
         self.last_executed: BoundRequest | None = None
         self.pending = SubmissionQueue(self.client)
@@ -262,7 +263,7 @@ class Burst(Closing):
         split = len(self.inputs)
         timed = MeasureTiming.YES if measure else MeasureTiming.NO
         bound = BoundRequest(self, arrays[:split], arrays[split:], timed)
-        self._bound.add(bound)
+        self._bound.add(weakref.ref(bound, self._bound.discard))
         return bound
 
     def execute(
@@ -318,7 +319,7 @@ class Burst(Closing):
         Raises:
             InvalidArgument: it is another burst's.
         """
-        if bound not in self._bound:
+        if weakref.ref(bound) not in self._bound:
             raise InvalidArgument("bound: a request of another burst")
         return await bound.run_async(timeout)
 
@@ -361,9 +362,13 @@ class Burst(Closing):
             )
         memory, offset = found
         self.device.check_owns(memory, name)
+        if not self.slots.has(memory):
+            memory.on_close(self._on_pool_closed)  # first, so that no slot is without it
         slot, new = self.slots.slot_of(memory)
+        if memory.closed:
+            self._pool_closed(memory.number)
+            raise Closed(f"{name}: its pool is closed")
         if new:
-            memory.on_close(self._on_pool_closed)
             self._releaser.keep_up(_CALL_TIMEOUT)
         return memory, offset, slot
 
@@ -398,7 +403,7 @@ class Burst(Closing):
         self._forked_from, self._closed = os.getppid(), True
         self._finalizer.detach()
         self._channels.kicks.disown()
-        for bound in list(self._bound):
+        for bound in self._bound_requests():
             bound.forbid()
 
     def statistics(self) -> dict[str, int]:
@@ -415,11 +420,14 @@ class Burst(Closing):
 
     def _pool_closed(self, number: int) -> None:
         """A pool is gone: its slot goes, and requests that used it cannot run any more."""
-        for bound in list(self._bound):
+        for bound in self._bound_requests():
             bound.pool_closed(number)
         slot = self.slots.retire(number)
         if slot is not None and not self._closed:
             self._releaser.release(slot)
+
+    def _bound_requests(self) -> list[BoundRequest]:
+        return [bound for held in tuple(self._bound) if (bound := held()) is not None]
 
     def close(self) -> None:
         """End the burst; idempotent, and fine with a dead driver. Arrays stay usable.

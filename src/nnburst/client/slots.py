@@ -32,6 +32,10 @@ class SlotTable:
         self._pools: list[weakref.ref[Memory] | None] = []  # slot -> pool
         self._free: list[int] = []
 
+    def has(self, memory: Memory) -> bool:
+        """Whether a pool has a slot."""
+        return memory.number in self._slots
+
     def slot_of(self, memory: Memory) -> tuple[int, bool]:
         """The slot of a pool, and whether it was given just now."""
         with self._lock:
@@ -96,6 +100,7 @@ class SlotReleaser:
         self._free_memory = free_memory
         self._slots = slots
         self._progress = threading.Event()
+        self._closing = False
         self._thread = threading.Thread(target=self._serve, name="nnburst slots", daemon=True)
         self._thread.start()
 
@@ -122,7 +127,8 @@ class SlotReleaser:
                 self._progress.wait(left)
 
     def close(self) -> None:
-        """End the thread after what it was given."""
+        """End the thread after the slot that it is at: with the burst the driver forgets all the others."""
+        self._closing = True
         self._queue.put(None)
         self._thread.join()
 
@@ -134,6 +140,8 @@ class SlotReleaser:
     def _serve(self) -> None:
         while (slot := self._queue.get()) is not None:
             self._progress.set()
+            if self._closing:
+                continue
             try:
                 self._free_memory(slot)
             except NnburstError:

@@ -1,0 +1,95 @@
+"""Pools that are closed while a burst gets to know them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.conftest import add_model
+from nnburst import Burst, Closed, Device, MissedDeadline, OutputInsufficientSize
+from nnburst.client import array_execution
+from nnburst.client.bound_request import BoundRequest
+from nnburst.client.memory import Memory
+from nnburst.client.slots import SlotTable
+from nnburst.hal.timing import OutputShape
+
+
+@pytest.fixture
+def burst(still: Device) -> Any:
+    with still.prepare(add_model((2,))) as prepared, prepared.open_burst() as opened:
+        yield opened
+
+
+def arrays_of(memory: Memory) -> list[np.ndarray]:
+    return [memory.array(np.float32, (2,), 8 * number) for number in range(3)]
+
+
+def test_pool_that_is_closed_just_before_it_gets_its_slot_keeps_none(
+    burst: Burst, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = burst.device.allocate(64)
+    x, y, z = arrays_of(memory)
+    slot_of = SlotTable.slot_of
+
+    def closed_meanwhile(table: SlotTable, of: Memory) -> tuple[int, bool]:
+        of.close()  # as another thread may
+        return slot_of(table, of)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SlotTable, "slot_of", closed_meanwhile)
+        with pytest.raises(Closed, match="its pool is closed"):
+            burst.bind([x, y], [z])
+    assert not burst.slots.has(memory)
+    burst.bind().run()
+
+
+def test_pools_close_while_another_thread_binds(burst: Burst) -> None:
+    raised: list[BaseException] = []
+
+    def close_pools() -> None:
+        try:
+            for _ in range(300):
+                burst.device.allocate(64).close()
+                burst._pool_closed(-1)
+        except BaseException as error:
+            raised.append(error)
+
+    interval = sys.getswitchinterval()
+    closing = threading.Thread(target=close_pools)
+    sys.setswitchinterval(1e-6)
+    try:
+        closing.start()
+        kept = []
+        while closing.is_alive():
+            kept.append(burst.bind())
+            del kept[:-5]
+    finally:
+        sys.setswitchinterval(interval)
+        closing.join()
+    assert not raised
+
+
+def test_attempts_with_larger_outputs_share_one_timeout(
+    still: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, given = [100.0], []
+
+    def too_small(_bound: BoundRequest, timeout: float) -> nnburst.ExecutionResult:
+        given.append(timeout)
+        now[0] += 4.0
+        shape = OutputShape((1000 * len(given),), False)
+        raise OutputInsufficientSize("too small", output_shapes=(shape,))
+
+    monkeypatch.setattr(BoundRequest, "run", too_small)
+    monkeypatch.setattr(array_execution.time, "monotonic", lambda: now[0])
+    x = np.zeros(2, np.float32)
+    with still.prepare(add_model((2,), output=(0,))) as prepared, prepared.open_burst() as burst:
+        with pytest.raises(MissedDeadline):
+            burst.execute([x, x], timeout=10.0)
+        now[0] = 0.0
+    assert given == [10.0, 6.0, 2.0]
