@@ -7,6 +7,8 @@ import socket
 import threading
 from typing import Final
 
+from nnburst.hal.errors import Closed
+
 #: More than a driver ever sends before somebody looks: one byte for each time that somebody began to wait.
 _ENOUGH: Final = 4096
 
@@ -45,9 +47,16 @@ class Kicks:
             return False
 
     def hold(self) -> None:
-        """An event loop watches the descriptor from now on: `close` leaves it to `let_go`."""
+        """An event loop watches the descriptor from now on: `close` leaves it to `let_go`.
+
+        Raises:
+            Closed: `close` was called; there is nothing to watch any more.
+        """
         with self._lock:
-            self._in_use = True
+            if not self._closed:
+                self._in_use = True
+                return
+        raise Closed("the burst is closed")
 
     def let_go(self) -> None:
         """No event loop watches it any more."""
