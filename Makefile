@@ -78,6 +78,7 @@ asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at 
 	$(RUN_C) address death_at_traps $(or $(TIMES),21)
 	$(RUN_C) address attention_at_trap
 	$(RUN_C) address late_results
+	$(RUN_C) address changed_after_look
 
 tsan: ## the C core under TSan: two threads through one ring, both ends of a burst
 	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)

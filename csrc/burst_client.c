@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "event_flag.h"
+#include "trap.h"
 
 #define SLICE_NS 50000000u /* how long a signal may wait: 50 ms */
 #define FIRST_POLLS 64u    /* about 2 microseconds before the long wait begins */
@@ -42,12 +43,13 @@ static int cut(struct nnb_client *client, uint64_t *count) {
     if (available == 0 || nnb_ring_peek(&client->results, client->packet, 1) != NNB_RING_OK) {
         return NNB_RING_CORRUPT;
     }
+    NNB_TRAP("burst.cut");
     /* TRUST: bounded by what is there; a packet is published whole, so more is a broken boundary. */
     *count = nnb_packet_announced(client->packet, NNB_RESULT_PACKET_SIZE_OFFSET);
     if (*count == 0 || *count > available) {
         return NNB_RING_CORRUPT;
     }
-    int status = nnb_ring_read(&client->results, client->packet, *count);
+    int status = nnb_ring_read_on(&client->results, client->packet, 1, *count);
     nnb_event_flag_notify(client->result_flag, NNB_FMQ_NOT_FULL);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "event_flag.h"
+#include "trap.h"
 
 enum { GO_ON = 0 }; /* beside the events: nothing to report */
 
@@ -84,12 +85,13 @@ static int cut_request(struct nnb_server *server, uint64_t *count) {
     if (available == 0 || nnb_ring_peek(&server->requests, server->packet, 1) != NNB_RING_OK) {
         return NNB_SERVER_CORRUPT;
     }
+    NNB_TRAP("burst.cut");
     /* TRUST: bounded by what is there; a packet is published whole. */
     *count = nnb_packet_announced(server->packet, NNB_REQUEST_PACKET_SIZE_OFFSET);
     if (server->packet[0] != NNB_REQUEST_PACKET_INFORMATION || *count == 0 || *count > available) {
         return NNB_SERVER_LOST;
     }
-    if (nnb_ring_read(&server->requests, server->packet, *count) != NNB_RING_OK) {
+    if (nnb_ring_read_on(&server->requests, server->packet, 1, *count) != NNB_RING_OK) {
         return NNB_SERVER_CORRUPT;
     }
     nnb_event_flag_notify(server->request_flag, NNB_FMQ_NOT_FULL);

@@ -222,9 +222,9 @@ int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count) 
     return nnb_ring_commit_write(ring, count);
 }
 
-static void copy_out(const struct nnb_ring *ring, void *elements, uint64_t bytes) {
+static void copy_out(const struct nnb_ring *ring, uint64_t offset, void *elements, uint64_t bytes) {
     struct nnb_ring_regions regions;
-    split(ring, ring->read_offset, bytes, &regions);
+    split(ring, offset, bytes, &regions);
     /* TRUST: the bytes are copied exactly once, here; everything later works on the private copy. */
     memcpy(elements, regions.first, regions.first_bytes);
     if (regions.second_bytes != 0) {
@@ -235,7 +235,18 @@ static void copy_out(const struct nnb_ring *ring, void *elements, uint64_t bytes
 int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count) {
     int status = claim_read(ring, count);
     if (status == NNB_RING_OK) {
-        copy_out(ring, elements, count * ring->quantum);
+        copy_out(ring, ring->read_offset, elements, count * ring->quantum);
+    }
+    return status;
+}
+
+int nnb_ring_read_on(struct nnb_ring *ring, void *elements, uint64_t peeked, uint64_t count) {
+    int status = peeked > count ? NNB_RING_EMPTY : claim_read(ring, count);
+    if (status == NNB_RING_OK) {
+        uint64_t before = peeked * ring->quantum;
+        copy_out(ring, advance(ring, ring->read_offset, before), (uint8_t *)elements + before,
+                 count * ring->quantum - before);
+        release_read(ring, count * ring->quantum);
     }
     return status;
 }
@@ -250,7 +261,7 @@ int nnb_ring_read_all(struct nnb_ring *ring, void *elements, uint64_t *count) {
     if (bytes == 0) {
         return NNB_RING_EMPTY;
     }
-    copy_out(ring, elements, bytes);
+    copy_out(ring, ring->read_offset, elements, bytes);
     if (!ring->synchronized) { /* overtaken meanwhile, what was copied is torn */
         status = refresh_writer(ring);
         if (status != NNB_RING_OK) {

@@ -82,6 +82,10 @@ int nnb_ring_read_all(struct nnb_ring *ring, void *elements, uint64_t *count);
 /* Copies `count` elements out without consuming them. */
 int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count);
 
+/* Consumes `count` elements, of which `elements` has the first `peeked` already: only the others are copied, behind
+ * them. Synchronized rings. */
+int nnb_ring_read_on(struct nnb_ring *ring, void *elements, uint64_t peeked, uint64_t count);
+
 /* Whether the writer's counter has moved past what was read: the cheapest poll, no check, no copy. */
 static inline int nnb_ring_poll(struct nnb_ring *ring) {
     /* TRUST: says only "look again"; whoever looks takes the counter once more and checks it. */

@@ -71,3 +71,7 @@ def test_fuzz_targets_hold_on_their_corpus_and_on_random_inputs() -> None:
 
 def test_overdue_results_leave_the_wanted_one_what_is_left_of_the_deadline() -> None:
     assert "the time was the time for all" in run("address", "late_results")
+
+
+def test_element_that_changes_after_the_look_at_its_size_is_not_copied_again() -> None:
+    assert "4 changes changed nothing" in run("address", "changed_after_look")
