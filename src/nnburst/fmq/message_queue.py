@@ -191,7 +191,11 @@ class MessageQueue(Closing):
         return self._done(status)
 
     def read(self, count: int) -> Elements | None:
-        """Read `count` elements as one unit; None where there are fewer (or they were lost)."""
+        """Read `count` elements as one unit; None where there are fewer (or they were lost).
+
+        Of an unsynchronized queue, elements that the writer is overwriting at this very moment can be torn
+        (NNAPI: the same): its counter tells of them only once they are written.
+        """
         self._check_count(count)
         array = np.empty(min(count, self.capacity), self.dtype)  # the ring refuses more than it has
         status = lib.nnb_ring_read(self._ring(), ffi.from_buffer(array.view(np.uint8)), count)
