@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
+from client.conftest import add_model
 from nnburst import BurstBusy, Closed, Device, MissedDeadline, PreparedModel
 from nnburst.client.burst import Burst
 from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.timing import OutputShape
 
 LIMIT = 4
 
@@ -207,3 +211,56 @@ def test_request_that_does_not_fit_takes_the_ordinary_path_also_behind_a_submiss
         pending = small.submit()
         assert big.run().outputs[0].tolist() == [2, 2]
         assert pending.result().outputs[0].tolist() == [1, 1]
+
+
+def test_exception_of_a_signal_handler_says_nothing_about_the_request(
+    still: Device, burst: Burst
+) -> None:
+    def handler(*_: object) -> None:
+        raise ValueError("a handler's own")
+
+    first, second = numbered_requests(burst, 2)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with standing_still(still):
+            one, two = first.submit(), second.submit()
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(ValueError, match="a handler's own"):
+                one.result()
+            assert len(burst.pending) == burst.client.in_flight == 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert two.result().outputs[0].tolist() == [1, 1]
+    assert one.result().outputs[0].tolist() == [0, 0]
+
+
+def test_result_may_be_waited_for_as_long_as_anybody_likes(burst: Burst) -> None:
+    (bound,) = numbered_requests(burst, 1)
+    assert bound.submit().result(sys.maxsize).outputs[0].tolist() == [0, 0]
+
+
+def test_run_that_is_overdue_among_submissions_may_be_repeated(still: Device, burst: Burst) -> None:
+    first, second = numbered_requests(burst, 2)
+    with standing_still(still):
+        submitted = first.submit()
+        with pytest.raises(MissedDeadline):
+            second.run(timeout=0.02)
+    assert submitted.result().outputs[0].tolist() == [0, 0]
+    for _ in range(3):
+        assert second.run().outputs[0].tolist() == [1, 1]
+
+
+def test_abandoned_request_has_no_result(burst: Burst) -> None:
+    bound = numbered_requests(burst, 2)
+    submitted = bound[0].submit()
+    submitted.abandon()
+    with pytest.raises(Closed, match="was abandoned"):
+        submitted.result()
+    assert bound[1].run().outputs[0].tolist() == [1, 1]
+
+
+def test_reported_shape_that_does_not_fit_its_memory_is_the_drivers_failure(still: Device) -> None:
+    with still.prepare(add_model((2,), output=(0,))) as prepared, prepared.open_burst() as burst:
+        bound = burst.bind(output_bytes=[8])
+        with pytest.raises(GeneralFailure, match=r"of shape \(1000,\) in 2 elements"):
+            bound._shaped([OutputShape((1000,), True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from operator import is_
@@ -241,7 +242,7 @@ class BoundRequest:
         try:
             while True:
                 left = max(deadline_ns - time.monotonic_ns(), 1)
-                code = lib.nnb_client_collect(self._bound, left)
+                code = lib.nnb_client_collect(self._bound, min(left, _LONGEST_NS))
                 if code != _INTERRUPTED:
                     return self._finish(code)
         except BaseException:  # as in `run`
@@ -311,7 +312,11 @@ class BoundRequest:
                 pending = self.submit()
             except _NoRoom:
                 return self._fall_back(deadline_ns)
-            return pending.wait(deadline_ns)
+            try:
+                return pending.wait(deadline_ns)
+            except BaseException:
+                pending.abandon()  # nobody else has it, and this request is to be run again
+                raise
         code = _IN_FLIGHT
         while code == _IN_FLIGHT:
             left = deadline_ns - time.monotonic_ns()
@@ -361,6 +366,10 @@ class BoundRequest:
             zip(self._burst.outputs, self.outputs, strict=True)
         ):
             shape = parameter.shape_of(shapes[index] if shapes else None)
+            if not parameter.known and math.prod(shape) > array.size:
+                raise GeneralFailure(
+                    f"the driver reports {parameter.name} of shape {shape} in {array.size} elements"
+                )
             shaped.append(array if parameter.known else head(array, shape))
         return shaped
 

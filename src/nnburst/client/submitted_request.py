@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nnburst._native import lib
 from nnburst.client.arguments import ExecutionResult, check_timeout
 from nnburst.client.one_thread import OneThread
-from nnburst.hal.errors import BurstBusy, GeneralFailure, MissedDeadline
+from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, MissedDeadline, NnburstError
 
 if TYPE_CHECKING:
     from nnburst.client.bound_request import BoundRequest
@@ -53,6 +53,8 @@ class SubmittedRequest:
         try:
             pending.one_thread.enter(me)
             while self._outcome is None:
+                if self.abandoned:
+                    raise Closed("the request was abandoned")
                 pending[0].collect(deadline_ns)
         finally:
             pending.one_thread.pop(me, None)
@@ -97,7 +99,8 @@ class SubmittedRequest:
             if client.collected != before:  # first of all, and no call: a second handler may raise
                 self.taken = True
             waiting = isinstance(error, MissedDeadline | BurstBusy)
-            interrupted = not isinstance(error, Exception)
+            # Whatever is not ours comes from a signal handler, and says nothing about the request.
+            interrupted = not isinstance(error, NnburstError)
             if (waiting or interrupted) and not self.taken:
                 raise
             self._settle(GeneralFailure(_LOST) if interrupted else error)
