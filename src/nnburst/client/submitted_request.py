@@ -53,7 +53,7 @@ class SubmittedRequest:
         try:
             pending.one_thread.enter(me)
             while self._outcome is None:
-                if self.abandoned:
+                if self.abandoned and self not in pending:
                     raise Closed("the request was abandoned")
                 pending[0].collect(deadline_ns)
         finally:
