@@ -29,8 +29,15 @@ logger = logging.getLogger(__name__)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 #: Clients served at once; more are refused until one leaves.
 MAX_WORKERS: Final = 256
+#: Of these, clients of one process, or of one other user.
+MAX_WORKERS_OF_ONE: Final = 64
 #: Seconds that workers get to end on SIGTERM.
 _GRACE: Final = 1.0
+#: Seconds that the kernel gets to end a killed worker.
+_LAST_GRACE: Final = 0.5
+#: Seconds without accepting where a connection cannot be had, so that one that stays in the backlog costs
+#: no core.
+_PAUSE: Final = 0.1
 
 
 class Supervisor:
@@ -55,7 +62,8 @@ class Supervisor:
         self._name = name
         self._any_user = any_user
         self._manager = ServiceManager()
-        self._workers: set[int] = set()
+        #: Workers, and whom they serve: "pid 7", or "user 7" where that is another one.
+        self._workers: dict[int, str] = {}
         self._failures = 0
         self._stop = False
 
@@ -123,24 +131,35 @@ class Supervisor:
             connected = self._listener.accept()
         except OSError as error:
             logger.warning("a connection was lost while it was accepted: %s", error)
+            self._rest(_PAUSE)
             return
         with connected:  # the worker has its own copy
             peer = Channel(connected).peer
-            if peer.uid != os.getuid() and not self._any_user:
+            stranger = peer.uid != os.getuid()
+            whose = f"user {peer.uid}" if stranger else f"pid {peer.pid}"
+            if stranger and not self._any_user:
                 logger.warning("refused pid %d of user %d", peer.pid, peer.uid)
             elif len(self._workers) >= MAX_WORKERS:
                 logger.warning("refused pid %d: %d clients are served", peer.pid, MAX_WORKERS)
+            elif list(self._workers.values()).count(whose) >= MAX_WORKERS_OF_ONE:
+                logger.warning("refused %s: it has %d workers", whose, MAX_WORKERS_OF_ONE)
             else:
-                self._fork(connected)
+                self._fork(connected, whose)
 
-    def _fork(self, connected: socket.socket) -> None:
+    def _rest(self, seconds: float) -> None:
+        """Do nothing until something has happened to a worker or to this process."""
+        poller = select.poll()
+        poller.register(self._receiver, select.POLLIN)
+        poller.poll(seconds * 1000)
+
+    def _fork(self, connected: socket.socket, whose: str) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         supervisor = os.getpid()
         try:
             pid = os.fork()
             if pid == 0:
                 self._become_worker(connected, supervisor)
-            self._workers.add(pid)
+            self._workers[pid] = whose
         except OSError as error:
             logger.warning("no worker could be started: %s", error)
         finally:
@@ -167,7 +186,7 @@ class Supervisor:
         for pid in list(self._workers):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                self._workers.discard(pid)
+                del self._workers[pid]
                 code = os.waitstatus_to_exitcode(status)
                 if code:
                     self._failures += 1
@@ -177,18 +196,22 @@ class Supervisor:
         self._listener.close()
         for pid in self._workers:
             os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + _GRACE
-        poller = select.poll()
-        poller.register(self._receiver, select.POLLIN)
-        self._reap()
-        while self._workers and (left := deadline - time.monotonic()) > 0:
-            poller.poll(left * 1000)  # SIGCHLD ends the wait
-            self._drain()
-            self._reap()
+        self._await_workers(_GRACE)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        self._await_workers(_LAST_GRACE)
+        for pid in self._workers:  # the kernel holds it up; init reaps it
+            logger.warning("worker %d does not end", pid)
         signal.set_wakeup_fd(-1)
+
+    def _await_workers(self, seconds: float) -> None:
+        """Wait until all workers have ended, at most so long."""
+        deadline = time.monotonic() + seconds
+        self._reap()
+        while self._workers and (left := deadline - time.monotonic()) > 0:
+            self._rest(left)  # SIGCHLD ends it
+            self._drain()
+            self._reap()
 
 
 def _die_with_parent(parent: int) -> None:

@@ -57,7 +57,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
     status = 0
     try:
         Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget()).serve(
-            HELLO_TIMEOUT
+            HELLO_TIMEOUT, worker.knows_its_client
         )
     except (ProtocolError, TimeoutError) as error:
         logger.warning("connection ended: %s", error)
@@ -105,6 +105,10 @@ class Worker:
         if work in (Work.EXECUTION, Work.LAUNCH):
             priority = self._session.priority_of(getattr(call, "handle", 0))
         self._session.scheduler.submit(job, priority, work)
+
+    def knows_its_client(self) -> bool:
+        """Whether the client has introduced itself."""
+        return self._session is not None
 
     def handle(self, call: Message, fds: Fds) -> Answer:
         """Answer a call; raises what the client shall be told."""
