@@ -8,8 +8,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from nnburst import (
     Priority,
 )
 from nnburst.client.callbacks import Callback, CallbackThread
+from nnburst.client.compilation_cache import CacheFiles
 from nnburst.client.preparation import Preparation
 from nnburst.control.messages import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
@@ -498,3 +500,29 @@ def test_callbacks_survive_a_process_without_threads_to_spare(
     thread.close()
     thread.run(lambda: ran.release())
     assert ran.acquire(blocking=False)
+
+
+def test_a_call_that_cannot_leave_takes_no_longer_than_its_caller_has(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float] = []
+
+    def refuse(*_arguments: object, timeout: float) -> NoReturn:
+        timeouts.append(timeout)
+        raise MissedDeadline("the driver does not read")
+
+    prepared = device.prepare(add_model())
+    pair = [np.ones((2, 3), np.float32)] * 2
+    ways: list[Callable[[], object]] = [
+        lambda: device.prepare(add_model(), timeout=1.5),
+        lambda: device.prepare(add_model(), cache_dir=tmp_path, timeout=1.5),
+        lambda: device.prepare_from_cache(add_model(), CacheFiles(), timeout=1.5),
+        lambda: prepared.execute_async(pair, timeout=1.5),
+    ]
+    device.number_of_cache_files_needed  # noqa: B018 - asked before the driver stops reading
+    monkeypatch.setattr(device.connection, "launch", refuse)
+    for way in ways:
+        with pytest.raises(MissedDeadline):
+            way()
+    assert len(timeouts) == len(ways)
+    assert all(0 < timeout <= 1.5 for timeout in timeouts)

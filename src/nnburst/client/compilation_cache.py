@@ -220,10 +220,9 @@ class CachedCompilation:
         return prepared
 
     def _compile(self, files: CacheFiles | None, timeout: float) -> PreparedModel:
-        preparation = self._device.prepare_async(
-            self._model, pools=self._pools, cache=files, **self._options
+        return self._device.prepare_within(
+            timeout, self._model, pools=self._pools, cache=files, **self._options
         )
-        return preparation.wait(timeout)
 
 
 @contextmanager

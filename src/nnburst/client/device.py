@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -48,6 +49,8 @@ _MOST_THREADS: Final = 1024
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
 _LAUNCH_TIMEOUT: Final = 30.0
+#: Seconds that a wait has at least: an outcome that is there already counts.
+_SHORTEST: Final = 1e-3
 
 R = TypeVar("R", bound=Message)
 E = TypeVar("E", bound=IntEnum)
@@ -313,7 +316,18 @@ class Device(Closing):
         if cache_dir is not None:
             compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
             return compilation.prepare(seconds)
-        return self.prepare_async(model, pools=pools, **options).wait(seconds)
+        return self.prepare_within(seconds, model, pools=pools, **options)
+
+    def prepare_within(
+        self,
+        seconds: float,
+        model: Model | CarriesPools,
+        **options: Any,  # noqa: ANN401 - those of `prepare_async`
+    ) -> PreparedModel:
+        """`prepare_async` and its result, launched and done within so many seconds."""
+        deadline = time.monotonic() + seconds
+        preparation = self._launch_preparation(model, seconds, **options)
+        return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
 
     def prepare_async(
         self,
@@ -348,6 +362,31 @@ class Device(Closing):
             MissedDeadline: the driver does not take the call.
             DeadObject: the driver has died.
         """
+        return self._launch_preparation(
+            model,
+            preference=preference,
+            priority=priority,
+            pools=pools,
+            num_threads=num_threads,
+            cache=cache,
+            deadline_ns=deadline_ns,
+            callback=callback,
+        )
+
+    def _launch_preparation(
+        self,
+        model: Model | CarriesPools,
+        timeout: float = _LAUNCH_TIMEOUT,
+        *,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        pools: Sequence[Memory] = (),
+        num_threads: int = 0,
+        cache: CacheFiles | None = None,
+        deadline_ns: int | None = None,
+        callback: Callable[[Preparation], object] | None = None,
+    ) -> Preparation:
+        """`prepare_async` that gives the driver so many seconds to take the call, 30 at most."""
         preference = _member(ExecutionPreference, preference, "preference")
         priority = _member(Priority, priority, "priority")
         threads = _thread_count(num_threads)
@@ -373,7 +412,7 @@ class Device(Closing):
                         files.token,
                     ),
                     [*fds, *files.model, *files.data],
-                    _LAUNCH_TIMEOUT,
+                    min(timeout, _LAUNCH_TIMEOUT),
                 )
         return preparation
 
@@ -407,15 +446,16 @@ class Device(Closing):
         """
         seconds = check_timeout(timeout)
         preference = _member(ExecutionPreference, preference, "preference")
+        deadline = time.monotonic() + seconds
         preparation = Preparation(self, model, preference, from_cache=True)
         preparation.launch(
             lambda number: PrepareModelFromCache(
                 number, len(cache.model), len(cache.data), cache.token, deadline_ns
             ),
             [*cache.model, *cache.data],
-            _LAUNCH_TIMEOUT,
+            min(seconds, _LAUNCH_TIMEOUT),
         )
-        return preparation.wait(seconds)
+        return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""

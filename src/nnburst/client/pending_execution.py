@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from nnburst.client.arguments import ExecutionResult
@@ -77,13 +78,18 @@ class PendingExecution(Pending[ExecutionResult]):
             with Fds() as fds:
                 for memory in memories:
                     fds.add(memory.duplicate())
-                self._callbacks.launch(message, list(fds), self._notified, _LAUNCH_TIMEOUT)
+                self._callbacks.launch(message, list(fds), self._notified, self._launch_timeout())
         except NnburstError as error:
             self._fail(error)
             raise
         except BaseException as error:
             self._fail(GeneralFailure(f"it could not be sent: {error!r}"))
             raise
+
+    def _launch_timeout(self) -> float:
+        """Seconds; the driver would refuse a call that leaves after its deadline."""
+        left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) * 1e-9
+        return min(max(left, 0.0), _LAUNCH_TIMEOUT)
 
     def _notified(self, outcome: Notification | NnburstError) -> None:
         if self._grows(outcome):
