@@ -87,7 +87,8 @@ class Memory(Closing):
         self.size = shared.size
         self.number = next(_numbers)
         self._state = _State(shared)
-        weakref.finalize(self, self._state.close, self.number)
+        # Not at exit, where a forked child would wait for a lock that another thread held at the fork.
+        weakref.finalize(self, self._state.close, self.number).atexit = False
         self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
         self.address: int = self._bytes.__array_interface__["data"][0]
 
