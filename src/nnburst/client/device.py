@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -44,6 +46,8 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Model
 from nnburst.hal.validation.values import validate_capabilities, validate_extensions
 
+logger = logging.getLogger(__name__)
+
 #: More threads than that cannot be asked for.
 _MOST_THREADS: Final = 1024
 
@@ -73,7 +77,7 @@ class Device(Closing):
         self._capabilities: Capabilities | None = None
         self._cache_files: NumberOfCacheFiles | None = None
         self._home: object = object()  # whose pools count as this device's
-        self._finalizer = weakref.finalize(self, _close, session, process, self._owner)
+        self._finalizer = weakref.finalize(self, _collected, session, process, self._owner)
 
     @property
     def name(self) -> str:
@@ -511,7 +515,8 @@ class Device(Closing):
         Arrays in pools stay usable.
         """
         self._closed = True
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            _close(self._session, self._process, self._owner)
 
     def __repr__(self) -> str:
         state = "alive" if self.is_alive else "closed" if self._closed else "dead"
@@ -531,6 +536,25 @@ def _thread_count(value: int) -> int:
     if not isinstance(value, int) or not 0 <= value <= _MOST_THREADS:
         raise InvalidArgument(f"num_threads: {value!r}, expected 0 to {_MOST_THREADS}")
     return value
+
+
+def _collected(session: Session, process: DriverProcess | None, owner: int) -> None:
+    """`_close` for the garbage collector, which runs on any thread, be it one that `_close` waits for.
+
+    Whatever that thread holds a lock of, this neither takes one nor waits: the rest is another thread's.
+    """
+    if os.getpid() != owner:
+        return
+    if threading.main_thread().is_alive():
+        session.connection.hang_up()
+        try:
+            threading.Thread(
+                target=_close, args=(session, process, owner), name="nnburst device closer"
+            ).start()
+        except RuntimeError:
+            logger.warning("a device that nobody closed keeps its descriptors: no thread")
+        return
+    _close(session, process, owner)  # the end of the program, which waits
 
 
 def _close(session: Session, process: DriverProcess | None, owner: int) -> None:

@@ -329,10 +329,12 @@ class Connection:
 
     def _register(self, pending: _Pending) -> int:
         with self._lock:
-            if self._ended:
-                raise self._dead()
-            call = next(self._ids)
-            self._pending[call] = pending
+            ended = self._ended
+            if not ended:
+                call = next(self._ids)
+                self._pending[call] = pending
+        if ended:
+            raise self._dead()
         return call
 
     def _send(self, call: int, message: Message, fds: Sequence[int], timeout: float) -> None:
@@ -434,12 +436,14 @@ class Connection:
         return _Answer(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, what), Fds())
 
     def _end(self) -> None:
-        with self._lock:
+        calls: dict[int, _Pending] = {}
+        nobody: list[Callable[[], None]] = []
+        with self._lock:  # nothing is made in here: the collector could run what wants the lock
             self._ended = True
-            waiting, self._pending = list(self._pending.values()), {}
-            callbacks, self._on_end = self._on_end, []
+            waiting, self._pending = self._pending, calls
+            callbacks, self._on_end = self._on_end, nobody
         self._channel.shutdown()
-        for pending in waiting:
+        for pending in list(waiting.values()):
             pending.put(None)
         for callback in reversed(callbacks):
             try:
@@ -451,11 +455,16 @@ class Connection:
         """Leave the connection to the parent of this forked process."""
         self._channel.disown()
 
+    def hang_up(self) -> None:
+        """Let both ends see the end, and no more: takes no lock and does not wait. `close` does the rest."""
+        self._channel.shutdown()
+
     def close(self) -> None:
         """End the connection; pending calls end with Closed. Twice is fine."""
+        dead = _again(Closed(f"the connection to {self._name} was closed"))
         with self._lock:
             if not self._ended:
-                self._dead = _again(Closed(f"the connection to {self._name} was closed"))
+                self._dead = dead
         self._channel.shutdown()
         if threading.current_thread() is not self._reader:
             self._reader.join()

@@ -1,0 +1,77 @@
+"""What the garbage collector, a fork and the end of the process do to devices and pools."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import nnburst
+from client.burst_helpers import wait_until
+from nnburst.client.device import Device
+from nnburst.client.process import DriverProcess
+
+
+def run(script: str) -> str:
+    """Run a program of its own; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_collected_device_ends_its_driver_and_does_not_hold_the_collector_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped_on: list[threading.Thread] = []
+    stop = DriverProcess.stop
+
+    def note(process: DriverProcess) -> None:
+        stopped_on.append(threading.current_thread())
+        stop(process)
+
+    monkeypatch.setattr(DriverProcess, "stop", note)
+    device: Device | None = nnburst.launch("null")
+    assert device is not None
+    pid = device.pid
+    del device
+    gc.collect()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert stopped_on != [threading.current_thread()]
+
+
+def test_device_can_be_collected_while_its_connection_is_locked() -> None:
+    device = nnburst.launch("null")
+    pid, connection = device.pid, device.connection
+    with connection._lock:
+        del device
+        gc.collect()  # where the collector would find it, were it in a cycle
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert not connection.is_alive
+
+
+def test_device_that_nobody_closes_ends_with_the_program() -> None:
+    pid = run("import nnburst; device = nnburst.launch('null'); print(device.pid)")
+    assert not Path(f"/proc/{int(pid)}").exists()
+
+
+def test_forked_child_ends_though_a_pool_was_locked() -> None:
+    printed = run("""
+import os, signal, sys
+import nnburst
+device = nnburst.launch("null")
+memory = device.allocate(64)
+memory._state.lock.acquire()      # another thread, in duplicate()
+if (child := os.fork()) == 0:
+    signal.alarm(20)
+    sys.exit(0)
+memory._state.lock.release()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+device.close()
+""")
+    assert printed == "0\n"
