@@ -75,6 +75,25 @@ static inline void nnb_fence(void) {
 #endif
 }
 
+/* Between a store that announces writes and those writes, which are no atomic ones: whoever sees one of them
+ * and calls nnb_fence_reads then sees the announcement. */
+static inline void nnb_fence_writes(void) {
+#ifdef __SANITIZE_THREAD__
+    nnb_fence();
+#else
+    atomic_thread_fence(memory_order_release);
+#endif
+}
+
+/* Between reads that are no atomic ones and a load that says whether they were disturbed. */
+static inline void nnb_fence_reads(void) {
+#ifdef __SANITIZE_THREAD__
+    nnb_fence();
+#else
+    atomic_thread_fence(memory_order_acquire);
+#endif
+}
+
 /* Tells the core that this is a spin loop. */
 static inline void nnb_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -14,6 +14,13 @@ static int corrupt(struct nnb_ring *ring) {
     return NNB_RING_CORRUPT;
 }
 
+/* Bytes behind the writer's counter `written` that an unsynchronized writer may have begun to write, which
+ * `claim` says. */
+static uint64_t claimed_bytes(const struct nnb_ring *ring, uint64_t claim, uint64_t written) {
+    uint64_t ahead = claim - written; /* a claim that lies before it is committed, or nobody announces any */
+    return ahead <= ring->capacity_bytes ? ahead : 0;
+}
+
 int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
                   nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
                   uint32_t synchronized) {
@@ -35,6 +42,10 @@ int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_cou
         .peer_write = written,
         .synchronized = synchronized,
     };
+    if (!synchronized) { /* what a writer before this one has begun to write stays overwritten */
+        /* TRUST: the worst that it can say is that elements are lost. */
+        ring->claimed = written + claimed_bytes(ring, nnb_load_relaxed_u64(read_counter), written);
+    }
     if (written % quantum != 0 || !plausible(ring, written - read)) {
         return corrupt(ring);
     }
@@ -58,8 +69,35 @@ static int refresh_reader(struct nnb_ring *ring) {
     return NNB_RING_OK;
 }
 
+/* Accepts an unsynchronized writer's present counter. */
+static int refresh_overwriter(struct nnb_ring *ring) {
+    /* SYNC POINT K: whatever was read before this of a later claim's bytes, that claim is seen here. */
+    nnb_fence_reads();
+    /* TRUST: the worst that it can say is that elements are lost. */
+    uint64_t claim = nnb_load_relaxed_u64(ring->read_counter);
+    /* SYNC POINT A: every element before this counter is completely written.
+     * TRUST: checked below for whole elements; the writer may be ahead by any number of them. */
+    uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
+    uint64_t unread = peer - ring->read_index;
+    if (peer % ring->quantum != 0 || unread % ring->quantum != 0) {
+        return corrupt(ring);
+    }
+    ring->peer_write = peer;
+    if (unread + claimed_bytes(ring, claim, peer) <= ring->capacity_bytes &&
+        unread <= ring->capacity_bytes) {
+        return NNB_RING_OK;
+    }
+    /* NNAPI: an overtaken unsynchronized reader loses what it had not read and starts again. */
+    ring->read_index = peer;
+    ring->read_offset = advance(ring, ring->read_offset, unread % ring->capacity_bytes);
+    return NNB_RING_OVERRUN;
+}
+
 /* Accepts the writer's present counter. */
 static int refresh_writer(struct nnb_ring *ring) {
+    if (!ring->synchronized) {
+        return refresh_overwriter(ring);
+    }
     /* SYNC POINT A: every element before this counter is completely written.
      * TRUST: checked below: it can only be ahead of us by at most the whole ring, in whole elements. */
     uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
@@ -68,14 +106,7 @@ static int refresh_writer(struct nnb_ring *ring) {
         ring->peer_write = peer;
         return NNB_RING_OK;
     }
-    if (ring->synchronized || unread % ring->quantum != 0) {
-        return corrupt(ring);
-    }
-    /* NNAPI: an overtaken unsynchronized reader loses what it had not read and starts again. */
-    ring->read_index = peer;
-    ring->read_offset = advance(ring, ring->read_offset, unread % ring->capacity_bytes);
-    ring->peer_write = peer;
-    return NNB_RING_OVERRUN;
+    return corrupt(ring);
 }
 
 static uint64_t free_bytes(const struct nnb_ring *ring) {
@@ -155,10 +186,22 @@ static int claim_read(struct nnb_ring *ring, uint64_t count) {
     return NNB_RING_OK;
 }
 
+static void announce_claim(struct nnb_ring *ring, uint64_t bytes) {
+    if (bytes > claimed_bytes(ring, ring->claimed, ring->write_index)) {
+        ring->claimed = ring->write_index + bytes;
+    }
+    /* SYNC POINT K: the claim is seen by every reader that has seen one of the writes after it. */
+    nnb_store_relaxed_u64(ring->read_counter, ring->claimed);
+    nnb_fence_writes();
+}
+
 int nnb_ring_begin_write(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions) {
     int status = claim_write(ring, count);
     if (status == NNB_RING_OK) {
         split(ring, ring->write_offset, count * ring->quantum, regions);
+        if (!ring->synchronized) {
+            announce_claim(ring, count * ring->quantum);
+        }
     }
     return status;
 }

@@ -8,7 +8,9 @@
  * Flavours (NNAPI: fmq/MessageQueue.h):
  *   synchronized    one writer, one reader; a full ring refuses writes.
  *   unsynchronized  one writer that never waits; each reader has its own counter and loses everything
- *                   unread when it is overtaken.
+ *                   unread when it is overtaken. DEVIATES: the writer announces in the read counter's word, which
+ *                   nobody needs there, up to where it is about to write, so that a reader never takes elements
+ *                   that are being overwritten. An original writer leaves the word alone, and its readers can.
  *
  * Not thread-safe: one thread writes and one thread reads through one struct nnb_ring. */
 #ifndef NNB_RING_BUFFER_H
@@ -49,6 +51,7 @@ struct nnb_ring {
     uint64_t read_offset;
     uint64_t peer_read;  /* last accepted copy of the reader's counter */
     uint64_t peer_write; /* last accepted copy of the writer's counter */
+    uint64_t claimed;    /* up to where an unsynchronized writer may have written, committed or not */
     uint32_t synchronized;
     uint32_t corrupted;
 };

@@ -283,16 +283,14 @@ class UnsynchronizedQueue(Machine):
         """Whether `count` elements can be read; a reader that was overtaken goes to the end."""
         if count > self.capacity:
             return False  # which is said before anything is looked at
-        if len(self.written) - reader.at > self.capacity:
+        if len(self.written) + self.scribbled - reader.at > self.capacity:
             reader.at, reader.held = len(self.written), None
             return False
         return count <= len(self.written) - reader.at
 
     def _check(self, reader: Reader, found: list[int]) -> None:
-        """What the writer is about to overwrite is anybody's guess; everything else is what was written."""
-        overwritten = len(self.written) + self.scribbled - self.capacity
-        first = max(overwritten - reader.at, 0)
-        assert found[first:] == self.written[reader.at :][: len(found)][first:]
+        """Nothing of what the writer is about to overwrite."""
+        assert found == self.written[reader.at :][: len(found)]
 
 
 TestSynchronizedQueue = SynchronizedQueue.TestCase
