@@ -113,3 +113,28 @@ def test_forgotten_prepared_models_do_not_count(
     for _ in range(MAX_MODELS + 1):
         own_device.prepare(model)
     assert own_device.is_alive
+
+
+def test_burst_whose_close_was_interrupted_is_freed_with_its_last_user(
+    counting: Device, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupted() -> None:
+        raise Interrupted
+
+    prepared = counting.prepare(make_model())
+    burst = prepared.open_burst()
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(burst, "_stop", interrupted)
+        burst.close()
+    prepared.close()
+    del burst, prepared
+    gc.collect()
+    wait = threading.Event()
+    for _ in range(5000):
+        if is_free(counting, make_model()):
+            return
+        wait.wait(0.001)
+    pytest.fail("the driver still has the burst")

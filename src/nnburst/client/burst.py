@@ -440,7 +440,6 @@ class Burst(Closing):
             if self._closed:
                 return
             self._closed = True
-        self._finalizer.detach()
         self._stop()
         lib.nnb_client_drain_unlocked(self.client, int(_CALL_TIMEOUT * 1e9))
         self._connection.forget(self._stop)
@@ -448,6 +447,7 @@ class Burst(Closing):
             memory.forget(self._on_pool_closed)
         self._releaser.close()
         self._channels.close()
+        self._finalizer.detach()  # last: after a handler that raised it does what is left to do
         self._remembered.clear()
         self.last_executed = None  # refers to this burst: without it counting references frees both
 
