@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ import posix_ipc
 import pytest
 
 from fmq.queues import ELEMENT, descriptors, numbers
+from nnburst.fmq import named_queue
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.named_queue import create_named_queue, open_named_queue
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
@@ -207,3 +209,21 @@ def test_refused_regions_leave_no_descriptor(name: str) -> None:
             open_named_queue(name, np.uint64, timeout=1)
     assert descriptors() == before
     queue.close()
+
+
+def test_name_that_stands_for_another_queue_by_now_is_left_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_named_queue(name, ELEMENT, 4).close()
+    real = named_queue._descriptor
+
+    def meanwhile(view: Any) -> Any:
+        posix_ipc.unlink_shared_memory(name)  # another process opens the queue ...
+        create_named_queue(name, ELEMENT, 8).close()  # ... and its creator makes a new one
+        return real(view)
+
+    monkeypatch.setattr(named_queue, "_descriptor", meanwhile)
+    with pytest.raises(DeviceUnavailable, match="another process"):
+        open_named_queue(name, ELEMENT, timeout=1)
+    monkeypatch.setattr(named_queue, "_descriptor", real)
+    assert open_named_queue(name, ELEMENT, timeout=1).capacity == 8

@@ -97,8 +97,11 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
     descriptor = _descriptor(view)
     check(descriptor, [memory.size], kind.itemsize)
     try:
+        # Another opener may have taken the name away, and a creator given it to a new queue since.
+        if os.stat(f"/dev/shm{path}").st_ino != os.fstat(memory.fd).st_ino:
+            raise posix_ipc.ExistentialError
         posix_ipc.unlink_shared_memory(path)
-    except posix_ipc.ExistentialError:
+    except (posix_ipc.ExistentialError, FileNotFoundError):
         memory.close()
         raise DeviceUnavailable(f"name: another process has opened {name} just now") from None
     return MessageQueue(descriptor, [memory], [view], kind)
