@@ -193,8 +193,8 @@ class MessageQueue(Closing):
     def read(self, count: int) -> Elements | None:
         """Read `count` elements as one unit; None where there are fewer (or they were lost).
 
-        Of an unsynchronized queue, elements that the writer is overwriting at this very moment are lost, too: it
-        says so before it writes. DEVIATES: an original writer does not, and its elements can be torn.
+        Of an unsynchronized queue, elements that the writer is overwriting at this very moment are lost, too:
+        it says so before it writes. DEVIATES: an original writer does not, and its elements can be torn.
         """
         self._check_count(count)
         array = np.empty(min(count, self.capacity), self.dtype)  # the ring refuses more than it has
