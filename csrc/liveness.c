@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -72,7 +73,7 @@ int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t ti
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
                              .tv_nsec = (long)(deadline % 1000000000u)};
-    for (;;) {
+    for (bool woken = false;; woken = true) {
         /* TRUST: written by the other process; the worst it can say is that it is dead.
          * SYNC POINT G: only the word itself is looked at, so relaxed is enough. */
         uint32_t value = nnb_load_relaxed_u32(word);
@@ -85,6 +86,10 @@ int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t ti
         }
         if (nnb_now_ns() >= deadline) {
             return 2;
+        }
+        if (woken) { /* the word changes once; a peer that changes or wakes it all the time costs no more than this */
+            struct timespec moment = {.tv_nsec = 1000000};
+            (void)nanosleep(&moment, NULL);
         }
         (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, &until, NULL,
                       FUTEX_BITSET_MATCH_ANY);
