@@ -103,10 +103,9 @@ def test_outcome_that_nobody_fetches_goes_without_the_collector(
         made = prepared.execute_async(
             pair, callback=heard, deadline_ns=0 if kind == "failed" else None
         )
-    if kind == "cancelled":
-        made.cancel()
+    cancelled = kind == "cancelled" and made.cancel()
     assert done.wait(HANG)
-    if kind == "cancelled":
+    if cancelled:
         with pytest.raises(Closed):
             made.result(HANG)
     if kind == "failed":
