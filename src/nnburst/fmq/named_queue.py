@@ -96,14 +96,9 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
     memory, view = found
     descriptor = _descriptor(view)
     check(descriptor, [memory.size], kind.itemsize)
-    try:
-        # Another opener may have taken the name away, and a creator given it to a new queue since.
-        if os.stat(f"/dev/shm{path}").st_ino != os.fstat(memory.fd).st_ino:
-            raise posix_ipc.ExistentialError
-        posix_ipc.unlink_shared_memory(path)
-    except (posix_ipc.ExistentialError, FileNotFoundError):
+    if not _unlink(path, memory.fd):
         memory.close()
-        raise DeviceUnavailable(f"name: another process has opened {name} just now") from None
+        raise DeviceUnavailable(f"name: another process has opened {name} just now")
     return MessageQueue(descriptor, [memory], [view], kind)
 
 
@@ -134,6 +129,22 @@ def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
         memory.close()
         return None
     return memory, view
+
+
+def _unlink(name: str, fd: int) -> bool:
+    """Take a name away; False where it does not stand for the region `fd` any more.
+
+    Another opener may have taken it away, and a creator given it to a new queue since.
+    """
+    try:
+        now = posix_ipc.SharedMemory(name).fd
+        same = os.path.sameopenfile(now, fd)
+        os.close(now)
+        if same:
+            posix_ipc.unlink_shared_memory(name)
+    except posix_ipc.ExistentialError:
+        return False
+    return same
 
 
 def _descriptor(view: Bytes) -> MQDescriptor:
