@@ -17,13 +17,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
+from nnburst._native import ffi, lib
 from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
 from nnburst.fmq.event_flag import timeout_ns
 from nnburst.fmq.message_queue import MessageQueue
@@ -31,7 +32,7 @@ from nnburst.fmq.shared_memory import Bytes, SharedMemory
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
 
 #: Written last: the region is complete once it is there.
-_MAGIC: Final = b"nnbqueue"
+_MAGIC: Final = int.from_bytes(b"nnbqueue", "little")
 _HEADER: Final = 1024
 _TEXT_AT: Final = 16
 _POLL_SECONDS: Final = 0.001
@@ -71,7 +72,7 @@ def create_named_queue(
     text = msgspec.json.encode(descriptor)
     view[_TEXT_AT : _TEXT_AT + len(text)] = np.frombuffer(text, np.uint8)
     view[8:12].view("<u4")[0] = len(text)
-    view[:8] = np.frombuffer(_MAGIC, np.uint8)
+    lib.nnb_store_release_u64(_magic_of(view), _MAGIC)  # all before it is visible to who reads it
     return MessageQueue(descriptor, [memory], [view], kind)
 
 
@@ -125,10 +126,14 @@ def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
         return None
     memory = SharedMemory(fd, status.st_size)
     view = memory.map(writable=True)
-    if view[:8].tobytes() != _MAGIC:
+    if lib.nnb_load_acquire_u64(_magic_of(view)) != _MAGIC:
         memory.close()
         return None
     return memory, view
+
+
+def _magic_of(view: Bytes) -> Any:  # noqa: ANN401 - a cffi pointer
+    return ffi.cast("nnb_atomic_u64 *", view.ctypes.data)
 
 
 def _unlink(name: str, fd: int) -> bool:
