@@ -231,6 +231,18 @@ def test_wrong_number_of_descriptors_fails_the_call_and_not_the_connection(
     assert call(ends) == Nothing()
 
 
+def test_peer_that_no_reply_can_be_sent_to_is_given_up(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise ResourceExhausted("no memory")
+
+    monkeypatch.setattr(ends.server, "send", short)
+    with pytest.raises(DeadObject):
+        call(ends)
+    ends.finish_jobs()
+
+
 def test_result_of_another_type_fails_the_call(ends: Ends) -> None:
     ends.handler = lambda _message, _fds: (Executed(), Fds())
     with pytest.raises(GeneralFailure, match="answered Executed, expected Nothing"):

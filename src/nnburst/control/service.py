@@ -126,11 +126,12 @@ class Service(Generic[M]):
             if call == _ONE_WAY:
                 return
             try:
-                self._channel.send(call, encode(reply), list(fds))
-            except (Disconnected, TimeoutError):
-                self._channel.shutdown()  # a peer that does not read its replies is as good as gone
-            except NnburstError as error:
-                self._channel.send(call, encode(failure(error)))
+                try:
+                    self._channel.send(call, encode(reply), list(fds))
+                except (NnburstError, MemoryError) as error:
+                    self._channel.send(call, encode(failure(error)))
+            except (Disconnected, TimeoutError, NnburstError, MemoryError):
+                self._channel.shutdown()  # a peer that gets no replies any more is as good as gone
 
 
 def failure(error: BaseException) -> Reply:
