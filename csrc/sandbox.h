@@ -1,4 +1,4 @@
-/* What a worker gives up before it hears its client: new privileges, other programs, files, networks. */
+/* What a worker gives up before it hears its client: new privileges, other programs, files, sockets. */
 #ifndef NNB_SANDBOX_H
 #define NNB_SANDBOX_H
 
@@ -6,7 +6,7 @@
 enum {
     NNB_SANDBOX_NO_NEW_PRIVILEGES = 1,
     NNB_SANDBOX_LANDLOCK = 2, /* no file is opened for writing, made, removed or executed */
-    NNB_SANDBOX_SECCOMP = 4,  /* no other programs, processes' memory, networks or kernel interfaces */
+    NNB_SANDBOX_SECCOMP = 4,  /* no other programs, processes' memory, sockets or kernel interfaces */
 };
 
 /* Puts the calling thread, which must be the only one, into the sandbox for good; its children are in it

@@ -2,7 +2,7 @@
 
 It keeps what executors need and nobody can list: memory, threads, clocks, reading files. It loses new
 privileges and, where the kernel has Landlock and seccomp, writing and making files (but for the key of the
-compilation caches, until that is made once), other programs, other processes' memory, networks, and
+compilation caches, until that is made once), other programs, other processes' memory, sockets, and
 kernel interfaces that no computation needs. Descriptors that are open already, such as cache files, stay
 usable.
 """
