@@ -267,9 +267,8 @@ class BoundRequest:
 
     def _set_timeout(self, timeout_ns: int) -> None:
         self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
-        self._timeout_ns = (
-            timeout_ns  # last: a handler that raises before makes the next run set both
-        )
+        # Last: a signal handler that raises before makes the next run set both.
+        self._timeout_ns = timeout_ns
 
     def _conclude(self, code: int) -> ExecutionResult:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""

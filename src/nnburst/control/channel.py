@@ -340,10 +340,8 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
         return Incoming(packet.id, packet.body, fds)
     try:
         return Incoming(packet.id, _large_body(fds.cut(), packet.body_size), fds)
-    except (
-        MemoryError,
-        ResourceExhausted,
-    ) as error:  # concerns this message, and not the connection
+    except (MemoryError, ResourceExhausted) as error:
+        # Concerns this message, and not the connection.
         return Incoming(packet.id, b"", fds, error)
 
 
