@@ -76,10 +76,13 @@ static int refresh_overwriter(struct nnb_ring *ring) {
     /* TRUST: the worst that it can say is that elements are lost. */
     uint64_t claim = nnb_load_relaxed_u64(ring->read_counter);
     /* SYNC POINT A: every element before this counter is completely written.
-     * TRUST: checked below for whole elements; the writer may be ahead by any number of them. */
+     * TRUST: checked below for whole elements; the writer may be anywhere. Where it is behind, it is the way
+     * back that is looked at: the remainder of a distance that has wrapped around says nothing. */
     uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
     uint64_t unread = peer - ring->read_index;
-    if (peer % ring->quantum != 0 || unread % ring->quantum != 0) {
+    bool behind = unread > INT64_MAX;
+    uint64_t leap = behind ? 0 - unread : unread;
+    if (leap % ring->quantum != 0) {
         return corrupt(ring);
     }
     ring->peer_write = peer;
@@ -88,8 +91,10 @@ static int refresh_overwriter(struct nnb_ring *ring) {
         return NNB_RING_OK;
     }
     /* NNAPI: an overtaken unsynchronized reader loses what it had not read and starts again. */
+    uint64_t moved = leap % ring->capacity_bytes;
     ring->read_index = peer;
-    ring->read_offset = advance(ring, ring->read_offset, unread % ring->capacity_bytes);
+    ring->read_offset =
+        advance(ring, ring->read_offset, behind ? ring->capacity_bytes - moved : moved);
     return NNB_RING_OVERRUN;
 }
 
