@@ -404,10 +404,12 @@ class LifeCycle(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
-        closable = [t for kind in list(self.kinds) for t in self.there(kind) if not t.closed]
-        thing = data.draw(st.sampled_from([t for t in closable if hasattr(t.real, "close")]))
-        thing.real.close()
-        thing.closed = True
+        things = [t for kind in list(self.kinds) for t in self.there(kind) if not t.closed]
+        closable = [t for t in things if hasattr(t.real, "close")]
+        if closable:
+            thing = data.draw(st.sampled_from(closable))
+            thing.real.close()
+            thing.closed = True
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:

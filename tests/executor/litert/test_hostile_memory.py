@@ -149,4 +149,6 @@ def test_indexes_are_refused_or_followed_whatever_they_change_to(
     prepared = LiteRtExecutor().prepare(build(vector).model, [])
     assert isinstance(prepared, LiteRtPrepared), route
     ended = {status for status, _ in run(vector, prepared, 40 * RUNS, at_end=False)}
-    assert ended == {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}
+    # Which of them depends on what the other writer had there at the time.
+    assert ended
+    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}
