@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from nnburst.client import bound_request
 from nnburst.client.bound_request import BoundRequest
 from nnburst.client.burst import Burst
 from nnburst.hal.errors import GeneralFailure
+from programs import run_program
 
 
 @pytest.fixture
@@ -304,15 +303,7 @@ with nnburst.launch("null") as device:
 
 
 def test_forked_child_is_refused_and_the_parent_goes_on() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.stdout == "4 1\n", done.stdout + done.stderr
+    assert run_program(FORK) == "4 1\n"
 
 
 FORK_WITH_A_SUBMISSION = """
@@ -338,15 +329,7 @@ with nnburst.launch("null") as device:
 
 
 def test_forked_child_gets_no_result_of_what_its_parent_submitted() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORK_WITH_A_SUBMISSION],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.stdout == "2 1\n", done.stdout + done.stderr
+    assert run_program(FORK_WITH_A_SUBMISSION) == "2 1\n"
 
 
 def test_burst_that_was_ended_says_why_in_every_later_call(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -21,6 +18,7 @@ from nnburst.fmq.event_flag import EventFlag, timeout_ns
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument
+from programs import run_program
 
 # --- waiting ---
 
@@ -227,15 +225,7 @@ assert queue.write(numbers(0, 1))
 
 
 def test_forked_child_is_refused_and_unmaps_nothing_of_its_own() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.stdout == "5\n", done.stdout + done.stderr
+    assert run_program(FORK) == "5\n"
 
 
 def test_reader_that_was_overtaken_while_the_counters_wrapped_goes_on_in_its_place() -> None:
