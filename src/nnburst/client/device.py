@@ -330,7 +330,7 @@ class Device(Closing):
     ) -> PreparedModel:
         """`prepare_async` and its result, launched and done within so many seconds."""
         deadline = time.monotonic() + seconds
-        preparation = self._launch_preparation(model, seconds, **options)
+        preparation = self.prepare_async(model, timeout=seconds, **options)
         return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
 
     def prepare_async(
@@ -344,6 +344,7 @@ class Device(Closing):
         cache: CacheFiles | None = None,
         deadline_ns: int | None = None,
         callback: Callable[[Preparation], object] | None = None,
+        timeout: float = _LAUNCH_TIMEOUT,
     ) -> Preparation:
         """Have a model prepared while this program goes on.
 
@@ -357,6 +358,7 @@ class Device(Closing):
                 logs, and prepares the model all the same.
             deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
             callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
+            timeout: seconds that the driver has to take the call, 30 at most.
 
         Returns:
             What becomes the prepared model; can be awaited.
@@ -366,31 +368,7 @@ class Device(Closing):
             MissedDeadline: the driver does not take the call.
             DeadObject: the driver has died.
         """
-        return self._launch_preparation(
-            model,
-            preference=preference,
-            priority=priority,
-            pools=pools,
-            num_threads=num_threads,
-            cache=cache,
-            deadline_ns=deadline_ns,
-            callback=callback,
-        )
-
-    def _launch_preparation(
-        self,
-        model: Model | CarriesPools,
-        timeout: float = _LAUNCH_TIMEOUT,
-        *,
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        pools: Sequence[Memory] = (),
-        num_threads: int = 0,
-        cache: CacheFiles | None = None,
-        deadline_ns: int | None = None,
-        callback: Callable[[Preparation], object] | None = None,
-    ) -> Preparation:
-        """`prepare_async` that gives the driver so many seconds to take the call, 30 at most."""
+        seconds = check_timeout(timeout)
         preference = _member(ExecutionPreference, preference, "preference")
         priority = _member(Priority, priority, "priority")
         threads = _thread_count(num_threads)
@@ -416,7 +394,7 @@ class Device(Closing):
                         files.token,
                     ),
                     [*fds, *files.model, *files.data],
-                    min(timeout, _LAUNCH_TIMEOUT),
+                    min(seconds, _LAUNCH_TIMEOUT),
                 )
         return preparation
 
