@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What the installed wheel does not have to pass: campaigns, files that look at the sources, and arithmetic, which
-#: no packaging changes; what is missing for it, the tests of drivers and commands miss, too.
+#: What the installed wheel does not have to pass: campaigns, files that look at the sources, and arithmetic,
+#: which no packaging changes; what is missing for it, the tests of drivers and commands miss, too.
 LEFT_OUT = {"csrc", "executor", "faults"}
 #: What an installation brings along unless somebody asks for extras.
 NEEDED = {"numpy", "cffi", "msgspec", "posix_ipc"}
