@@ -17,6 +17,7 @@ from nnburst.client.aidl_results import in_microseconds
 from nnburst.client.arguments import Array, ExecutionResult, boottime_deadline_ns, check_timeout
 from nnburst.client.execution import SocketExecution
 from nnburst.client.memory import Memory
+from nnburst.client.one_thread import OneThread
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import (
@@ -29,7 +30,6 @@ from nnburst.control.messages import (
 )
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
-    BurstBusy,
     Closed,
     MissedDeadline,
 )
@@ -118,7 +118,7 @@ class AidlBurst(Closing):
         opened, _ = self._connection.call(OpenBurst(model.handle), Opened, timeout=_CALL_TIMEOUT)
         self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
-        self._under_way: dict[str, object] = {}
+        self._under_way = OneThread("the burst has an execution in flight: one at a time")
         self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
         self._finalizer.atexit = False
 
@@ -142,18 +142,16 @@ class AidlBurst(Closing):
         deadline = time.monotonic() + check_timeout(timeout)
         self._check_open()
         execution = self._model.arguments(inputs, outputs)
-        run = object()
+        me = object()
         try:
-            if self._under_way.setdefault("run", run) is not run:
-                raise BurstBusy("the burst has an execution in flight: one at a time")
+            self._under_way.enter(me)
             return execution.run(
                 lambda private: in_microseconds(
                     execution, self._call(execution, private, measure, deadline), private
                 )
             )
-        finally:  # no call in here: an interruption could come right after it
-            if "run" in self._under_way and self._under_way["run"] is run:
-                del self._under_way["run"]
+        finally:
+            self._under_way.pop(me, None)
 
     def _call(
         self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float

@@ -24,7 +24,12 @@ class OneThread(dict[object, None]):
     manager of Python's is not: an exception between taking it and the `try` would leave it taken for ever.
     """
 
-    __slots__ = ()
+    __slots__ = ("_busy",)
+
+    def __init__(self, busy: str = BUSY) -> None:
+        """Nobody is inside; `busy` is what those are told who are refused."""
+        super().__init__()
+        self._busy = busy
 
     def enter(self, me: object) -> None:
         """Go in; `me` is new and stands for this call, since a handler's may come in its middle.
@@ -34,4 +39,4 @@ class OneThread(dict[object, None]):
         """
         self[me] = None
         if list(self)[0] is not me:  # noqa: RUF015 - one look: others come and go meanwhile
-            raise BurstBusy(BUSY)
+            raise BurstBusy(self._busy)

@@ -21,6 +21,7 @@ from nnburst.client.fenced_execution import (
     check_fences,
     duration_in_ns,
 )
+from nnburst.client.one_thread import OneThread
 from nnburst.client.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
@@ -64,7 +65,7 @@ class ReusableExecution(Closing):
         """
         self._model = model
         self._execution = execution
-        self._under_way: dict[str, object] = {}
+        self._under_way = OneThread(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
         size = execution.lay_out()
         self._private: Memory | None = model.device.allocate(size) if size else None
@@ -145,15 +146,13 @@ class ReusableExecution(Closing):
         if not self._finalizer.alive:
             raise Closed("the reusable execution is closed")
         self._model.device.connection  # noqa: B018 - a forked child lacks the memory that comes next
-        run = object()
+        me = object()
         try:
-            if self._under_way.setdefault("run", run) is not run:
-                raise BurstBusy(_BUSY)
+            self._under_way.enter(me)
             self._finish_fenced()
             return work()
-        finally:  # no call in here: an interruption could come right after it
-            if "run" in self._under_way and self._under_way["run"] is run:
-                del self._under_way["run"]
+        finally:
+            self._under_way.pop(me, None)
 
     def _finish_fenced(self) -> None:
         """Where the last run was fenced: have its result taken before its memory is used again."""
