@@ -229,6 +229,12 @@ def wait_until_gone(pid: int, since: float, seconds: float = SETTLED) -> float:
     return (time.monotonic() - since) * 1000
 
 
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until every thread has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until_stopped(pid)
+
+
 def wait_until_stopped(pid: int) -> None:
     """Wait until no thread of a process runs any more."""
     deadline = time.monotonic() + HANG

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
 import nnburst
-from faults.processes import KILLS, Row, Supervisor
+from faults.processes import KILLS, Row, Supervisor, stop
 from nnburst import Burst, MissedDeadline
 from nnburst.client.bound_request import BoundRequest
 from nnburst.client.submitted_request import SubmittedRequest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
-from nnburst.testing.faults.footprint import thread_states
 
 #: Seconds that a run may take while the driver is stopped, and after it goes on.
 TIMEOUT, PATIENCE = 0.03, 10.0
@@ -30,15 +28,6 @@ def write(bound: BoundRequest, number: int) -> None:
 def run(bound: BoundRequest, number: int) -> None:
     write(bound, number)
     check_sum(bound.run(PATIENCE).outputs[0], number)
-
-
-def stop(pid: int) -> None:
-    """SIGSTOP, and wait until every thread has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + PATIENCE
-    while thread_states(pid) != {"T"}:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
 
 
 def miss(bound: BoundRequest, number: int) -> float:

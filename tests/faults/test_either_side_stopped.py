@@ -15,24 +15,14 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import nnburst
-from faults.processes import HANG, KILLS, Client, Row, Supervisor
+from faults.processes import HANG, KILLS, Client, Row, Supervisor, stop
 from nnburst.hal.enums import ErrorStatus
-from nnburst.testing.faults.footprint import thread_states
 from nnburst.testing.packet_fuzzer import judge, small_model, valid_packet
 from nnburst.testing.raw_burst import RawBurst
 
 SECONDS = float(os.environ.get("NNBURST_STOPPED", "0.1"))
 #: Longest time between two stops.
 LATEST = 0.03
-
-
-def stop(pid: int) -> None:
-    """SIGSTOP, and wait until every thread has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + HANG
-    while thread_states(pid) != {"T"}:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
 
 
 def goes_on(client: Client) -> int:

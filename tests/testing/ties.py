@@ -111,18 +111,11 @@ def _run(vector: Vector, runner: Runner) -> RunResult:
     prepared = runner.prepare(built.model, built.pools)
     try:
         sizes = [math.prod(o.dimensions) * DTYPES[o.kind].itemsize for o in vector.outputs]
-        result = prepared.run([_array(vector, o) for o in vector.inputs], sizes)
+        result = prepared.run([vector.array_of(o) for o in vector.inputs], sizes)
     finally:
         prepared.close()
     assert result.status is ErrorStatus.NONE, result.message
     return result
-
-
-def _array(vector: Vector, operand: VectorOperand) -> Array | None:
-    data = vector.bytes_of(operand)
-    if data is None:
-        return None
-    return np.frombuffer(data, DTYPES[operand.kind]).reshape(operand.dimensions)
 
 
 def _float_twin(vector: Vector) -> Vector:
@@ -133,7 +126,7 @@ def _float_twin(vector: Vector) -> Vector:
     def twin(index: int, operand: VectorOperand) -> VectorOperand:
         if operand.kind not in _QUANTISED and index not in scales:
             return operand
-        array, data = _array(vector, operand), None
+        array, data = vector.array_of(operand), None
         if array is not None:
             steps = array.astype(np.float64) - operand.zero_point
             numbers = steps * (scales[index] if index in scales else _scale(operand))

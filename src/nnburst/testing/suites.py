@@ -124,17 +124,10 @@ def _execute(
     built = build(vector)
     prepared = runner.prepare(built.model, built.pools)
     try:
-        inputs = [_array(vector, operand) for operand in vector.inputs]
+        inputs = [vector.array_of(operand) for operand in vector.inputs]
         return prepared.run(inputs, sizes, loop_timeout_ns)
     finally:
         prepared.close()
-
-
-def _array(vector: Vector, operand: VectorOperand) -> Array | None:
-    data = vector.bytes_of(operand)
-    if data is None:
-        return None
-    return np.frombuffer(data, DTYPES[operand.kind]).reshape(operand.dimensions)
 
 
 def _sizes(vector: Vector) -> list[int]:
@@ -151,7 +144,7 @@ def _in_buffers(vector: Vector, runner: Runner, *, exact: bool) -> Verdict:
         built = build(vector)
         prepared = runner.prepare(built.model, built.pools)
         try:
-            result = prepared.run_in_buffers([_array(vector, o) for o in vector.inputs])
+            result = prepared.run_in_buffers([vector.array_of(o) for o in vector.inputs])
         finally:
             prepared.close()
         return _judge(vector, result, exact=exact)
@@ -241,7 +234,7 @@ def _difference(
     vector: Vector, operand: VectorOperand, actual: Array, *, half: bool, exact: bool
 ) -> str | None:
     if vector.multinomial_tolerance is not None:
-        logits = _array(vector, vector.inputs[0])
+        logits = vector.array_of(vector.inputs[0])
         assert logits is not None
         return frequency_mismatch(logits, actual, vector.multinomial_tolerance)
     data = vector.bytes_of(operand) or b""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.model import (
@@ -23,6 +25,7 @@ from nnburst.hal.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
+from nnburst.hal.operand_types import DTYPES
 
 _ALIGNMENT: Final = 16
 
@@ -144,6 +147,13 @@ class Vector(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """An operand's data; None where it has none, or (an omitted input) empty data."""
         data = None if operand.data is None else self.buffers[operand.data]
         return None if not data and operand.lifetime == "SUBGRAPH_INPUT" else data
+
+    def array_of(self, operand: VectorOperand) -> npt.NDArray[Any] | None:
+        """`bytes_of` as a read-only array of the operand's shape."""
+        data = self.bytes_of(operand)
+        if data is None:
+            return None
+        return np.frombuffer(data, DTYPES[operand.kind]).reshape(operand.dimensions)
 
 
 class VectorFile(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from nnburst.testing.random_graphs.as_vector import as_vector, cut
 from nnburst.testing.random_graphs.builder import RandomGraph
 from nnburst.testing.run_result import Unsupported
 from nnburst.testing.runners import Runner
-from nnburst.testing.vectors import Tolerance, Vector, VectorOperand, build
+from nnburst.testing.vectors import Tolerance, build
 
 
 class Criterion(NamedTuple):
@@ -83,7 +83,7 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
     try:
         prepared = runner.prepare(built.model, built.pools)
         try:
-            inputs = [_given(vector, o) for o in vector.inputs]
+            inputs = [vector.array_of(o) for o in vector.inputs]
             sizes = [max(1, len(vector.buffers[o.data or 0])) for o in vector.outputs]
             result = prepared.run(inputs, sizes)
         finally:
@@ -102,13 +102,6 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
         if reason is not None:
             return f"{operand.name} ({operand.type} {list(operand.dimensions)}): {reason}"
     return None
-
-
-def _given(vector: Vector, operand: VectorOperand) -> Array | None:
-    data = vector.bytes_of(operand)
-    if data is None:
-        return None
-    return np.frombuffer(data, DTYPES[operand.kind]).reshape(operand.dimensions)
 
 
 def difference(

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
-from nnburst.hal.operand_types import DTYPES
 from nnburst.testing.small_models.drawn import drawn_vectors
 from nnburst.testing.small_models.made import made_models
-from nnburst.testing.small_models.source import Array, SmallModel
-from nnburst.testing.vectors import Vector, VectorOperand, build
+from nnburst.testing.small_models.source import SmallModel
+from nnburst.testing.vectors import Vector, build
 
 
 def all_models() -> Iterator[SmallModel]:
@@ -36,13 +33,6 @@ def from_vector(vector: Vector) -> SmallModel:
         vector.name,
         built.model,
         tuple(built.pools),
-        tuple(_array(vector, operand) for operand in vector.inputs),
+        tuple(vector.array_of(operand) for operand in vector.inputs),
         tuple(max(1, len(vector.bytes_of(operand) or b"")) for operand in vector.outputs),
     )
-
-
-def _array(vector: Vector, operand: VectorOperand) -> Array | None:
-    data = vector.bytes_of(operand)
-    if data is None:
-        return None
-    return np.frombuffer(data, DTYPES[operand.kind]).reshape(operand.dimensions)
