@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
-from importer.running import Peer
+from importer.tflite.running import Peer
 from nnburst.cli import main
 from nnburst.client.launch import driver_environment
 from nnburst.testing.tflite_builder import TfliteBuilder

@@ -12,7 +12,7 @@ pytest.importorskip("onnx", reason="onnx is not installed (extra 'peers')")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'peers')")
 
 import nnburst
-from importer.running import Peer
+from importer.tflite.running import Peer
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.operand_types import DTYPES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.importer.tflite_file import TfliteFile
-from nnburst.importer.translation import Translation
+from nnburst.importer.tflite.tflite_file import TfliteFile
+from nnburst.importer.tflite.translation import Translation
 
 
 def load(source: str | os.PathLike[str] | bytes) -> ImportedModel:

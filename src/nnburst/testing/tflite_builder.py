@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.importer.schema import schema
+from nnburst.importer.tflite.schema import schema
 
 
 class SubgraphBuilder:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.importer.schema import schema
+from nnburst.importer.tflite.schema import schema
 from nnburst.testing.tflite_builder import TfliteBuilder
 from nnburst.testing.tflite_networks.registry import network
 

@@ -1,0 +1,259 @@
+"""One operator of the file while it is translated, and the table of those that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
+from nnburst.importer.refused import Refused
+from nnburst.importer.tflite.constants import dequantized
+from nnburst.importer.tflite.graph import Argument, Graph, Missing, Scalar, Value, indexes
+from nnburst.importer.tflite.reader import File, Malformed
+from nnburst.importer.tflite.schema import names, schema
+from nnburst.importer.tflite.state import Variables
+from nnburst.importer.tflite.tensors import TensorType
+
+_T = OperandType
+
+#: A table without fields: what options are that a file leaves out.
+_NO_FIELDS: Final = File(b"\x04\0\4\0\4\0\0\0")
+#: Integers that a constant may steer an operation with (paddings of 16 dimensions are 32).
+_MOST_INTEGERS: Final = 4096
+
+FLOAT: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
+QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
+SIGNED: Final = frozenset({_T.TENSOR_QUANT8_ASYMM_SIGNED})
+INT32: Final = frozenset({_T.TENSOR_INT32})
+BOOL8: Final = frozenset({_T.TENSOR_BOOL8})
+
+
+class Operator:
+    """One operator: its tensors as values, its options, and what it becomes.
+
+    Attributes:
+        name: of its kind ("CONV_2D").
+        graph: the subgraph that it belongs to.
+        reference: number under which subgraph `index` of the file will be referenced.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        raw: Any,  # noqa: ANN401 - generated code without types
+        graph: Graph,
+        reference: Callable[[int], int],
+        variables: Variables | None,
+    ) -> None:
+        """`raw` is operator `index` of the file's subgraph; only the main one has `variables`."""
+        self.name = name
+        self.graph = graph
+        self.reference = reference
+        self._variables = variables
+        self._raw = raw
+        self._origin = f"{index} {name}"
+        self.input_tensors = indexes(graph.file, raw, "Inputs")
+        self.output_tensors = indexes(graph.file, raw, "Outputs")
+
+    # What it reads
+
+    @property
+    def variables(self) -> Variables:
+        """The network's variables.
+
+        Raises:
+            Refused: this is not the main subgraph.
+        """
+        if self._variables is None:
+            raise Refused("a variable in a subgraph of IF or WHILE")
+        return self._variables
+
+    def optional_tensor(self, position: int) -> int | None:
+        """The tensor that is input `position`; None where it is left out."""
+        if position >= len(self.input_tensors) or self.input_tensors[position] == -1:
+            return None
+        return self.input_tensors[position]
+
+    def optional(self, position: int) -> Value | None:
+        """Input `position`; None where it is left out."""
+        tensor = self.optional_tensor(position)
+        return None if tensor is None else self.graph.value(tensor)
+
+    def input(self, position: int = 0) -> Value:
+        """Input `position`, which must be there."""
+        tensor = self.optional_tensor(position)
+        if tensor is None:
+            raise Malformed(f"input {position} is missing")
+        return self.graph.value(tensor)
+
+    def inputs(self) -> list[Value]:
+        """All inputs, none of which may be missing."""
+        return [self.input(position) for position in range(len(self.input_tensors))]
+
+    def real_input(self, position: int, like: Value) -> Value:
+        """Input `position`, in real numbers where `like` is and it is a quantised constant.
+
+        DEVIATES: where a file gives quantised weights to an operator on real numbers, LiteRT quantises
+        the other input as it comes. NNAPI has no such operation: the weights are made real instead.
+        """
+        found = self.input(position)
+        if like.type.type == _T.TENSOR_FLOAT32 and found.constant is not None:
+            kind = found.type
+            if kind.is_quantized or kind.type == _T.TENSOR_FLOAT16:
+                constant = dequantized(found.constant)
+                return Value(constant.type, None, constant)
+        return found
+
+    def integers(self, position: int, what: str) -> list[int]:
+        """The elements of input `position`, a constant that steers the operation."""
+        found = self.input(position)
+        if found.constant is None:
+            raise Refused(f"input {position} ({what}) is computed, expected a constant")
+        if found.type.type != _T.TENSOR_INT32 or found.type.elements > _MOST_INTEGERS:
+            raise Refused(f"input {position} ({what}) is {found.type.type.name}, expected integers")
+        self.graph.constants.charge(32 * found.type.elements)
+        values = self.graph.constants.read(found.constant)
+        return [int(value) for value in values.reshape(-1)]
+
+    def integer(self, position: int, what: str) -> int:
+        """The only element of input `position`."""
+        values = self.integers(position, what)
+        if len(values) != 1:
+            raise Refused(f"input {position} ({what}) has {len(values)} elements, expected 1")
+        return values[0]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis that may count from the end, counted from the start."""
+        if not -rank <= value < rank:
+            raise Malformed(f"axis {value} of {rank} dimensions")
+        return value % rank
+
+    def require(self, condition: bool, reason: str) -> None:
+        """Refuse the operator unless `condition`."""
+        if not condition:
+            raise Refused(reason)
+
+    def require_type(self, value: Value, accepted: frozenset[OperandType], what: str) -> None:
+        """Refuse the operator unless a value is of one of the accepted types."""
+        if value.type.type not in accepted:
+            wanted = " or ".join(sorted(kind.name for kind in accepted))
+            raise Refused(f"{what} is {value.type.type.name}, NNAPI takes {wanted}")
+
+    # Its options
+
+    def options(self, name: str) -> Any:  # noqa: ANN401
+        """The options, of class `name`; defaults where the file leaves them out."""
+        found = getattr(schema(), name)()
+        kind = names("BuiltinOptions").get(self._raw.BuiltinOptionsType(), "unknown")
+        union = self._raw.BuiltinOptions()
+        if kind == "NONE" or union is None:
+            found.Init(_NO_FIELDS, 4)
+        elif kind == name:
+            found.Init(union.Bytes, union.Pos)
+        else:
+            raise Malformed(f"options are {kind}, expected {name}")
+        return found
+
+    def activation(self, options: Any) -> int:  # noqa: ANN401
+        """The fused activation, whose first codes are NNAPI's."""
+        code = int(options.FusedActivationFunction())
+        if code not in FusedActivationFunc.__members__.values():
+            name = names("ActivationFunctionType").get(code, f"activation {code}")
+            raise Refused(f"fused {name}, NNAPI fuses only NONE, RELU, RELU1 and RELU6")
+        return code
+
+    def padding(self, options: Any) -> int:  # noqa: ANN401
+        """The padding scheme."""
+        name = names("Padding").get(options.Padding())
+        if name is None:
+            raise Malformed(f"padding {options.Padding()} is unknown")
+        return int(PaddingScheme[name])
+
+    def real(self, value: float, like: Value) -> Scalar:
+        """A real scalar of the width that goes with `like`."""
+        half = like.type.type == _T.TENSOR_FLOAT16
+        return Scalar(float(value), _T.FLOAT16 if half else _T.FLOAT32)
+
+    # What it becomes
+
+    def output_type(self, position: int = 0) -> TensorType:
+        """The operand that output `position` becomes."""
+        if position >= len(self.output_tensors):
+            raise Malformed(f"{len(self.output_tensors)} outputs, expected more than {position}")
+        return self.graph.computed_type(self.output_tensors[position])
+
+    def output(self, position: int = 0) -> Value:
+        """A new operand for output `position`, defined from now on."""
+        value = self.graph.temporary(self.output_type(position))
+        self.graph.define(self.output_tensors[position], value)
+        return value
+
+    def becomes(self, value: Value, position: int = 0) -> None:
+        """Let output `position` be a value that is there already."""
+        if position >= len(self.output_tensors):
+            raise Malformed(f"{len(self.output_tensors)} outputs, expected more than {position}")
+        self.graph.define(self.output_tensors[position], value)
+
+    def emit(
+        self,
+        kind: OperationType,
+        inputs: Sequence[Argument | None],
+        outputs: Sequence[Value] | None = None,
+        *,
+        missing: OperandType = _T.TENSOR_FLOAT32,
+    ) -> None:
+        """Add an operation.
+
+        Args:
+            kind: the operation.
+            inputs: in NNAPI's order; None for one that is left out.
+            outputs: what it writes; all of the operator's outputs unless given.
+            missing: type of the inputs that are left out.
+        """
+        if outputs is None:
+            outputs = [self.output(position) for position in range(len(self.output_tensors))]
+        given = [Missing(missing) if value is None else value for value in inputs]
+        self.graph.add(kind, given, outputs, self._origin)
+
+    def temporary(self, kind: TensorType) -> Value:
+        """An operand between two operations."""
+        return self.graph.temporary(kind)
+
+    def constant_scalar(self, position: int, what: str) -> np.generic:
+        """The only element of a constant input, as it is stored."""
+        found = self.input(position)
+        if found.constant is None or found.type.elements != 1:
+            raise Refused(f"input {position} ({what}) is not one constant number")
+        element: np.generic = self.graph.constants.read(found.constant).reshape(-1)[0]
+        return element
+
+
+Translate = Callable[[Operator], None]
+TABLE: Final[dict[str, Translate]] = {}
+
+
+def operator(*kinds: str) -> Callable[[Translate], Translate]:
+    """Register the decorated function as the translation of these operators."""
+
+    def register(translate: Translate) -> Translate:
+        for kind in kinds:
+            if kind in TABLE:
+                raise ValueError(f"{kind} is registered twice")
+            TABLE[kind] = translate
+        return translate
+
+    return register
+
+
+def translation(kind: str) -> Translate:
+    """The translation of an operator.
+
+    Raises:
+        Refused: there is none.
+    """
+    if kind not in TABLE:
+        raise Refused("NNAPI has no operation for it")
+    return TABLE[kind]

@@ -1,0 +1,197 @@
+"""Operators on every element: arithmetic, comparison, logic, activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.importer.tflite.constants import constant_of
+from nnburst.importer.tflite.graph import Value
+from nnburst.importer.tflite.operator import (
+    BOOL8,
+    FLOAT,
+    INT32,
+    QUANT8,
+    SIGNED,
+    TABLE,
+    Operator,
+    Translate,
+    operator,
+)
+from nnburst.importer.tflite.operators.quantization import requantize
+from nnburst.importer.tflite.tensors import TensorType
+
+_O = OperationType
+_Types = frozenset[OperandType]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """An operator that is one operation of NNAPI: which, on which types, with which options."""
+
+    operation: OperationType
+    types: _Types
+    options: str = ""
+
+
+_UNARY: Final = {
+    "ABS": _Kind(_O.ABS, FLOAT | INT32),
+    "NEG": _Kind(_O.NEG, FLOAT | INT32),
+    "EXP": _Kind(_O.EXP, FLOAT),
+    "LOG": _Kind(_O.LOG, FLOAT),
+    "SIN": _Kind(_O.SIN, FLOAT),
+    "SQRT": _Kind(_O.SQRT, FLOAT),
+    "RSQRT": _Kind(_O.RSQRT, FLOAT | QUANT8),
+    "FLOOR": _Kind(_O.FLOOR, FLOAT),
+    "LOGISTIC": _Kind(_O.LOGISTIC, FLOAT | QUANT8),
+    "TANH": _Kind(_O.TANH, FLOAT | QUANT8),
+    "HARD_SWISH": _Kind(_O.HARD_SWISH, FLOAT | QUANT8),
+    "LOGICAL_NOT": _Kind(_O.LOGICAL_NOT, BOOL8),
+}
+
+_EVERY: Final = FLOAT | QUANT8 | INT32
+_BINARY: Final = {
+    "ADD": _Kind(_O.ADD, _EVERY, "AddOptions"),
+    "SUB": _Kind(_O.SUB, _EVERY, "SubOptions"),
+    "MUL": _Kind(_O.MUL, _EVERY, "MulOptions"),
+    "DIV": _Kind(_O.DIV, FLOAT | INT32 | SIGNED, "DivOptions"),
+    "MAXIMUM": _Kind(_O.MAXIMUM, _EVERY),
+    "MINIMUM": _Kind(_O.MINIMUM, _EVERY),
+    "POW": _Kind(_O.POW, FLOAT),
+    "EQUAL": _Kind(_O.EQUAL, _EVERY | BOOL8),
+    "NOT_EQUAL": _Kind(_O.NOT_EQUAL, _EVERY | BOOL8),
+    "GREATER": _Kind(_O.GREATER, _EVERY | BOOL8),
+    "GREATER_EQUAL": _Kind(_O.GREATER_EQUAL, _EVERY | BOOL8),
+    "LESS": _Kind(_O.LESS, _EVERY | BOOL8),
+    "LESS_EQUAL": _Kind(_O.LESS_EQUAL, _EVERY | BOOL8),
+    "LOGICAL_AND": _Kind(_O.LOGICAL_AND, BOOL8),
+    "LOGICAL_OR": _Kind(_O.LOGICAL_OR, BOOL8),
+    "PRELU": _Kind(_O.PRELU, FLOAT | QUANT8),
+}
+_RELU: Final = {"RELU": _O.RELU, "RELU_N1_TO_1": _O.RELU1, "RELU6": _O.RELU6}
+
+
+def _unary(kind: _Kind) -> Translate:
+    def translate(op: Operator) -> None:
+        op.require_type(op.input(), kind.types, "input")
+        op.emit(kind.operation, [op.input()])
+
+    return translate
+
+
+def _binary(kind: _Kind) -> Translate:
+    def translate(op: Operator) -> None:
+        x, y = _operands(op)
+        op.require_type(x, kind.types, "input 0")
+        op.require_type(y, frozenset({x.type.type}), "input 1")
+        if kind.operation == _O.MUL and x.type.is_quantized:
+            _require_mul_scale(op, x, y)
+        activation = [op.activation(op.options(kind.options))] if kind.options else []
+        op.emit(kind.operation, [x, y, *activation])
+
+    return translate
+
+
+def _operands(op: Operator) -> tuple[Value, Value]:
+    """Both inputs; a constant is made real where the other one is."""
+    x, y = op.input(0), op.input(1)
+    return op.real_input(0, y), op.real_input(1, x)
+
+
+def _require_mul_scale(op: Operator, x: Value, y: Value) -> None:
+    """NNAPI: MUL, "output scale must be greater than the product of the input scales"."""
+    product = np.float32(x.type.scale) * np.float32(y.type.scale)
+    scale = np.float32(op.output_type().scale)
+    op.require(
+        bool(scale > product),
+        f"output scale {scale} does not exceed the product {product} of the inputs' scales",
+    )
+
+
+TABLE.update({name: _unary(kind) for name, kind in _UNARY.items()})
+TABLE.update({name: _binary(kind) for name, kind in _BINARY.items()})
+
+
+@operator(*_RELU)
+def _relu(op: Operator) -> None:
+    """An output with a quantisation of its own, which NNAPI's do not have, is quantised after."""
+    x = op.input()
+    op.require_type(x, FLOAT | QUANT8, "input")
+    kind = op.output_type()
+    if kind.same_quantization(x.type):
+        op.emit(_RELU[op.name], [x])
+        return
+    limited = op.temporary(replace(x.type, dimensions=kind.dimensions))
+    op.emit(_RELU[op.name], [x], [limited])
+    requantize(op, limited)
+
+
+@operator("ELU")
+def _elu(op: Operator) -> None:
+    op.require_type(op.input(), FLOAT, "input")
+    op.emit(_O.ELU, [op.input(), op.real(1.0, op.input())])
+
+
+@operator("LEAKY_RELU")
+def _leaky_relu(op: Operator) -> None:
+    """PRELU with the same slope everywhere."""
+    x = op.input()
+    op.require_type(x, FLOAT | QUANT8, "input")
+    slope = float(op.options("LeakyReluOptions").Alpha())
+    kind = TensorType(x.type.type, (1,))
+    if x.type.is_quantized:
+        op.require(slope > 0, f"slope {slope}, expected more than 0 for quantised tensors")
+        kind, slope = replace(kind, scale=slope), 1.0
+    op.emit(_O.PRELU, [x, constant_of(kind, [slope])])
+
+
+@operator("SQUARE")
+def _square(op: Operator) -> None:
+    op.require_type(op.input(), FLOAT | INT32, "input")
+    op.emit(_O.MUL, [op.input(), op.input(), 0])
+
+
+@operator("SQUARED_DIFFERENCE")
+def _squared_difference(op: Operator) -> None:
+    x, y = _operands(op)
+    op.require_type(x, FLOAT | INT32, "input 0")
+    difference = op.temporary(op.output_type())
+    op.emit(_O.SUB, [x, y, 0], [difference])
+    op.emit(_O.MUL, [difference, difference, 0])
+
+
+@operator("ADD_N")
+def _add_n(op: Operator) -> None:
+    values = op.inputs()
+    op.require(len(values) > 1, f"{len(values)} inputs, expected 2 or more")
+    op.require_type(values[0], FLOAT | INT32, "input 0")
+    total = values[0]
+    for value in values[1:-1]:
+        further = op.temporary(op.output_type())
+        op.emit(_O.ADD, [total, value, 0], [further])
+        total = further
+    op.emit(_O.ADD, [total, values[-1], 0])
+
+
+@operator("SELECT", "SELECT_V2")
+def _select(op: Operator) -> None:
+    condition, x, y = op.input(0), op.input(1), op.input(2)
+    op.require_type(condition, BOOL8, "condition")
+    op.require_type(x, _EVERY, "input 1")
+    shapes = {value.type.dimensions for value in (condition, x, y)}
+    op.require(len(shapes) == 1, f"shapes {sorted(shapes)} differ, SELECT does not broadcast")
+    op.emit(_O.SELECT, [condition, x, y])
+
+
+@operator("CAST")
+def _cast(op: Operator) -> None:
+    x, kind = op.input(), op.output_type()
+    plain = FLOAT | INT32 | frozenset({OperandType.TENSOR_QUANT8_ASYMM})
+    op.require(
+        (x.type.type in plain and kind.type in plain) or x.type.type == kind.type,
+        f"{x.type.type.name} to {kind.type.name} is no conversion of NNAPI's",
+    )
+    op.emit(_O.CAST, [x])

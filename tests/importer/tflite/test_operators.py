@@ -1,0 +1,124 @@
+"""Every operator: imported, valid, and computing what LiteRT's reference kernels compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+import nnburst
+from importer.tflite.running import Peer, Runner, random_values
+from nnburst.importer.tflite import operators
+from nnburst.importer.tflite.operator import TABLE
+from nnburst.importer.tflite.tflite_file import TfliteFile
+from nnburst.testing.tflite_builder import TfliteBuilder
+from nnburst.testing.tflite_networks import NETWORKS
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_gives_what_litert_gives(name: str) -> None:
+    content = NETWORKS[name]()
+    runner, peer = Runner(nnburst.load(content)), Peer(content)
+    random = np.random.default_rng(1)
+    for _ in range(3):
+        values = [random_values(array, random) for array in runner.inputs]
+        found, expected = runner.run(values), peer.run(values)
+        for ours, theirs in zip(found, expected, strict=True):
+            difference = ours.astype(np.float64) - theirs.reshape(ours.shape)
+            if ours.dtype.kind == "f":
+                scale = max(1.0, float(np.abs(theirs).max()))
+                assert np.abs(difference).max() <= 1e-5 * scale
+            else:
+                assert np.abs(difference).max() <= (1 if theirs.dtype.itemsize == 1 else 0)
+
+
+def test_every_operator_of_the_table_is_in_a_network() -> None:
+    assert operators.__all__  # importing them has filled the table
+    used = set()
+    for build in NETWORKS.values():
+        file = TfliteFile(build())
+        for number in range(file.model.SubgraphsLength()):
+            graph = file.subgraph(number)
+            raws = file.entries(graph.OperatorsLength(), graph.Operators)
+            used |= {file.operator_name(raw) for raw in raws}
+    # These two differ from LiteRT's reference kernels, or have none there; see below.
+    assert TABLE.keys() - used == {"ELU", "LOCAL_RESPONSE_NORMALIZATION"}
+
+
+def one_operator(operator: str, options: str = "", **fields: float) -> Runner:
+    """A network of one operator on 2×5 numbers."""
+    builder = TfliteBuilder()
+    x, y = builder.input("FLOAT32", (1, 2, 2, 5)), builder.output("FLOAT32", (1, 2, 2, 5))
+    builder.operator(operator, [x], [y], options, **fields)
+    return Runner(nnburst.load(builder.finish()))
+
+
+def test_elu_is_the_exponential_below_zero() -> None:
+    x = np.linspace(-3, 3, 20, dtype=np.float32).reshape(1, 2, 2, 5)
+    [found] = one_operator("ELU").run([x])
+    np.testing.assert_allclose(found, np.where(x < 0, np.expm1(x), x), rtol=1e-6)
+
+
+def test_local_response_normalization_looks_at_neighbours_on_both_sides() -> None:
+    # LiteRT's reference kernel leaves the last neighbour out, its fast one and NNAPI do not.
+    x = np.linspace(-3, 3, 20, dtype=np.float32).reshape(1, 2, 2, 5)
+    runner = one_operator(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        "LocalResponseNormalizationOptions",
+        radius=1,
+        bias=1.0,
+        alpha=0.5,
+        beta=0.75,
+    )
+    squares = np.pad(x.astype(np.float64) ** 2, [(0, 0)] * 3 + [(1, 1)])
+    sums = squares[..., :-2] + squares[..., 1:-1] + squares[..., 2:]
+    np.testing.assert_allclose(runner.run([x])[0], x * (1 + 0.5 * sums) ** -0.75, rtol=1e-5)
+
+
+def strided_slice(
+    begin: list[int], end: list[int], out: tuple[int, ...], strides: int = 1, **masks: int
+) -> bytes:
+    """A STRIDED_SLICE of 2×3×4 numbers."""
+    b = TfliteBuilder()
+    x, y = b.input("FLOAT32", (2, 3, 4)), b.output("FLOAT32", out)
+    bounds = [b.constant("INT32", np.array(v, "<i4")) for v in (begin, end, [strides] * 3)]
+    b.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions", **masks)
+    return b.finish()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "out", "masks"),
+    [
+        ([0, -1, 0], [0, 0, 0], (2, 4), {"beginMask": 5, "endMask": 5, "shrinkAxisMask": 2}),
+        ([0, -3, 0], [0, 0, 0], (2, 4), {"beginMask": 5, "endMask": 5, "shrinkAxisMask": 2}),
+        ([0, 1, 0], [0, 9, 0], (2, 4), {"beginMask": 5, "endMask": 7, "shrinkAxisMask": 2}),
+        ([0, 2, 0], [0, 1, 0], (2, 4), {"beginMask": 7, "endMask": 5, "shrinkAxisMask": 2}),
+        ([-1, 0, -2], [0, 0, 0], (3,), {"beginMask": 2, "endMask": 2, "shrinkAxisMask": 5}),
+        ([0, -1, 0], [2, 1, 4], (2, 4), {"shrinkAxisMask": 2, "offset": True}),
+        ([0, -1, 0], [2, 0, 4], (1, 2), {"shrinkAxisMask": 2, "strides": 2}),
+    ],
+)
+def test_strided_slice_takes_a_dropped_dimension_by_its_begin(
+    begin: list[int], end: list[int], out: tuple[int, ...], masks: dict[str, int]
+) -> None:
+    content = strided_slice(begin, end, out, **masks)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    [found], [expected] = Runner(nnburst.load(content)).run([x]), Peer(content).run([x])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("begin", "masks", "reason"),
+    [
+        (3, {}, "element 3 of 3 in dimension 1"),
+        (-4, {}, "element -4 of 3 in dimension 1"),
+        (1, {"strides": -1}, "dimension 1 taken backwards and dropped"),
+    ],
+)
+def test_strided_slice_that_drops_a_dimension_without_such_an_element_is_refused(
+    begin: int, masks: dict[str, int], reason: str
+) -> None:
+    content = strided_slice([0, begin, 0], [2, begin + 1, 4], (2, 4), shrinkAxisMask=2, **masks)
+    with pytest.raises(nnburst.InvalidArgument, match=reason):
+        nnburst.load(content)

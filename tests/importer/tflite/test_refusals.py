@@ -1,0 +1,138 @@
+"""What NNAPI cannot say is refused by operator, index and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+import nnburst
+from importer.tflite.running import Runner
+from nnburst.testing.tflite_builder import TfliteBuilder
+
+Add = Callable[[TfliteBuilder], None]
+Q = {"scale": 0.5}
+
+
+def unary(
+    operator: str, kind: str = "FLOAT32", out: str = "", options: str = "", **fields: object
+) -> Add:
+    """One operator on a 2×4 tensor."""
+
+    def add(b: TfliteBuilder) -> None:
+        quantization = Q if "INT8" in kind else {}
+        x = b.input(kind, (2, 4), **quantization)
+        y = b.output(out or kind, (2, 4), **quantization)
+        b.operator(operator, [x], [y], options, **fields)
+
+    return add
+
+
+def binary(operator: str, kind: str, other: str, options: str = "", **fields: object) -> Add:
+    """One operator on two 2×4 tensors."""
+
+    def add(b: TfliteBuilder) -> None:
+        x, y = (b.input(k, (2, 4), **(Q if "INT8" in k else {})) for k in (kind, other))
+        z = b.output(kind, (2, 4), **(Q if "INT8" in kind else {}))
+        b.operator(operator, [x, y], [z], options, **fields)
+
+    return add
+
+
+def convolution(kind: str, filters: int, **weights: object) -> Add:
+    """CONV_2D of an image of 1×4×4×2 with filters of 3×2×2×2."""
+
+    def add(b: TfliteBuilder) -> None:
+        x = b.input(kind, (1, 4, 4, 2), **(Q if "INT8" in kind else {}))
+        name = "FLOAT32" if kind == "FLOAT32" else "INT8"
+        w = b.constant(
+            name, np.ones((3, 2, 2, filters), "<f4" if name == "FLOAT32" else "i1"), **weights
+        )
+        y = b.output(kind, (1, 4, 4, 3), **(Q if "INT8" in kind else {}))
+        b.operator("CONV_2D", [x, w, -1], [y], "Conv2DOptions", strideW=1, strideH=1)
+
+    return add
+
+
+def gather_in_batches(b: TfliteBuilder) -> None:
+    x, rows = b.input("FLOAT32", (2, 4)), b.constant("INT32", np.zeros((2, 1), "<i4"))
+    y = b.output("FLOAT32", (2, 1))
+    b.operator("GATHER", [x, rows], [y], "GatherOptions", axis=1, batchDims=1)
+
+
+def computed_permutation(b: TfliteBuilder) -> None:
+    x, order = b.input("FLOAT32", (2, 4)), b.input("INT32", (2,))
+    b.operator("TRANSPOSE", [x, order], [b.output("FLOAT32", (4, 2))])
+
+
+def slice_with(mask: str) -> Add:
+    def add(b: TfliteBuilder) -> None:
+        x, y = b.input("FLOAT32", (2, 4)), b.output("FLOAT32", (2, 4))
+        ends = [b.constant("INT32", np.array(v, "<i4")) for v in ([0, 0], [2, 4], [1, 1])]
+        b.operator("STRIDED_SLICE", [x, *ends], [y], "StridedSliceOptions", **{mask: 1})
+
+    return add
+
+
+REFUSED: dict[str, tuple[Add, str]] = {
+    "no operation": (unary("CEIL"), r"operator 0 \(CEIL\) cannot be imported: NNAPI has no"),
+    "custom": (unary("TFLite_Thing"), r"operator 0 \(CUSTOM 'TFLite_Thing'\)"),
+    "type without operation": (unary("EXP", "INT8"), "input is TENSOR_QUANT8_ASYMM_SIGNED"),
+    "integers beyond 32 bits": (unary("NEG", "INT64"), r"tensor 0 \('tensor0'\): type INT64"),
+    "text": (unary("RELU", "STRING"), "type STRING is not one of NNAPI's"),
+    "activation": (
+        binary("ADD", "FLOAT32", "FLOAT32", "AddOptions", fusedActivationFunction=4),
+        "fused TANH",
+    ),
+    "two types": (binary("ADD", "INT8", "UINT8", "AddOptions"), "input 1 is TENSOR_QUANT8_ASYMM,"),
+    "wrong options": (binary("ADD", "FLOAT32", "FLOAT32", "MulOptions"), "options are MulOptions"),
+    "product of scales": (binary("MUL", "INT8", "INT8", "MulOptions"), "does not exceed"),
+    "batched gather": (gather_in_batches, "1 batch dimensions"),
+    "computed permutation": (computed_permutation, r"input 1 \(permutation\) is computed"),
+    "new axis": (slice_with("newAxisMask"), "a new axis"),
+    "ellipsis": (slice_with("ellipsisMask"), "an ellipsis"),
+    "weights of another type": (
+        convolution("UINT8", 2, scale=0.5),
+        "NNAPI takes TENSOR_QUANT8_ASYMM",
+    ),
+    "zero points per channel": (
+        convolution("INT8", 2, scale=[1, 2, 3], zero_point=4),
+        "zero points per channel",
+    ),
+    "channels": (convolution("FLOAT32", 3), "2 channels, 3 in the filter"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusal_names_operator_and_reason(name: str) -> None:
+    add, reason = REFUSED[name]
+    b = TfliteBuilder()
+    add(b)
+    if name == "product of scales":
+        b.raw.tensors[-1].quantization.scale = [0.25]
+    with pytest.raises(nnburst.InvalidArgument, match=reason):
+        nnburst.load(b.finish())
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_impossible_scale_is_refused(scale: float) -> None:
+    b = TfliteBuilder()
+    unary("RELU", "INT8")(b)
+    b.raw.tensors[0].quantization.scale = [scale]
+    with pytest.raises(nnburst.InvalidArgument, match=r"tensor 0.*expected a positive number"):
+        nnburst.load(b.finish())
+
+
+def test_output_that_is_an_input_or_a_constant_is_copied() -> None:
+    b = TfliteBuilder()
+    x = b.input("FLOAT32", (3,))
+    flags, counts = b.input("BOOL", (2,)), b.input("INT32", (2,))
+    constant = b.constant("FLOAT32", np.float32([1, 2]))
+    b.raw.outputs = [x, constant, x, flags, counts]
+    runner = Runner(nnburst.load(b.finish()))
+    given = [np.float32([3, 4, 5]), np.array([1, 0], "u1"), np.array([7, 8], "<i4")]
+    found = [array.tolist() for array in runner.run(given)]
+    assert found == [[3, 4, 5], [1, 2], [3, 4, 5], [1, 0], [7, 8]]
