@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 
 from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
 from client.conftest import add_model
-from nnburst import BurstBusy, Closed, Device, MissedDeadline, PreparedModel
+from nnburst import BurstBusy, Closed, DeadObject, Device, MissedDeadline, PreparedModel
 from nnburst.client.burst import Burst
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.timing import OutputShape
@@ -75,6 +78,27 @@ def test_request_that_is_under_way_cannot_be_submitted_again(still: Device, burs
                 call()
     pending.result()
     assert bound.run()
+
+
+@pytest.mark.parametrize("end", ["the driver is killed", "the burst is closed"])
+def test_request_that_is_under_way_cannot_be_submitted_once_the_burst_has_ended(
+    own_device: Device, end: str
+) -> None:
+    with own_device.prepare(copy_model()) as prepared, prepared.open_burst() as burst:
+        under_way, other = numbered_requests(burst, 2)
+        under_way.submit()  # and stays so, since nothing collects its result
+        if end == "the driver is killed":
+            noticed = threading.Event()
+            own_device.on_death(noticed.set)
+            os.kill(own_device.pid, signal.SIGKILL)
+            assert noticed.wait(60)
+        else:
+            burst.close()
+        expected = DeadObject if end == "the driver is killed" else Closed
+        for request in (under_way, other):
+            for call in (request.submit, request.run, lambda r=request: asyncio.run(r.run_async())):
+                with pytest.raises(expected):
+                    call()
 
 
 @pytest.mark.parametrize("out", [1, LIMIT - 1, LIMIT])

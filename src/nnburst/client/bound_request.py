@@ -257,6 +257,7 @@ class BoundRequest:
 
     def _check_idle(self) -> None:
         if self.in_flight:
+            self._burst.check_running()  # once the driver is dead, no waiting makes the request free
             raise BurstBusy("this request is under way: its memory is in use")
 
     def end_burst(self, reason: str) -> NoReturn:
@@ -378,9 +379,10 @@ class BoundRequest:
         if code == _TIMED_OUT:
             raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
         if code == _BUSY:
-            burst.check_open()
+            burst.check_running()
             raise BurstBusy(BUSY)
         if code == _IN_FLIGHT:
+            burst.check_running()
             raise BurstBusy(f"{burst.max_in_flight} requests are under way, as many as agreed")
         if code == _MALFORMED:
             raise GeneralFailure("the driver sent an ill-formed result packet")

@@ -380,6 +380,12 @@ class Burst(Closing):
         if self._reason:
             raise GeneralFailure(self._reason)
 
+    def check_running(self) -> None:
+        """`check_open`, and DeadObject once the driver is dead."""
+        self.check_open()
+        if not self._connection.is_alive:
+            raise self.stopped_error()
+
     def check_process(self) -> None:
         """Raise Closed in a forked child: the queues are not mapped there."""
         if self._forked_from:
