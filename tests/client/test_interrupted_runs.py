@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from nnburst import AidlBurst, ExecutionResult, PreparedModel, ReusableExecution
+from nnburst import (
+    AidlBurst,
+    BurstBusy,
+    ExecutionResult,
+    PreparedModel,
+    ReusableExecution,
+    SyncFence,
+)
 
+T = TypeVar("T")
+#: Seconds for what takes a moment, on however busy a machine.
+PATIENCE: Final = 60.0
 X = np.array([-1, 2], np.float32)
 
 
@@ -40,6 +52,16 @@ def interrupt_after(number: int, owner: type) -> Callable[[], bool]:
 
     sys.setprofile(look)
     return stop
+
+
+def once_free(run: Callable[[], T]) -> T:
+    """What `run` returns; an interrupted run may be under way, and is not waited for by the next one."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return run()
+        except BurstBusy:
+            assert time.monotonic() < deadline, "the interrupted run never ends"
 
 
 def runs_survive(owner: type, run: Callable[[], Any]) -> int:
@@ -72,8 +94,36 @@ def test_interruption_anywhere_leaves_a_fenced_reusable_execution_free(
     relu: PreparedModel,
 ) -> None:
     def run() -> ExecutionResult:
-        with execution.run_fenced() as fenced:
+        with once_free(execution.run_fenced) as fenced:
             return fenced.result()
 
     with relu.create_reusable_execution([X]) as execution:
         assert runs_survive(ReusableExecution, run) > 2
+
+
+def test_interrupted_fenced_run_keeps_the_next_one_out_only_until_its_fence_signals(
+    relu: PreparedModel,
+) -> None:
+    number, interrupted, refused = 0, True, 0
+    with relu.create_reusable_execution([X]) as execution:
+        while interrupted:
+            number += 1
+            fence, signaller = SyncFence.create()
+            with fence, contextlib.closing(signaller):
+                stop = interrupt_after(number, ReusableExecution)
+                launched = None
+                try:
+                    launched = execution.run_fenced(wait_for=[fence])
+                except Interruption:
+                    pass
+                finally:
+                    interrupted = stop()
+                try:
+                    execution.run()
+                except BurstBusy:
+                    refused += 1
+                signaller.signal()
+                assert once_free(execution.run).outputs[0].tolist() == [0, 2]
+                if launched is not None:
+                    launched.close()
+    assert refused > 1
