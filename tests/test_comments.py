@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sorted((ROOT / "src").rglob("*.py"))
-C = sorted(path for path in (ROOT / "csrc").rglob("*.[ch]") if "tests" not in path.parts)
+C = sorted(
+    path for path in (ROOT / "csrc").rglob("*.[ch]") if "tests" not in path.relative_to(ROOT).parts
+)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 LONGEST_FILE: Final = 600

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    if "_build" not in path.parts
+    if "_build" not in path.relative_to(ROOT).parts
 )
 
 API = ROOT / "docs" / "api.md"
