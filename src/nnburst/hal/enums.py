@@ -36,6 +36,26 @@ class ErrorStatus(IntEnum):
     DEAD_OBJECT = 10000
 
 
+class ResultCode(IntEnum):
+    """Outcome of a call of the framework side (NNAPI: ANEURALNETWORKS_…)."""
+
+    NO_ERROR = 0
+    OUT_OF_MEMORY = 1
+    INCOMPLETE = 2
+    UNEXPECTED_NULL = 3
+    BAD_DATA = 4
+    OP_FAILED = 5
+    BAD_STATE = 6
+    UNMAPPABLE = 7
+    OUTPUT_INSUFFICIENT_SIZE = 8
+    UNAVAILABLE_DEVICE = 9
+    MISSED_DEADLINE_TRANSIENT = 10
+    MISSED_DEADLINE_PERSISTENT = 11
+    RESOURCE_EXHAUSTED_TRANSIENT = 12
+    RESOURCE_EXHAUSTED_PERSISTENT = 13
+    DEAD_OBJECT = 14
+
+
 class DeviceStatus(IntEnum):
     """Answer of getStatus (HIDL)."""
 

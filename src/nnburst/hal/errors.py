@@ -5,10 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.enums import ErrorStatus, ResultCode
 
 if TYPE_CHECKING:  # a driver that takes its name has no time for what structs need
     from nnburst.hal.timing import OutputShape
+
+
+_CODES: dict[ErrorStatus, ResultCode] = {
+    ErrorStatus.NONE: ResultCode.NO_ERROR,
+    ErrorStatus.DEVICE_UNAVAILABLE: ResultCode.UNAVAILABLE_DEVICE,
+    ErrorStatus.GENERAL_FAILURE: ResultCode.OP_FAILED,
+    ErrorStatus.OUTPUT_INSUFFICIENT_SIZE: ResultCode.OUTPUT_INSUFFICIENT_SIZE,
+    ErrorStatus.INVALID_ARGUMENT: ResultCode.BAD_DATA,
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: ResultCode.MISSED_DEADLINE_TRANSIENT,
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: ResultCode.MISSED_DEADLINE_PERSISTENT,
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ResultCode.RESOURCE_EXHAUSTED_TRANSIENT,
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ResultCode.RESOURCE_EXHAUSTED_PERSISTENT,
+    ErrorStatus.DEAD_OBJECT: ResultCode.DEAD_OBJECT,
+}
+
+
+def result_code(status: ErrorStatus) -> ResultCode:
+    """The framework's code for a HAL status (NNAPI: convertErrorStatusToResultCode)."""
+    return _CODES[status]
 
 
 class NnburstError(Exception):
@@ -32,6 +51,11 @@ class NnburstError(Exception):
         super().__init__(message)
         self.status = self.default_status if status is None else status
         self.output_shapes = tuple(output_shapes)
+
+    @property
+    def code(self) -> ResultCode:
+        """NNAPI's result code for it."""
+        return result_code(self.status)
 
 
 class GeneralFailure(NnburstError):
@@ -96,13 +120,49 @@ class QueueCorrupted(NnburstError):
 class BurstBusy(NnburstError):
     """Another thread is using this burst: one thread at a time (NDK: BAD_STATE)."""
 
+    code = ResultCode.BAD_STATE
+
 
 class Closed(NnburstError, ValueError):
     """The object was closed or released before this call."""
 
     default_status = ErrorStatus.INVALID_ARGUMENT
+    code = ResultCode.BAD_STATE
 
 
+class UnexpectedNull(InvalidArgument):
+    """An argument is None that must not be (NNAPI: UNEXPECTED_NULL)."""
+
+    code = ResultCode.UNEXPECTED_NULL
+
+
+class BadState(NnburstError):
+    """The object is not in the state that the call needs (NNAPI: BAD_STATE)."""
+
+    code = ResultCode.BAD_STATE
+
+
+class Unmappable(NnburstError):
+    """A memory cannot be mapped (NNAPI: UNMAPPABLE)."""
+
+    code = ResultCode.UNMAPPABLE
+
+
+class OutOfMemory(NnburstError):
+    """This process has no memory left (NNAPI: OUT_OF_MEMORY)."""
+
+    code = ResultCode.OUT_OF_MEMORY
+
+
+class Incomplete(NnburstError):
+    """The call did not finish (NNAPI: INCOMPLETE)."""
+
+    code = ResultCode.INCOMPLETE
+
+
+_BY_CODE: dict[ResultCode, type[NnburstError]] = {
+    kind.code: kind for kind in (UnexpectedNull, BadState, Unmappable, OutOfMemory, Incomplete)
+}
 _BY_STATUS: dict[ErrorStatus, type[NnburstError]] = {
     ErrorStatus.DEVICE_UNAVAILABLE: DeviceUnavailable,
     ErrorStatus.GENERAL_FAILURE: GeneralFailure,
@@ -121,3 +181,13 @@ def error_for(
 ) -> NnburstError:
     """The exception that stands for `status`, which must not be NONE."""
     return _BY_STATUS[status](message, status=status, output_shapes=output_shapes)
+
+
+def error_for_code(
+    code: ResultCode, message: str, output_shapes: Sequence[OutputShape] = ()
+) -> NnburstError:
+    """The exception that stands for `code`, which must not be NO_ERROR."""
+    if kind := _BY_CODE.get(code):
+        return kind(message, output_shapes=output_shapes)
+    status = next(status for status, found in _CODES.items() if found == code)
+    return error_for(status, message, output_shapes)

@@ -53,14 +53,37 @@ def validate_operand(operand: Operand, around: Surroundings) -> None:
     Raises:
         Broken: O1 to O22, or M9.
     """
-    kind = core_type(operand.type, around)
-    _check_dimensions(operand, kind, around)
+    kind = validate_operand_type(operand, around)
     if kind not in _OEM:
-        _check_quantization(operand, kind)
         _check_extra_params(operand, kind)
     _check_lifetime(operand, kind, around)
     if operand.lifetime in _CONSTANTS and kind is not None:
         _check_constant(operand, kind)
+
+
+def validate_operand_type(operand: Operand, around: Surroundings) -> OperandType | None:
+    """Check type, dimensions, scale and zero point of an operand, whatever else it will be.
+
+    Returns:
+        The type, or None for one of a declared extension.
+
+    Raises:
+        Broken: O1 to O3, O6 to O10, or M9.
+    """
+    kind = core_type(operand.type, around)
+    _check_dimensions(operand, kind, around)
+    if kind not in _OEM:
+        _check_quantization(operand, kind)
+    return kind
+
+
+def validate_extra_params(operand: Operand) -> None:
+    """Check the per-channel scales of an operand of a valid core type.
+
+    Raises:
+        Broken: O12 or O13.
+    """
+    _check_extra_params(operand, OperandType(operand.type))
 
 
 def core_type(code: int, around: Surroundings) -> OperandType | None:
