@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import random
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _SEGMENT: Final = {1000: 0.25, 100: 0.75}
 _SEGMENTS: Final = 16
 _IDLE_SECONDS: Final = 3.0
+#: Most rounds of what takes milliseconds.
+_OPENING_ROUNDS: Final = 11
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -38,6 +41,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--rounds", type=int, default=41, help="blocks of each case (default: 41)")
     parser.add_argument("--no-rivals", action="store_true", help="leave the other libraries out")
+    parser.add_argument(
+        "--no-opening", action="store_true", help="leave out what stands before an execution"
+    )
     parser.add_argument("--no-periodic", action="store_true", help="leave the periodic callers out")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw the distributions (svg, png)"
@@ -54,14 +60,20 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None and find_spec("matplotlib") is None:
         print("--plot needs matplotlib: pip install nnburst[cli]")
         return 1
+    from nnburst.testing.bench.steal import stolen_seconds
+
     here, there = cores[0], cores[1]
     with text_for_people(args.json):
         report: dict[str, Any] = {"machine": _machine(), "cores": [here, there]}
+        began, stolen = time.perf_counter(), stolen_seconds()
         cases = _two_cores(args, here, there, report)
         cases += _one_core(args, here, report)
+        if not args.no_opening:
+            cases += _opening(args, here, there, report)
         if not args.no_periodic:
             cases += _periodic(here, there, report)
         report["cases"] = cases
+        report["stolen_share"] = (stolen_seconds() - stolen) / (time.perf_counter() - began)
         _print(report)
     write_json(args.json, report)
     return 0
@@ -92,6 +104,7 @@ def _two_cores(
     from nnburst.testing.bench.periodic import idle_share
     from nnburst.testing.bench.plot import plot_distributions
     from nnburst.testing.bench.rivals import open_rivals
+    from nnburst.testing.bench.roads import loop_cases, socket_cases
     from nnburst.testing.bench.rounds import run_rounds
 
     with ExitStack() as stack:
@@ -106,6 +119,8 @@ def _two_cores(
             Fmq256(peer),
             *burst_cases(stack, device),
             Looped("null_1in1out_window_0", sleeping.run),
+            *socket_cases(stack, device, there),
+            *loop_cases(stack, device, there),
             *rivals,
         ]
         with progress("rounds", args.rounds) as advance:
@@ -126,6 +141,15 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
         np.asarray(measured[name].blocks)
         for name in ("floor_spin", "empty_cffi_call", "fmq_256", "null_1in1out", "null_8in4out")
     )
+    beside = [
+        ("execute", "unix_socket_echo"),
+        ("reusable_execution", "unix_socket_echo"),
+        ("aidl_burst", "unix_socket_echo"),
+        ("execute_arrays", "empty_cffi_call"),
+        ("execute_pooled_arrays", "empty_cffi_call"),
+        ("run_async", "empty_cffi_call"),
+        ("run_async", "asyncio_socket_echo"),
+    ]
     original = 800 + 2.6 * floor  # the original C++ burst by the floor of the same round
     return {
         "null_1in1out / (fmq_256 + 3 empty_cffi_call)": float(np.median(one / (queue + 3 * empty))),
@@ -133,7 +157,27 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
         "null_8in4out / null_1in1out": float(np.median(many / one)),
         "fmq_256 / floor_spin": float(np.median(queue / floor)),
         "null_1in1out p99 / median": measured["null_1in1out"].tail_ratio(),
+        **{f"{a} / {b}": measured[a].typical_ratio_to(measured[b]) for a, b in beside},
     }
+
+
+def _opening(
+    args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What stands before an execution, on both cores."""
+    from nnburst.testing.bench.drivers import pinned
+    from nnburst.testing.bench.opening import opening_cases
+    from nnburst.testing.bench.rounds import run_rounds
+
+    with ExitStack() as stack:
+        contestants = opening_cases(stack, there)
+        stack.enter_context(pinned(here))
+        rounds = min(args.rounds, _OPENING_ROUNDS)
+        with progress("opening", rounds) as advance:
+            measured = run_rounds(contestants, rounds, lambda: advance(1))
+    for name in ("connect", "prepare_54KB", "open_burst_and_bind"):
+        report["ratios"][f"{name} / fork"] = measured[name].typical_ratio_to(measured["fork"])
+    return [case.as_json() for case in measured.values()]
 
 
 def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -185,14 +229,18 @@ def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, A
 def _print(report: dict[str, Any]) -> None:
     columns: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
         ("case", lambda case: case["name"]),
+        ("mean µs", lambda case: microseconds(case["mean_ns"]) if "mean_ns" in case else ""),
         ("median µs", lambda case: microseconds(case["median_ns"])),
         ("p99 µs", lambda case: microseconds(case["p99_ns"])),
         ("p99.9 µs", lambda case: microseconds(case["p999_ns"])),
         ("per second", lambda case: f"{case['per_second']:.0f}"),
+        ("stolen", lambda case: f"{case['stolen_share']:.1%}" if "stolen_share" in case else ""),
         ("cpu", lambda case: f"{case['cpu_share']:.1%}" if "cpu_share" in case else ""),
     ]
     rows = [[cell(case) for _, cell in columns] for case in report["cases"]]
-    table("round trips between two processes", [name for name, _ in columns], rows)
+    title = "round trips between two processes: means of blocks; percentiles of single exchanges"
+    table(title, [name for name, _ in columns], rows)
     ratios = [(name, f"{value:.3f}") for name, value in report["ratios"].items()]
     table("ratios, medians over the rounds", ("ratio", "value"), ratios)
     print(f"an idle pair uses {report['idle_cpu_share']:.2%} of a core")
+    print(f"the host took {report['stolen_share']:.1%} of a core meanwhile")

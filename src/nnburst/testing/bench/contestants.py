@@ -18,7 +18,7 @@ Samples = npt.NDArray[np.uint64]
 _REQUEST_ELEMENTS: Final = 11
 _RESULT_ELEMENTS: Final = 3
 #: Exchanges before each block that are not counted.
-_WARM_UP: Final = 100
+WARM_UP: Final = 100
 #: Blocks of which one must be answered; on a machine that others use a peer can lose its core for a second.
 _ATTEMPTS: Final = 5
 
@@ -40,7 +40,7 @@ class Contestant(Protocol):
 class Looped:
     """A case that is a Python call."""
 
-    def __init__(self, name: str, call: Callable[[], object], warm_up: int = _WARM_UP) -> None:
+    def __init__(self, name: str, call: Callable[[], object], warm_up: int = WARM_UP) -> None:
         """Measure `call`; before each block it is called `warm_up` times."""
         self.name = name
         self._call = call
@@ -95,7 +95,7 @@ class _InC:
     def _run(self, count: int, samples: object | None) -> int:
         for _ in range(_ATTEMPTS):
             self._peer.begin(self._letter)
-            self._exchange(_WARM_UP, ffi.NULL)  # the peer is awake and the lines are here
+            self._exchange(WARM_UP, ffi.NULL)  # the peer is awake and the lines are here
             total = self._exchange(count, samples or ffi.NULL)
             self._end()
             self._peer.ended()

@@ -20,6 +20,8 @@ from nnburst.testing.bench.contestants import Contestant, Looped
 #: float32 elements of the large input: 150 KB, as a camera or spectrogram gives.
 LARGE = 150 * 256
 _TURNS = 32
+#: float32 elements of 256 bytes.
+SMALL = 64
 
 
 def adding_model(inputs: int, outputs: int, elements: int = 4) -> Model:
@@ -67,16 +69,17 @@ def open_bound(
 
 def burst_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
     """`bound.run()` on one and on many operands, on arrays, and with a large tensor."""
-    small, one = open_bound(stack, device, adding_model(1, 1))
+    _, one = open_bound(stack, device, adding_model(1, 1))
     _, many = open_bound(stack, device, adding_model(8, 4))
-    array = np.ones((1, 4), np.float32)
-    pooled = [one.inputs[0]]
-    result = [one.outputs[0]]
+    burst, placed = open_bound(stack, device, adding_model(1, 1, SMALL))
+    array = np.ones((1, SMALL), np.float32)
+    pooled = [placed.inputs[0]]
+    result = [placed.outputs[0]]
     return [
         Looped("null_1in1out", one.run),
         Looped("null_8in4out", many.run),
-        Looped("execute_arrays", lambda: small.execute([array])),
-        Looped("execute_pooled_arrays", lambda: small.execute(pooled, result)),
+        Looped("execute_arrays", lambda: burst.execute([array])),
+        Looped("execute_pooled_arrays", lambda: burst.execute(pooled, result)),
         *_large_cases(stack, device),
     ]
 

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from nnburst.testing.bench.rounds import Measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: Colours of matplotlib's cycle.
+_COLOURS: Final = 10
+_DASHES: Final = ("solid", "dashed", "dotted", "dashdot")
 
 
 def plot_distributions(measured: Sequence[Measured], path: Path) -> None:
@@ -34,16 +38,22 @@ def draw_distributions(
 
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
-    for case in measured:
+    for number, case in enumerate(measured):
         samples = np.sort(case.samples) / 1000
         shares = np.arange(1, len(samples) + 1) / len(samples) * 100
-        axes.step(samples, shares, where="post", label=case.name)
+        axes.step(samples, shares, where="post", label=case.name, **line_of(number))
     axes.set_xscale("log")
     axes.set_xlabel("round trip, microseconds (one clock reading included)")
     axes.set_ylabel("exchanges that took at most so long, %")
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend(fontsize="small", loc="lower right")
     return figure
+
+
+def line_of(number: int) -> dict[str, Any]:
+    """Colour and dash of a case: no two of the first forty are alike."""
+    dash, colour = divmod(number, _COLOURS)
+    return {"color": f"C{colour}", "linestyle": _DASHES[dash % len(_DASHES)]}
 
 
 def as_svg(figure: Figure, title: str) -> str:

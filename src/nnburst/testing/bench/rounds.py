@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.testing.bench.contestants import Contestant, Samples
+from nnburst.testing.bench.steal import stolen_seconds
 
 #: Longest block, in nanoseconds: the cores may move after that.
 _BLOCK_NS: Final = 4_000_000
@@ -28,11 +30,15 @@ class Measured:
         name: of the case.
         blocks: nanoseconds of an exchange in each round.
         samples_by_round: nanoseconds of single exchanges.
+        wall_s: seconds that all of them took.
+        stolen_s: seconds that the host took from all cores together meanwhile.
     """
 
     name: str
     blocks: list[float] = field(default_factory=list)
     samples_by_round: list[Samples] = field(default_factory=list)
+    wall_s: float = 0.0
+    stolen_s: float = 0.0
 
     @property
     def samples(self) -> Samples:
@@ -40,9 +46,14 @@ class Measured:
         return np.concatenate(self.samples_by_round)
 
     @property
-    def median_ns(self) -> float:
+    def mean_ns(self) -> float:
         """Median over the rounds of a block's mean."""
         return float(np.median(self.blocks))
+
+    @property
+    def median_ns(self) -> float:
+        """Of the single exchanges that the percentiles are of."""
+        return float(np.median(self.samples))
 
     def percentile(self, share: float) -> float:
         """Of single exchanges."""
@@ -74,10 +85,12 @@ class Measured:
         """As `--json` writes it."""
         return {
             "name": self.name,
+            "mean_ns": round(self.mean_ns, 1),
             "median_ns": round(self.median_ns, 1),
             "p99_ns": round(self.percentile(99), 1),
             "p999_ns": round(self.percentile(99.9), 1),
-            "per_second": round(1e9 / self.median_ns),
+            "per_second": round(1e9 / self.mean_ns),
+            "stolen_share": round(self.stolen_s / self.wall_s, 4) if self.wall_s else 0.0,
         }
 
 
@@ -94,14 +107,21 @@ def run_rounds(
     try:
         for turn in range(rounds):
             for contestant in contestants if turn % 2 == 0 else contestants[::-1]:
-                count = counts[contestant.name]
-                measured[contestant.name].blocks.append(contestant.block(count))
-                share = max(_FEWEST_SAMPLES, min(count, _SAMPLES // rounds))
-                measured[contestant.name].samples_by_round.append(contestant.samples(share))
+                _run(contestant, counts[contestant.name], rounds, measured[contestant.name])
             progress()
     finally:
         gc.enable()
     return measured
+
+
+def _run(contestant: Contestant, count: int, rounds: int, measured: Measured) -> None:
+    """One block, and single exchanges as many as are its share."""
+    began, stolen = time.perf_counter(), stolen_seconds()
+    measured.blocks.append(contestant.block(count))
+    share = max(_FEWEST_SAMPLES, min(count, _SAMPLES // rounds))
+    measured.samples_by_round.append(contestant.samples(share))
+    measured.wall_s += time.perf_counter() - began
+    measured.stolen_s += stolen_seconds() - stolen
 
 
 def _block_size(contestant: Contestant) -> int:
