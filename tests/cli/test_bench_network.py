@@ -35,3 +35,18 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
         assert network_found["differences"] == dict.fromkeys(names, 0.0)
         assert network_found["cases"][0]["name"] == "floor_spin"
         assert all(case["median_ns"] > 0 for case in network_found["cases"])
+
+
+def test_network_that_fails_is_named_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, network = tmp_path / "broken.tflite", tmp_path / "sum.tflite"
+    broken.write_bytes(b"this is no network")
+    network.write_bytes(NETWORKS["ADD-FLOAT32"]())
+    report = tmp_path / "report.json"
+    files = [str(broken), str(network)]
+    assert main(["bench", "network", *files, "--rounds", "2", "--json", str(report)]) == 1
+    found = json.loads(report.read_text())
+    assert [n["network"] for n in found["networks"]] == ["one ADD", "sum"]
+    assert list(found["failures"]) == [str(broken)]
+    assert f"{broken} failed: InvalidArgument" in capsys.readouterr().out

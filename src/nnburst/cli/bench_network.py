@@ -12,6 +12,7 @@ import argparse
 import os
 import platform
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from nnburst.cli.output import (
     text_for_people,
     write_json,
 )
+from nnburst.hal.errors import NnburstError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,24 +59,42 @@ def run(args: argparse.Namespace) -> int:
     if len(cores) < 2:
         print("bench network needs two cores: one for each side")
         return 1
+    found: list[dict[str, Any]] = []
+    failures: dict[str, str] = {}
+    with text_for_people(args.json):
+        _measure_all(args, cores[0], cores[1], found, failures)
+        _print(found)
+        for name, failure in failures.items():
+            print(f"{name} failed: {failure}")
+    machine = {"kernel": platform.release(), "machine": platform.machine(), "cores": os.cpu_count()}
+    write_json(args.json, {"machine": machine, "networks": found, "failures": failures})
+    return 1 if failures else 0
+
+
+def _measure_all(
+    args: argparse.Namespace,
+    here: int,
+    there: int,
+    found: list[dict[str, Any]],
+    failures: dict[str, str],
+) -> None:
+    """One network after the other, each with a driver of its own: none takes the others with it."""
     from nnburst.client.launch import launch
     from nnburst.testing.bench.drivers import pinned
-    from nnburst.testing.bench.networks import Subject
+    from nnburst.testing.bench.networks import ONE_ADD, Subject
     from nnburst.testing.bench.peer import Peer
 
-    here, there = cores[0], cores[1]
-    found: list[dict[str, Any]] = []
-    with text_for_people(args.json), ExitStack() as stack:
-        subjects = [Subject.one_add(), *map(Subject.of_file, args.networks)]
+    opening: dict[str, Callable[[], Subject]] = {ONE_ADD: Subject.one_add}
+    opening |= {str(path): partial(Subject.of_file, path) for path in args.networks}
+    with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))
-        device = stack.enter_context(launch("litert", cpus={there}))
-        stack.enter_context(pinned(here))
-        with progress("networks", args.rounds * len(subjects)) as advance:
-            found += [_measure(s, device, peer, there, args.rounds, advance) for s in subjects]
-        _print(found)
-    machine = {"kernel": platform.release(), "machine": platform.machine(), "cores": os.cpu_count()}
-    write_json(args.json, {"machine": machine, "networks": found})
-    return 0
+        advance = stack.enter_context(progress("networks", args.rounds * len(opening)))
+        for name, subject in opening.items():
+            try:
+                with launch("litert", cpus={there}) as device, pinned(here):
+                    found.append(_measure(subject(), device, peer, there, args.rounds, advance))
+            except (NnburstError, OSError) as error:
+                failures[name] = f"{type(error).__name__}: {error}"
 
 
 def _measure(
@@ -149,7 +169,7 @@ def _table(title: str, columns: Sequence[Column], found: list[dict[str, Any]]) -
 def _median(network: dict[str, Any], name: str) -> str:
     for case in network["cases"]:
         if case["name"] in (name, f"{network['network']}: {name}"):
-            return microseconds(case["median_ns"])
+            return microseconds(case["mean_ns"])
     return ""
 
 
