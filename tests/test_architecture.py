@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
@@ -67,7 +66,13 @@ def modules() -> list[str]:
     return sorted(str(path.relative_to(SOURCE).with_suffix("")) for path in SOURCE.rglob("*.py"))
 
 
-def imports(module: str) -> Iterator[str]:
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """What `found_imports` finds, read once."""
+    return tuple(found_imports(module))
+
+
+def found_imports(module: str) -> Iterator[str]:
     """Dotted names that `module` imports, wherever in it; `from a import b` counts as a.b.
 
     `import nnburst` alone loads nothing; each name that is then taken from it counts.
@@ -104,24 +109,31 @@ def test_every_folder_is_a_known_layer() -> None:
     assert {layer(module) for module in modules()} <= ALLOWED.keys()
 
 
-@pytest.mark.parametrize("module", modules())
-def test_module_imports_only_layers_below(module: str) -> None:
-    assert layers_imported(module) <= ALLOWED[layer(module)]
+def test_module_imports_only_layers_below() -> None:
+    upward = {module: layers_imported(module) - ALLOWED[layer(module)] for module in modules()}
+    assert {module: layers for module, layers in upward.items() if layers} == {}
 
 
-@pytest.mark.parametrize("module", modules())
-def test_native_module_is_used_only_where_packets_move(module: str) -> None:
-    if any(name.startswith("nnburst._native") for name in imports(module)):
-        assert is_within(module, NATIVE_USERS)
+def test_native_module_is_used_only_where_packets_move() -> None:
+    users = [m for m in modules() if any(name.startswith("nnburst._native") for name in imports(m))]
+    assert [module for module in users if not is_within(module, NATIVE_USERS)] == []
 
 
-@pytest.mark.parametrize("module", modules())
-def test_module_imports_only_declared_distributions(module: str) -> None:
+def test_module_imports_only_declared_distributions() -> None:
+    undeclared = {m: distributions(m) - allowed_distributions(m) for m in modules()}
+    assert {module: names for module, names in undeclared.items() if names} == {}
+
+
+def distributions(module: str) -> set[str]:
+    return {layer(name) for name in imports(module)}
+
+
+def allowed_distributions(module: str) -> set[str]:
     allowed = {"nnburst", *CORE_DISTRIBUTIONS, *sys.stdlib_module_names}
     for place, extra in EXTRA_DISTRIBUTIONS.items():
         if is_within(module, (place,)):
             allowed |= extra
-    assert {layer(name) for name in imports(module)} <= allowed
+    return allowed
 
 
 def test_no_layer_may_reach_itself_through_others() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sorted((ROOT / "src").rglob("*.py"))
@@ -41,6 +40,7 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -74,33 +74,33 @@ def calls_without(comment: str, path: Path, call: re.Pattern[str]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", C, ids=name)
-def test_every_ordered_access_says_what_becomes_visible(path: Path) -> None:
-    if path.name != "atomics.h":
-        assert calls_without("SYNC POINT", path, ORDERED_CALL) == []
+def test_every_ordered_access_says_what_becomes_visible() -> None:
+    others = [path for path in C if path.name != "atomics.h"]
+    assert [
+        line for path in others for line in calls_without("SYNC POINT", path, ORDERED_CALL)
+    ] == []
 
 
-@pytest.mark.parametrize("path", C, ids=name)
-def test_every_read_of_a_shared_word_says_why_it_may_be_believed(path: Path) -> None:
-    if path.name not in ("atomics.h", "bench.c"):  # the benchmark is its own peer
-        assert calls_without("TRUST", path, READ_CALL) == []
+def test_every_read_of_a_shared_word_says_why_it_may_be_believed() -> None:
+    # The benchmark is its own peer.
+    others = [path for path in C if path.name not in ("atomics.h", "bench.c")]
+    assert [line for path in others for line in calls_without("TRUST", path, READ_CALL)] == []
 
 
-@pytest.mark.parametrize("path", C, ids=name)
-def test_only_atomics_h_names_memory_orders(path: Path) -> None:
-    if path.name != "atomics.h":
-        assert MEMORY_ORDER.findall(path.read_text()) == []
+def test_only_atomics_h_names_memory_orders() -> None:
+    others = [path for path in C if path.name != "atomics.h"]
+    named = {name(path): MEMORY_ORDER.findall(path.read_text()) for path in others}
+    assert {path: orders for path, orders in named.items() if orders} == {}
 
 
-@pytest.mark.parametrize("path", [*PYTHON, *C], ids=name)
-def test_file_is_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+def test_files_are_short() -> None:
+    lines = {name(p): len(p.read_text(encoding="utf-8").splitlines()) for p in [*PYTHON, *C]}
+    assert {path: count for path, count in lines.items() if count > LONGEST_FILE} == {}
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=name)
-def test_functions_are_short(path: Path) -> None:
-    long = [f.name for f in functions(path) if code_lines(f) > LONGEST_FUNCTION]
-    assert long == []
+def test_functions_are_short() -> None:
+    lengths = {f"{name(p)}:{f.name}": code_lines(f) for p in PYTHON for f in functions(p)}
+    assert {place: count for place, count in lengths.items() if count > LONGEST_FUNCTION} == {}
 
 
 def test_most_files_and_functions_fit_on_a_page() -> None:
@@ -111,7 +111,7 @@ def test_most_files_and_functions_fit_on_a_page() -> None:
     assert quantiles(lengths, n=10)[-1] <= 35
 
 
-@pytest.mark.parametrize("path", [*PYTHON, *C, *TESTS], ids=name)
-def test_nothing_is_left_unfinished(path: Path) -> None:
-    if path != Path(__file__):
-        assert UNFINISHED.findall(path.read_text(encoding="utf-8")) == []
+def test_nothing_is_left_unfinished() -> None:
+    looked_at = [path for path in [*PYTHON, *C, *TESTS] if path != Path(__file__)]
+    found = {name(p): UNFINISHED.findall(p.read_text(encoding="utf-8")) for p in looked_at}
+    assert {path: words for path, words in found.items() if words} == {}

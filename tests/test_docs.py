@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import nnburst
 from nnburst.cli import GROUPS
 
@@ -31,24 +29,34 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_relative_links_lead_to_files(page: Path) -> None:
-    targets = [link for link in LINK.findall(page.read_text()) if "://" not in link]
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_paths_that_are_named_exist(page: Path) -> None:
-    paths = [path for path in PATH.findall(page.read_text()) if "NAME" not in path]
-    assert [path for path in paths if not (ROOT / path).exists()] == []
+def test_relative_links_lead_to_files() -> None:
+    links = [(page, link) for page in PAGES for link in LINK.findall(text(page))]
+    inside = [(page, link) for page, link in links if "://" not in link]
+    assert inside
+    assert [(name(p), link) for p, link in inside if not (p.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_make_words_that_are_named_exist(page: Path) -> None:
+def test_paths_that_are_named_exist() -> None:
+    paths = [(page, path) for page in PAGES for path in PATH.findall(text(page))]
+    named = [(page, path) for page, path in paths if "NAME" not in path]
+    assert named
+    assert [(name(page), path) for page, path in named if not (ROOT / path).exists()] == []
+
+
+def test_make_words_that_are_named_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    named = re.findall(r"`[^`]*`|```.*?```", page.read_text(), re.DOTALL)
-    words = {word for code in named for word in MAKE_WORD.findall(code)}
-    assert [word for word in words if not re.search(rf"^{word}:", makefile, re.MULTILINE)] == []
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert [(name(p), word) for p in PAGES for word in make_words(p) - targets] == []
+
+
+def make_words(page: Path) -> set[str]:
+    """The words after `make` in what is set as code."""
+    named = re.findall(r"`[^`]*`|```.*?```", text(page), re.DOTALL)
+    return {word for code in named for word in MAKE_WORD.findall(code)}
 
 
 def commands() -> set[str]:
