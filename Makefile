@@ -11,7 +11,7 @@ DOCUMENTATION := $(VENV)/.documentation
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo test lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel clean
+.PHONY: help setup demo tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -43,8 +43,24 @@ $(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
 demo: setup ## classify digits through a driver process, and see what each route costs
 	@$(BIN)/nnburst demo
 
-test: setup ## run all tests
+# What `make tiny` runs: the house rules, and a part of every layer that needs no second.
+TINY := tests/test_architecture.py tests/test_comments.py tests/test_promises.py tests/test_tiers.py \
+    tests/serialize tests/control/test_channel.py tests/fmq/test_edges.py tests/hal/test_codes.py \
+    tests/executor/test_evaluator.py tests/driver/test_slots.py tests/client/test_burst.py
+
+tiny: setup ## ten seconds: the house rules, packets, and a burst through a driver
+	$(BIN)/python -m pytest -q $(TINY) $(PYTEST_ARGS)
+
+test: setup ## the everyday tests, within five minutes
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# How much of everything a campaign does that is not SHORT: as many runs as fit into a night.
+NIGHT := NNBURST_KILLS=$(or $(KILLS),100) NNBURST_SOAK=$(or $(SECONDS),1800) NNBURST_LIVES=200 \
+    NNBURST_EXAMPLES=2000 NNBURST_RUNS=1000 NNBURST_CLIENTS=64
+
+campaign: setup ## the long tests: soak, all vectors, kills in number, packaging, ...; SHORT=1 for CI's form
+	$(if $(SHORT),,$(NIGHT)) $(BIN)/python -m pytest -m campaign $(PYTEST_ARGS)
+	$(if $(SHORT),,$(MAKE) faults mutants spin)
 
 lint: setup ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -13,6 +13,9 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+FAULTS = ROOT / "tests" / "faults"
+#: The group of tests that kill processes or compare times.
+TIMING = "timing"
 SHARED = Path(os.environ.get("NNBURST_SHARED", ROOT / "../shared")).resolve()
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
@@ -29,14 +32,33 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One process for the tests of one file; as many as there are processors for more."""
+    paths = {Path(str(word).partition("::")[0]) for word in config.args}
+    return 0 if len(paths) == 1 and paths.pop().is_file() else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `shared` where the reference data is absent."""
-    if SHARED.is_dir():
-        return
+    """Skip tests marked `shared` where the reference data is absent, and make groups.
+
+    A group runs in one process, one test after the other: a file, whose tests share its drivers, and all
+    that kill processes or compare times. Those come first, since nothing else takes as long.
+    """
     skip = pytest.mark.skip(reason=f"no reference data at {SHARED} (set NNBURST_SHARED)")
     for item in items:
-        if item.get_closest_marker("shared"):
+        if not SHARED.is_dir() and item.get_closest_marker("shared"):
             item.add_marker(skip)
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    items.sort(key=lambda item: group_of(item) != TIMING)
+
+
+def group_of(item: pytest.Item) -> str:
+    """The group of a test: its file's, or that of all tests that must not run side by side."""
+    if item.get_closest_marker("timing") or FAULTS in item.path.parents:
+        return TIMING
+    return str(item.path.relative_to(ROOT).with_suffix(""))
 
 
 @pytest.fixture

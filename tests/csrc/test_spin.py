@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "csrc" / "spin" / "run.sh"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.skipif(
         not SCRIPT.exists() or shutil.which("spin") is None or shutil.which("gcc") is None,
         reason="needs spin (Debian: spin), gcc and the sources; `make spin` installs it",

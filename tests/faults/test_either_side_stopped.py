@@ -37,7 +37,7 @@ def goes_on(client: Client) -> int:
     pytest.fail(f"nothing was done in {HANG} s")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_client_that_is_stopped_for_five_seconds_while_it_is_asked_for_memory_goes_on() -> None:
     with nnburst.launch("reference") as device, device.prepare(small_model()) as prepared:
         memory = device.allocate(4096)

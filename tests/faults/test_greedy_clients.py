@@ -62,7 +62,7 @@ def greedy() -> Iterator[Callable[[str, int], Greedy]]:
         one.end()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_clients_at_their_quotas_take_what_is_documented_and_disturb_nobody(
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],

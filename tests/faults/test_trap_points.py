@@ -28,7 +28,7 @@ from nnburst.testing.faults.activities import ACTIVITIES
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.skipif(
         not (ROOT / "csrc" / "trap.h").exists() or shutil.which("gcc") is None,
         reason="needs gcc and the C sources beside the tests",

@@ -16,6 +16,7 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
+from nnburst.testing import conformance
 from nnburst.testing.conformance import Selection, find_files, run_files
 from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.run_result import RunResult, require_supported
@@ -29,6 +30,7 @@ from nnburst.testing.vectors import (
     read,
     write,
 )
+from testing.some_vectors import some_files
 from testing.ties import unexcused
 
 
@@ -310,25 +312,48 @@ def test_endless_loop_ends_by_the_loop_time_limit(way: type[LocalRunner | Execut
         runner.close()
 
 
-@pytest.mark.shared
-@pytest.mark.slow
-def test_reference_executor_passes_every_open_vector_and_its_integers_exactly(
-    shared_dir: Path, tmp_path: Path
-) -> None:
-    selection = Selection(exact=True, dump=tmp_path)
-    files = find_files([shared_dir / "vectors"])
-    results = [r for found in run_files(files, selection, 2) for r in found]
+def results_of(files: Sequence[Path], selection: Selection, jobs: int) -> list[conformance.Result]:
+    return [result for found in run_files(files, selection, jobs) for result in found]
+
+
+def check_with_exact_integers(files: Sequence[Path], dump: Path, jobs: int) -> int:
+    """The reference executor passes all vectors; how many executions that were."""
+    results = results_of(files, Selection(exact=True, dump=dump), jobs)
     assert unexcused(results, LocalRunner("reference")) == []
     skipped = {(r.suite, r.reason) for r in results if r.outcome == "skipped"}
     assert skipped == {("device_memory", "not available: buffers are a driver's")}
-    assert len(results) > 20_000
+    return len(results)
+
+
+def check_with_buffers(files: Sequence[Path], jobs: int) -> int:
+    """A driver passes all vectors with buffers; how many executions that were."""
+    results = results_of(files, Selection(via="execute", suites=("device_memory",)), jobs)
+    assert [(r.name, r.reason) for r in results if r.outcome != "passed"] == []
+    return len(results)
 
 
 @pytest.mark.shared
-@pytest.mark.slow
-def test_driver_passes_every_open_vector_with_buffers(shared_dir: Path) -> None:
-    selection = Selection(via="execute", suites=("device_memory",))
+def test_reference_executor_passes_some_open_vectors_and_their_integers_exactly(
+    shared_dir: Path, tmp_path: Path
+) -> None:
+    assert check_with_exact_integers(some_files(shared_dir), tmp_path, 1) > 500
+
+
+@pytest.mark.shared
+@pytest.mark.campaign
+def test_reference_executor_passes_every_open_vector_and_its_integers_exactly(
+    shared_dir: Path, tmp_path: Path
+) -> None:
     files = find_files([shared_dir / "vectors"])
-    results = [r for found in run_files(files, selection, 2) for r in found]
-    assert [(r.name, r.reason) for r in results if r.outcome != "passed"] == []
-    assert len(results) > 7_000
+    assert check_with_exact_integers(files, tmp_path, 2) > 20_000
+
+
+@pytest.mark.shared
+def test_driver_passes_some_open_vectors_with_buffers(shared_dir: Path) -> None:
+    assert check_with_buffers(some_files(shared_dir), 1) > 200
+
+
+@pytest.mark.shared
+@pytest.mark.campaign
+def test_driver_passes_every_open_vector_with_buffers(shared_dir: Path) -> None:
+    assert check_with_buffers(find_files([shared_dir / "vectors"]), 2) > 7_000

@@ -19,7 +19,6 @@ from nnburst.testing.random_graphs.as_vector import as_vector
 from nnburst.testing.vectors import write
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing_drivers.md"
 EXAMPLE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[0]
@@ -65,12 +64,20 @@ def outcomes(result: pytest.RunResult) -> dict[str, int]:
     return found
 
 
+def test_right_executor_passes_and_a_wrong_one_fails(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(adder=EXAMPLE, wrong=EXAMPLE.replace("np.add", "np.subtract"))
+    assert set(outcomes(run("adder:Adder", "-k", "sum"))) == {"passed", "deselected"}
+    assert outcomes(run("wrong:Adder", "-k", "sum", "--maxfail=1"))["failed"]
+
+
+@pytest.mark.campaign
 def test_reference_executor_passes(run: Run) -> None:
     found = outcomes(run("reference", "-k", SOME))
     assert found["passed"] >= 6
     assert "failed" not in found
 
 
+@pytest.mark.campaign
 def test_executor_of_the_documentation_passes_all_suites(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -83,6 +90,7 @@ def test_executor_of_the_documentation_passes_all_suites(
     assert passed == {"test_contract", "test_faults", "test_hostile_input"}
 
 
+@pytest.mark.campaign
 def test_what_an_executor_does_not_support_is_skipped(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(multiplier=MULTIPLIER)
     sums = outcomes(run("multiplier:Adder", "-k", SUMS))
@@ -90,6 +98,7 @@ def test_what_an_executor_does_not_support_is_skipped(pytester: pytest.Pytester,
     assert outcomes(run("multiplier:Adder", "-k", "supports_something"))["passed"] == 1
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("right", "wrong", "which"),
     [
@@ -109,11 +118,13 @@ def test_wrong_executor_fails(
     assert outcomes(run("adder:Adder", "-k", which, "--maxfail=1"))["failed"]
 
 
+@pytest.mark.campaign
 def test_executor_that_takes_its_process_along_fails(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(adder=EXAMPLE.replace("return Outcome", "import os; os._exit(3)"))
     assert outcomes(run("adder:Adder", "-k", "sum", "--maxfail=1"))["failed"]
 
 
+@pytest.mark.campaign
 def test_null_executor_passes_what_looks_at_no_results_and_fails_the_rest(run: Run) -> None:
     without = outcomes(run("null", "-k", SOME, "-m", "not nnburst_values"))
     assert without["passed"] >= 3
@@ -121,6 +132,7 @@ def test_null_executor_passes_what_looks_at_no_results_and_fails_the_rest(run: R
     assert outcomes(run("null", "-k", "sum"))["failed"]
 
 
+@pytest.mark.campaign
 def test_nothing_of_a_driver_that_was_there_before_is_killed(
     run: Run, served: DriverUnderTest
 ) -> None:
@@ -130,6 +142,7 @@ def test_nothing_of_a_driver_that_was_there_before_is_killed(
     assert "failed" not in found
 
 
+@pytest.mark.campaign
 def test_vectors_are_run_both_ways_and_a_wrong_one_fails(
     pytester: pytest.Pytester, run: Run
 ) -> None:

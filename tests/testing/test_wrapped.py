@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from nnburst.testing.random_graphs.as_vector import as_vector
 from nnburst.testing.runners import LocalRunner
 from nnburst.testing.suites import run_suite
 from nnburst.testing.vectors import Tolerance, read
+from testing.some_vectors import some_files
 from testing.wrapped import inside_if
 
 #: That of large graphs: here two ways through one executor are compared, not two executors.
@@ -42,15 +44,25 @@ def test_random_graphs_pass_with_no_step_bound_beforehand(
         assert check(graph, runner) is None, graph.name
 
 
-@pytest.mark.shared
-@pytest.mark.slow
-def test_open_vectors_pass_inside_a_branch(shared_dir: Path) -> None:
+def failed_inside_a_branch(files: Sequence[Path]) -> list[tuple[str, str]]:
+    """Name and reason of the vectors that fail as a branch of an IF."""
     runner = LocalRunner("reference")
     failed = []
-    for path in find_files([shared_dir / "vectors"]):
+    for path in files:
         for vector in read(path):
             if "run" in vector.suites:
                 verdict = run_suite(inside_if(vector), "run", runner)
                 if verdict.outcome != "passed":
                     failed.append((vector.name, verdict.reason))
-    assert failed == []
+    return failed
+
+
+@pytest.mark.shared
+def test_some_open_vectors_pass_inside_a_branch(shared_dir: Path) -> None:
+    assert failed_inside_a_branch(some_files(shared_dir)) == []
+
+
+@pytest.mark.shared
+@pytest.mark.campaign
+def test_open_vectors_pass_inside_a_branch(shared_dir: Path) -> None:
+    assert failed_inside_a_branch(find_files([shared_dir / "vectors"])) == []

@@ -73,7 +73,7 @@ def collect(tests: Sequence[Path]) -> Coverage:
         ValueError: the tests cannot be collected.
     """
     collector, output = _Collector(), io.StringIO()
-    words = ["--collect-only", "-q", "-p", "no:cacheprovider", *map(str, tests)]
+    words = ["--collect-only", "-q", "-n0", "-m", "", "-p", "no:cacheprovider", *map(str, tests)]
     with contextlib.redirect_stdout(output):
         status = pytest.main(words, plugins=[collector])
     if status != pytest.ExitCode.OK:

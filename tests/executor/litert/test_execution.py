@@ -133,7 +133,7 @@ def test_two_threads_never_see_each_others_results(route: str, bound_by_one_thre
     assert run_at_once(300, bound_by_one_thread=bound_by_one_thread) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_ten_thousand_runs_on_two_threads_agree() -> None:
     assert run_at_once(10_000, bound_by_one_thread=False) == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance import Selection, find_files, run_files
 from nnburst.testing.random_graphs import check, generate
 from nnburst.testing.runners import LocalRunner
+from testing.some_vectors import some_files
 from testing.ties import unexcused
 
 pytestmark = needs_engine
@@ -131,10 +133,21 @@ def test_parameters_may_lie_in_a_pool(in_pool: bool) -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.slow
+def test_some_claimed_vectors_pass_and_their_integers_exactly(
+    shared_dir: Path, tmp_path: Path
+) -> None:
+    check_claimed(some_files(shared_dir), tmp_path, 1)
+
+
+@pytest.mark.shared
+@pytest.mark.campaign
 def test_claimed_vectors_pass_and_their_integers_exactly(shared_dir: Path, tmp_path: Path) -> None:
-    files = find_files([shared_dir / "vectors"])
+    check_claimed(find_files([shared_dir / "vectors"]), tmp_path, 2)
+
+
+def check_claimed(files: Sequence[Path], tmp_path: Path, jobs: int) -> None:
+    """The engine gives what the vectors say for all that it claims."""
     selection = Selection("litert", suites=("run",), exact=True, dump=tmp_path)
-    results = [r for found in run_files(files, selection, 2) for r in found]
+    results = [r for found in run_files(files, selection, jobs) for r in found]
     assert unexcused(results, LocalRunner("litert"), rounds_its_own_way=True) == []
     assert all(r.outcome != "skipped" for r in results)

@@ -39,7 +39,7 @@ _MOST_BYTES: Final = 16 << 30
 _OPTIONS: Final = (
     "-x",
     "-q",
-    *("-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp=basetemp"),
+    *("-p", "no:cacheprovider", "-n0", "--basetemp=basetemp"),
     # hypothesis is imported before pytest looks for what to rewrite; nothing of it needs that.
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
