@@ -15,7 +15,7 @@ from nnburst.control.channel import Channel, ProtocolError
 from nnburst.control.messages import Message, decode_call
 from nnburst.control.service import Service
 from nnburst.driver.worker import Worker
-from nnburst.executor.protocol import Argument, NativeCall, Outcome
+from nnburst.executor.base import Argument, NativeCall, Outcome
 
 HANG = 20.0
 

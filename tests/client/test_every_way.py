@@ -25,7 +25,7 @@ from nnburst import (
     SyncFence,
 )
 from nnburst.control.fences import FenceStatus
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 
 HANG: Final = 20.0
 PAIR: Final = [np.ones((2, 3), np.float32), np.full((2, 3), 2, np.float32)]

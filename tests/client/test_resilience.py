@@ -111,7 +111,7 @@ import threading
 
 import numpy as np
 
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 from nnburst.testing.faults.endless import EndlessExecuting
 
 

@@ -15,8 +15,8 @@ from nnburst import Device, InvalidArgument, Model, OperandType
 _EXTENSIONS = """
 import numpy as np
 
-from nnburst.executor.reference.extension import VendorExtension
-from nnburst.executor.reference.signatures import F32, data
+from nnburst.executor.graph.extension import VendorExtension
+from nnburst.executor.graph.signatures import F32, data
 from nnburst.hal.signature import Form
 
 COMPLEX = VendorExtension("com.example.complex")

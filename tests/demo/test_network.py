@@ -9,7 +9,7 @@ import pytest
 
 from nnburst.demo.network import Precision, build_network, encode
 from nnburst.demo.split import load_split
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperationType
 

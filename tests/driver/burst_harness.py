@@ -14,7 +14,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.messages import ConfigureExecutionBurst
 from nnburst.driver.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.prepared_model import PreparedModel
-from nnburst.executor.protocol import Argument, NativeCall, Outcome
+from nnburst.executor.base import Argument, NativeCall, Outcome
 from nnburst.fmq.descriptor import MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory

@@ -15,7 +15,7 @@ from nnburst.driver.buffers import DeviceBuffer
 from nnburst.driver.device import Device
 from nnburst.driver.pools import BufferPool, Pool
 from nnburst.driver.prepared_model import PreparedModel, run_in_time
-from nnburst.executor.protocol import Argument, Execution, NativeCall, Outcome
+from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (
     ErrorStatus,

@@ -25,8 +25,8 @@ from nnburst.control.channel import Fds
 from nnburst.driver import burst as driver_burst
 from nnburst.driver.burst import BurstClient, open_burst
 from nnburst.driver.prepared_model import PreparedModel
+from nnburst.executor.base import Outcome
 from nnburst.executor.null import NullPrepared
-from nnburst.executor.protocol import Outcome
 from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory

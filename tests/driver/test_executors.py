@@ -7,7 +7,7 @@ import pytest
 
 from nnburst.driver import executors
 from nnburst.driver.executors import find_executor
-from nnburst.executor.protocol import Executor
+from nnburst.executor.base import Executor
 from nnburst.hal.errors import DeviceUnavailable
 
 

@@ -18,8 +18,8 @@ from nnburst.driver.client_session import ClientSession
 from nnburst.driver.device import Device
 from nnburst.driver.fenced_execution import FencedExecution, FencedRun
 from nnburst.driver.handlers.fenced import launch_fenced
+from nnburst.executor.base import Outcome
 from nnburst.executor.null import NullExecutor
-from nnburst.executor.protocol import Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
 
 

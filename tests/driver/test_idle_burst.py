@@ -10,7 +10,7 @@ import pytest
 
 from driver.burst_harness import Harness, ScriptedExecution, ScriptedExecutor, wait_until
 from nnburst.driver import burst as driver_burst
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.footprint import resident_bytes
 

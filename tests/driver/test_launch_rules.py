@@ -23,7 +23,7 @@ from nnburst.control.messages import (
 )
 from nnburst.driver import pools as pools_module
 from nnburst.driver.lanes import Lanes
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS

@@ -11,7 +11,7 @@ import pytest
 from nnburst.driver.device import Device
 from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
-from nnburst.executor.protocol import Argument, NativeCall, Outcome
+from nnburst.executor.base import Argument, NativeCall, Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (
     ErrorStatus,

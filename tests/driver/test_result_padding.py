@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from driver.burst_harness import Harness, ScriptedExecutor, relu_model, shapes
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
 from nnburst.testing.packet_mutators import nonzero_padding

@@ -15,7 +15,7 @@ from driver.burst_harness import Harness, ScriptedExecutor
 from nnburst.driver import lanes as lanes_module
 from nnburst.driver.lanes import NICER, Lanes
 from nnburst.driver.scheduler import Scheduler, Work
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, ResourceExhausted
 

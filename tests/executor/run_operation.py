@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.protocol import Argument, Outcome
+from nnburst.executor.base import Argument, Outcome
+from nnburst.executor.graph.tensor import Array
 from nnburst.executor.reference.executor import ReferenceExecutor, ReferencePrepared
-from nnburst.executor.reference.tensor import Array
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import error_for
 from nnburst.hal.model import ExtraParams, Model

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from executor.exact_integers import c_mbqm, c_multiplier
 from executor.plain_windows import requantise
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
+from nnburst.executor.reference.arithmetic.quantized_values import round_half_away
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.quantized_values import round_half_away
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model, SymmPerChannelQuantParams
 from nnburst.hal.model_builder import ModelBuilder

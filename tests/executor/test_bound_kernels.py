@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
+from nnburst.executor.graph.operation import Node, OperationFailed
+from nnburst.executor.graph.workspace import LARGEST_INTERMEDIATE, Workspace, in_order
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.operation import Node, OperationFailed
-from nnburst.executor.reference.workspace import LARGEST_INTERMEDIATE, Workspace, in_order
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.reference.operation import REGISTRY
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import OperationType
 from nnburst.hal.signature import REQUIRED, Signature
 from nnburst.testing.operation_docs import page

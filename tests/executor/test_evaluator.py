@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pytest
 
 from executor.run_operation import omitted, output, run, scalar, tensor
-from nnburst.executor.protocol import Argument, Outcome
+from nnburst.executor.base import Argument, Outcome
+from nnburst.executor.graph.operation import REGISTRY, Node, OperationDefinition
 from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.operation import REGISTRY, Node, OperationDefinition
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.model import DataLocation, MemoryPool, Model, Operand

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.executor.reference.extension import (
+from nnburst.executor.graph.extension import (
     VendorExtension,
     find_definition,
     find_operand_type,
     install,
     install_from,
 )
-from nnburst.executor.reference.operation import Node, Run
+from nnburst.executor.graph.operation import Node, Run
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.extensions import extension_code, number_of, prefix_of
 

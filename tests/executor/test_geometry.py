@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.plain_windows import same_padding
-from nnburst.executor.reference import geometry
-from nnburst.executor.reference.geometry import SAME, VALID, Axis
-from nnburst.executor.reference.sliding_window import row_chunks
+from nnburst.executor.graph import geometry
+from nnburst.executor.graph.geometry import SAME, VALID, Axis
+from nnburst.executor.graph.sliding_window import row_chunks
 
 small = st.integers(1, 7)
 axes = st.builds(

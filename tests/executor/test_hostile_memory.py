@@ -29,9 +29,9 @@ import numpy.typing as npt
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference.executor import ReferenceExecutor, ReferencePrepared
-from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.signature import Role

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.executor.reference import quantized_values as qv
-from nnburst.executor.reference.operation import OperationFailed
+from nnburst.executor.graph.operation import OperationFailed
+from nnburst.executor.reference.arithmetic import quantized_values as qv
 from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.reference import signatures
-from nnburst.executor.reference.operation import REGISTRY
-from nnburst.executor.reference.signatures import FL6, FL7, Q8S, V1_0, V1_1, V1_2, V1_3
+from nnburst.executor.graph import signatures
+from nnburst.executor.graph.operation import REGISTRY
+from nnburst.executor.graph.signatures import FL6, FL7, Q8S, V1_0, V1_1, V1_2, V1_3
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.signature import Role, Signature
 

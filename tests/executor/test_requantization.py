@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.exact_integers import c_mbqm
-from nnburst.executor.reference.fixed_point import multiply_by_quantized_multiplier
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.requantization import Requantization
-from nnburst.executor.reference.workspace import Workspace
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.workspace import Workspace
+from nnburst.executor.reference.arithmetic.fixed_point import multiply_by_quantized_multiplier
+from nnburst.executor.reference.arithmetic.requantization import Requantization
 from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.signature import Form, Match
 

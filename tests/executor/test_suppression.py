@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.executor.reference.box_geometry import overlap
-from nnburst.executor.reference.suppression import best_first, hard_suppression, soft_suppression
+from nnburst.executor.reference.families.box_geometry import overlap
+from nnburst.executor.reference.families.suppression import (
+    best_first,
+    hard_suppression,
+    soft_suppression,
+)
 
 
 def test_overlap_is_intersection_over_union() -> None:

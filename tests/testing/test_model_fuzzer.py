@@ -17,7 +17,7 @@ import pytest
 
 import nnburst
 from nnburst.cli import main
-from nnburst.executor.reference.operation import REGISTRY
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import DeadObject
 from nnburst.hal.timing import OutputShape, Timing

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.reference.operation import REGISTRY
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model

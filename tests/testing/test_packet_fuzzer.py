@@ -13,7 +13,7 @@ _FAULTY = """
 import itertools
 import os
 from nnburst.executor.null import NullExecution, NullExecutor, NullPrepared
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from nnburst.cli import main
-from nnburst.executor.reference import arena, frame
-from nnburst.executor.reference.arena import aligned_bytes
-from nnburst.executor.reference.operation import REGISTRY, Node, OperationDefinition, Run
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph import arena
+from nnburst.executor.graph.arena import aligned_bytes
+from nnburst.executor.graph.operation import REGISTRY, Node, OperationDefinition, Run
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.reference import frame
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.validation import validate_model
 from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner

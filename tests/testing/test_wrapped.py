@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nnburst.executor.graph.layout import Layout
 from nnburst.executor.reference import executor
-from nnburst.executor.reference.layout import Layout
 from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance import find_files
 from nnburst.testing.random_graphs import PRIMARY, check, generate

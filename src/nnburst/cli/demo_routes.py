@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.model import Model
 

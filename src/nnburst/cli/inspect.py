@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, look, print, write; 1 where no executor that was asked for runs the model."""
     from nnburst.cli.inspect_contents import contents
     from nnburst.cli.inspect_placement import known_executors, place
-    from nnburst.executor.reference.operation import REGISTRY
+    from nnburst.executor.graph.operation import REGISTRY
     from nnburst.hal.validation import validate_model
     from nnburst.importer.load import load
 

@@ -99,7 +99,7 @@ def _whole(model: Model, by: str) -> Partition:
 
 
 def _unsupported(model: Model, supported: Sequence[bool]) -> str:
-    from nnburst.executor.reference.plan import match_operation
+    from nnburst.executor.graph.plan import match_operation
 
     reasons = []
     for number, able in enumerate(supported):

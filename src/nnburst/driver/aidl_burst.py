@@ -19,7 +19,7 @@ from nnburst.control.messages import BurstExecute, Executed
 from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.pools import BufferPool, Pool, RequestPool, close_pools
 from nnburst.driver.prepared_model import PreparedModel, execute_bound
-from nnburst.executor.protocol import Execution
+from nnburst.executor.base import Execution
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from nnburst._native import ffi, lib
 from nnburst.driver.raised import outcome_of
-from nnburst.executor.protocol import Execution
+from nnburst.executor.base import Execution
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
 from nnburst.hal.tracing import Layer, Phase, trace

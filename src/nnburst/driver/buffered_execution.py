@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nnburst.driver.buffers import DeviceBuffer
 from nnburst.driver.raised import outcome_of
-from nnburst.executor.protocol import Argument, NativeCall, Outcome, Prepared
+from nnburst.executor.base import Argument, NativeCall, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -75,7 +75,7 @@ class BufferedExecution:
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> Outcome:
-        """Execute once; see `nnburst.executor.protocol.Execution`.
+        """Execute once; see `nnburst.executor.base.Execution`.
 
         An uninitialised input, and an output for which a buffer is too small, are GENERAL_FAILURE
         (device:§5.1, §6). Buffers that were to be written are initialised only where it succeeds.

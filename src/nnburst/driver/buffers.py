@@ -22,7 +22,7 @@ import numpy as np
 
 from nnburst.control.limits import MAX_BUFFERS
 from nnburst.driver.quotas import SHARED_BYTES
-from nnburst.executor.protocol import Bytes
+from nnburst.executor.base import Bytes
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX

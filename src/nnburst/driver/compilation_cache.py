@@ -20,8 +20,8 @@ from nnburst.driver.cache_files import check_cache_file, overwrite, read_copy
 from nnburst.driver.cache_format import Entry, seal, sha256, unseal
 from nnburst.driver.cache_key import cache_key
 from nnburst.driver.prepared_model import PreparedModel
+from nnburst.executor.base import Executor
 from nnburst.executor.caching import CachingExecutor
-from nnburst.executor.protocol import Executor
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError

@@ -10,9 +10,9 @@ from nnburst.driver.capabilities import load_capabilities
 from nnburst.driver.compilation_cache import CompilationCache
 from nnburst.driver.pools import Pool
 from nnburst.driver.prepared_model import PreparedModel
-from nnburst.executor.protocol import Bytes, Executor
+from nnburst.executor.base import Bytes, Executor
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
-from nnburst.executor.reference.operation import REGISTRY
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import InvalidArgument

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Final, cast
 
-from nnburst.executor.protocol import Executor
+from nnburst.executor.base import Executor
 from nnburst.hal.errors import DeviceUnavailable
 
 ExecutorFactory = Callable[[], Executor]

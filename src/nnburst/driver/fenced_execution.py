@@ -24,7 +24,7 @@ from nnburst.driver.buffered_execution import BufferedExecution
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.launching import has_passed
 from nnburst.driver.prepared_model import run_in_time
-from nnburst.executor.protocol import Execution, Outcome
+from nnburst.executor.base import Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS

@@ -71,7 +71,7 @@ def _claim(address: str, *, any_user: bool) -> Listener:
 
 def _install(extensions: Sequence[str]) -> None:
     if extensions:
-        from nnburst.executor.reference.extension import install_from
+        from nnburst.executor.graph.extension import install_from
 
         for target in extensions:
             install_from(target)

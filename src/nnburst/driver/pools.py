@@ -12,7 +12,7 @@ from nnburst.control.objects import Reference
 from nnburst.driver.buffer_tracker import BufferTracker
 from nnburst.driver.buffers import DeviceBuffer
 from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge
-from nnburst.executor.protocol import Bytes
+from nnburst.executor.base import Bytes
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import BufferToken, MemoryPool

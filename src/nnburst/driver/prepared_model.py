@@ -12,8 +12,8 @@ from nnburst.driver.buffered_execution import BufferArgument, BufferedExecution,
 from nnburst.driver.buffers import DeviceBuffer
 from nnburst.driver.pools import BufferPool, RequestPool
 from nnburst.driver.raised import outcome_of
+from nnburst.executor.base import Argument, Execution, Outcome, Prepared
 from nnburst.executor.caching import Cached, CachingPrepared
-from nnburst.executor.protocol import Argument, Execution, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import error_for
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from nnburst.executor.protocol import Outcome
+from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from nnburst.control.messages import CreateReusableExecution, Executed
 from nnburst.driver.prepared_model import execute_bound
-from nnburst.executor.protocol import Execution
+from nnburst.executor.base import Execution
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import BurstBusy
 

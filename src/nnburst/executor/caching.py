@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from nnburst.executor.protocol import Prepared
+from nnburst.executor.base import Prepared
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.model import Model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnburst._native import ffi, lib
+from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome
 from nnburst.executor.caching import Cached, without_constants
-from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS

@@ -13,7 +13,7 @@ from random import Random
 from types import FrameType
 from typing import Final
 
-from nnburst.executor.reference.operation import REGISTRY
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.validation import validate_model
 from nnburst.importer.load import load

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.litert.interpreter import quiet_once
-from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.model import Model, Operand, Operation, SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES

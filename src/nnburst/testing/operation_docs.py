@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import nnburst.executor.reference.operations as families
-from nnburst.executor.reference.operation import REGISTRY, OperationDefinition
+from nnburst.executor.graph.operation import REGISTRY, OperationDefinition
 from nnburst.hal.enums import FeatureLevel, OperandType
 from nnburst.hal.signature import REQUIRED, Form, Signature, Slot
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.protocol import Argument, Bytes, Execution, Executor, Prepared
-from nnburst.executor.reference.operation import REGISTRY
+from nnburst.executor.base import Argument, Bytes, Execution, Executor, Prepared
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnburst.executor.protocol import Argument, Execution, Prepared
+from nnburst.executor.base import Argument, Execution, Prepared
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder

@@ -17,8 +17,8 @@ from executor.litert.networks import (
     needs_engine,
     read_only,
 )
+from nnburst.executor.base import Argument
 from nnburst.executor.litert.executor import LiteRtExecutor
-from nnburst.executor.protocol import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus

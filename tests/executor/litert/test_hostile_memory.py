@@ -20,11 +20,11 @@ import pytest
 import nnburst.executor.litert.operations  # noqa: F401 - fills the registry
 from executor.litert.networks import needs_engine
 from executor.test_hostile_memory import RUNS, run, steers
+from nnburst.executor.graph.operation import REGISTRY
+from nnburst.executor.graph.plan import Plan
 from nnburst.executor.litert.executor import LiteRtExecutor, LiteRtPrepared
 from nnburst.executor.litert.lowering import LOWERINGS
 from nnburst.executor.litert.network import survey
-from nnburst.executor.reference.operation import REGISTRY
-from nnburst.executor.reference.plan import Plan
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.signature import Role
 from nnburst.testing.random_graphs.as_vector import as_vector

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from executor.litert.networks import F32, I32, aligned, bind, largest_doubled, needs_engine
+from nnburst.executor.base import Argument
 from nnburst.executor.litert.executor import LiteRtExecutor
 from nnburst.executor.litert.network import survey
 from nnburst.executor.litert.split import SplitPrepared, cut
-from nnburst.executor.protocol import Argument
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder

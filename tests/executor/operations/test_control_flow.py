@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nnburst.executor.protocol import Argument, Outcome
+from nnburst.executor.base import Argument, Outcome
+from nnburst.executor.graph.operation import REGISTRY, Node, Run
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.operation import REGISTRY, Node, Run
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model

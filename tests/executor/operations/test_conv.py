@@ -18,7 +18,7 @@ from executor.plain_windows import (
 )
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, Wanted, output, run, scalar, tensor
-from nnburst.executor.reference.fixed_point import (
+from nnburst.executor.reference.arithmetic.fixed_point import (
     multiply_by_quantized_multiplier,
     quantize_multiplier,
 )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
-from nnburst.executor.reference.farmhash import fingerprint64
+from nnburst.executor.graph.signatures import F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.reference.arithmetic.farmhash import fingerprint64
 from nnburst.executor.reference.operations import lookup_hash
-from nnburst.executor.reference.signatures import F16, F32, I32, Q8, Q8S
-from nnburst.executor.reference.tensor import Array
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 
 EMBEDDING = OperationType.EMBEDDING_LOOKUP

@@ -23,7 +23,7 @@ from executor.lstm_case import (
 )
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.reference.signatures import F16, F32, FLOAT16, FLOAT32
+from nnburst.executor.graph.signatures import F16, F32, FLOAT16, FLOAT32
 from nnburst.hal.enums import OperandType, OperationType
 
 LSTM = OperationType.LSTM

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     FLOAT16,

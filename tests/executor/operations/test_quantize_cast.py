@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from executor.exact_integers import half_away
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, tensor
-from nnburst.executor.reference.signatures import B8, F16, F32, I32, Q8, Q8S, Q16A, Q16S, QPC, QSYM8
+from nnburst.executor.graph.signatures import B8, F16, F32, I32, Q8, Q8S, Q16A, Q16S, QPC, QSYM8
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES

@@ -11,9 +11,9 @@ import pytest
 from executor.lstm_case import DIRECTION, GATES, LAYER_NORM, STATES, operands, random_lstm
 from executor.qlstm_case import random_qlstm
 from executor.run_operation import Given, Wanted, omitted, output, run, scalar, tensor
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
+from nnburst.executor.graph.signatures import F32, Q8S, Q16S
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.signatures import F32, Q8S, Q16S
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.model import Operand
 from nnburst.hal.model_builder import ModelBuilder

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from executor.lstm_case import ACTIVATIONS
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
-from nnburst.executor.reference.signatures import F16, F32
+from nnburst.executor.graph.signatures import F16, F32
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 RNN = OperationType.RNN

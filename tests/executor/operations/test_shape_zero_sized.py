@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnburst.executor.protocol import Argument, Outcome
+from nnburst.executor.base import Argument, Outcome
+from nnburst.executor.graph.signatures import F32, I32, Q8
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.signatures import F32, I32, Q8
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model_builder import ModelBuilder

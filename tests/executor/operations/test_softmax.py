@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 from executor.exact_integers import c_srdhm, half_away
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.reference import fixed_point
+from nnburst.executor.reference.arithmetic import fixed_point
 from nnburst.executor.reference.operations import softmax
 from nnburst.hal.enums import OperandType, OperationType
 

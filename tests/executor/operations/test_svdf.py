@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
-from nnburst.executor.reference.signatures import F16, F32
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.signatures import F16, F32
+from nnburst.executor.graph.tensor import Array
 from nnburst.hal.enums import OperandType, OperationType
 
 SVDF = OperationType.SVDF

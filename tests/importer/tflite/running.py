@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from nnburst.executor.protocol import Argument
+from nnburst.executor.base import Argument
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType
 from nnburst.hal.model import Operation, Subgraph
 from nnburst.hal.operand_types import DTYPES

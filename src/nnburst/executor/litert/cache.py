@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from nnburst.executor.caching import Cached, Octets, without_constants
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.network import Network
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from nnburst.executor.protocol import Bytes, NativeCall
+from nnburst.executor.base import Bytes, NativeCall
 
 #: Engines of one network; more threads than that share them and take turns.
 MAX_ENGINES: Final = 16

@@ -8,16 +8,16 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome, Prepared
 from nnburst.executor.caching import Cached, Octets
+from nnburst.executor.graph.arena import byte_size
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
 from nnburst.executor.litert.interpreter import InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
 from nnburst.executor.litert.split import Part, SplitPrepared, cut
-from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome, Prepared
-from nnburst.executor.reference.arena import byte_size
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
@@ -58,7 +58,7 @@ class LiteRtExecution:
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002 - no loops are lowered
     ) -> Outcome:
-        """Execute once; see `nnburst.executor.protocol.Execution`."""
+        """Execute once; see `nnburst.executor.base.Execution`."""
         if self._binding is None:
             return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
         if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
@@ -96,7 +96,7 @@ class LiteRtPrepared:
         self._engines = Engines(lambda: kind(network, num_threads))
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> LiteRtExecution:
-        """Bind memory; see `nnburst.executor.protocol.Prepared`."""
+        """Bind memory; see `nnburst.executor.base.Prepared`."""
         network = self._network
         if len(inputs) != len(network.inputs) or len(outputs) != len(network.outputs):
             raise InvalidArgument(
@@ -168,7 +168,7 @@ class LiteRtExecutor:
         priority: Priority = Priority.MEDIUM,
         num_threads: int = 0,
     ) -> Prepared:
-        """Prepare a validated model; see `nnburst.executor.protocol.Executor`.
+        """Prepare a validated model; see `nnburst.executor.base.Executor`.
 
         Preference and priority make no difference: there is one way to compute. Each engine has
         `num_threads` threads, the one that calls it included; they sleep while there is nothing to do.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from nnburst.executor.base import Bytes, NativeCall
+from nnburst.executor.graph.tensor import Array
 from nnburst.executor.litert.network import Network
-from nnburst.executor.protocol import Bytes, NativeCall
-from nnburst.executor.reference.tensor import Array
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.operand_types import DTYPES
 

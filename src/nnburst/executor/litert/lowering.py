@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.plan import Step
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.litert.graph import GraphWriter, UnsupportedByEngine, Value
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.plan import Step
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType, OperationType
 
 _T = OperandType

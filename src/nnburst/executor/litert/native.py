@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst._native import ffi, lib
+from nnburst.executor.base import Bytes, NativeCall
+from nnburst.executor.graph.arena import byte_size
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.graph import GraphWriter
 from nnburst.executor.litert.network import Network
-from nnburst.executor.protocol import Bytes, NativeCall
-from nnburst.executor.reference.arena import byte_size
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.operand_types import DTYPES

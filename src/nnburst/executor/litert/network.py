@@ -12,14 +12,14 @@ import numpy as np
 
 import nnburst.executor.litert.operations
 import nnburst.executor.reference.operations  # noqa: F401 - both fill their registries
+from nnburst.executor.base import Bytes
 from nnburst.executor.caching import Octets
+from nnburst.executor.graph.layout import lay_out
+from nnburst.executor.graph.operation import Binding, Node, OperationFailed
+from nnburst.executor.graph.plan import Graph, Plan, Step
+from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.litert.graph import TYPES, GraphWriter, UnsupportedByEngine, Value
 from nnburst.executor.litert.lowering import LOWERINGS, Lowering, require
-from nnburst.executor.protocol import Bytes
-from nnburst.executor.reference.layout import lay_out
-from nnburst.executor.reference.operation import Binding, Node, OperationFailed
-from nnburst.executor.reference.plan import Graph, Plan, Step
-from nnburst.executor.reference.tensor import Tensor, TensorType
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model

@@ -14,12 +14,12 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
+from nnburst.executor.base import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
 from nnburst.executor.caching import Cached, CachingPrepared, Octets
+from nnburst.executor.graph.arena import aligned_bytes, byte_size
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import cache
 from nnburst.executor.litert.network import Survey
-from nnburst.executor.protocol import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
-from nnburst.executor.reference.arena import aligned_bytes, byte_size
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model, Operand, Subgraph
@@ -136,7 +136,7 @@ class SplitPrepared:
         self.num_threads = max(int(getattr(p, "num_threads", 1)) for _, p in self._parts)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> SplitExecution:
-        """Bind memory; see `nnburst.executor.protocol.Prepared`."""
+        """Bind memory; see `nnburst.executor.base.Prepared`."""
         graph = self._graph
         arguments = dict(zip(graph.input_indexes, inputs, strict=True))
         given = dict(zip(graph.output_indexes, outputs, strict=True))
@@ -230,7 +230,7 @@ class SplitExecution:
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> Outcome:
-        """Execute once; see `nnburst.executor.protocol.Execution`."""
+        """Execute once; see `nnburst.executor.base.Execution`."""
         if not self._runs:
             return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
         shapes = dict(self._shapes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from nnburst.executor.caching import Cached
-from nnburst.executor.reference.plan import Graph, Plan
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.plan import Graph, Plan
+from nnburst.executor.graph.tensor import Array
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.model import DataLocation, MemoryPool, Model, Operand, Subgraph
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.arena import Scratch
+from nnburst.executor.graph.arena import Scratch
+from nnburst.executor.graph.layout import lay_out
+from nnburst.executor.graph.operation import Binding
+from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
+from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.reference.frame import Frame
-from nnburst.executor.reference.layout import lay_out
-from nnburst.executor.reference.operation import Binding
-from nnburst.executor.reference.plan import Graph, Plan, Step, read_only
-from nnburst.executor.reference.tensor import Tensor, TensorType
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.protocol import Argument, NativeCall, Outcome
-from nnburst.executor.reference.arena import byte_size, carve
+from nnburst.executor.base import Argument, NativeCall, Outcome
+from nnburst.executor.graph.arena import byte_size, carve
+from nnburst.executor.graph.layout import Layout
+from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.reference.evaluator import Evaluator
 from nnburst.executor.reference.frame import Frame
-from nnburst.executor.reference.layout import Layout
-from nnburst.executor.reference.plan import Graph, Plan, Step, read_only
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -159,7 +159,7 @@ class ReferenceExecution:
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> Outcome:
-        """Execute once; see `nnburst.executor.protocol.Execution`."""
+        """Execute once; see `nnburst.executor.base.Execution`."""
         if self._closed:
             return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
         try:

@@ -10,15 +10,15 @@ from typing import Final
 import numpy as np
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
+from nnburst.executor.base import Argument, Bytes
 from nnburst.executor.caching import Cached
-from nnburst.executor.protocol import Argument, Bytes
+from nnburst.executor.graph.extension import described_extensions, with_local_codes
+from nnburst.executor.graph.layout import Layout, lay_out
+from nnburst.executor.graph.operation import OperationFailed
+from nnburst.executor.graph.plan import Plan, match_operation
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.reference.cache import to_cache
 from nnburst.executor.reference.execution import ReferenceExecution
-from nnburst.executor.reference.extension import described_extensions, with_local_codes
-from nnburst.executor.reference.layout import Layout, lay_out
-from nnburst.executor.reference.operation import OperationFailed
-from nnburst.executor.reference.plan import Plan, match_operation
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
@@ -50,7 +50,7 @@ class ReferencePrepared:
                 self._lay_out(dict(given), {i: graph.declared[i] for i in graph.outputs})
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReferenceExecution:
-        """Bind memory; see `nnburst.executor.protocol.Prepared`."""
+        """Bind memory; see `nnburst.executor.base.Prepared`."""
         try:
             with np.errstate(all="ignore"):
                 return self._bind(inputs, outputs)
@@ -130,7 +130,7 @@ class ReferenceExecutor:
         priority: Priority = Priority.MEDIUM,  # noqa: ARG002
         num_threads: int = 0,  # noqa: ARG002
     ) -> ReferencePrepared:
-        """Prepare a validated model; see `nnburst.executor.protocol.Executor`.
+        """Prepare a validated model; see `nnburst.executor.base.Executor`.
 
         Preference and priority make no difference: there is one way to compute, on the caller's
         thread.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnburst.executor.reference.arena import aligned_bytes, carve
-from nnburst.executor.reference.binding import bind, compute, infer
-from nnburst.executor.reference.layout import Layout
-from nnburst.executor.reference.operation import Run
-from nnburst.executor.reference.plan import Graph, Step
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.arena import aligned_bytes, carve
+from nnburst.executor.graph.binding import bind, compute, infer
+from nnburst.executor.graph.layout import Layout
+from nnburst.executor.graph.operation import Run
+from nnburst.executor.graph.plan import Graph, Step
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 
 if TYPE_CHECKING:
     from nnburst.executor.reference.evaluator import Evaluator

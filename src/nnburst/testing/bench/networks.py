@@ -21,10 +21,10 @@ import numpy.typing as npt
 from nnburst._native import ffi, lib
 from nnburst.client.bound_request import BoundRequest
 from nnburst.client.device import Device
+from nnburst.executor.base import Bytes
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import native
 from nnburst.executor.litert.network import Network, survey
-from nnburst.executor.protocol import Bytes
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.model import Model

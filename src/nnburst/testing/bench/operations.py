@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.protocol import Argument, Execution
+from nnburst.executor.base import Argument, Execution
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import GeneralFailure

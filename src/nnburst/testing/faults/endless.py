@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from nnburst.executor.protocol import Argument, Bytes, NativeCall, Outcome
+from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model

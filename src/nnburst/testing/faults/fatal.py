@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.protocol import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
+from nnburst.executor.base import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnburst.executor.graph.sliding_window import Window, read_window
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import (
     Q8,
@@ -19,8 +21,6 @@ from nnburst.executor.litert.lowering import (
 )
 from nnburst.executor.litert.operations.windows import nhwc_result, padded, strides
 from nnburst.executor.reference.operations.transpose_conv import _window as transposed_window
-from nnburst.executor.reference.sliding_window import Window, read_window
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 

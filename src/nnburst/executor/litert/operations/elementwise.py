@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Q8, QUANTISED, Lowering, lowers, require
-from nnburst.executor.reference.tensor import TensorType
 from nnburst.hal.enums import OperandType, OperationType
 
 _T = OperandType

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnburst.executor.graph.geometry import Axis
+from nnburst.executor.graph.sliding_window import Window, read_window
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers
 from nnburst.executor.litert.operations.windows import (
@@ -15,8 +17,6 @@ from nnburst.executor.litert.operations.windows import (
     scheme_of,
     strides,
 )
-from nnburst.executor.reference.geometry import Axis
-from nnburst.executor.reference.sliding_window import Window, read_window
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 

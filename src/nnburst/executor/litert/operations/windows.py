@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from nnburst.executor.graph.geometry import SAME as NNAPI_SAME
+from nnburst.executor.graph.geometry import Axis, implicit_padding
+from nnburst.executor.graph.sliding_window import Window
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Lowering
-from nnburst.executor.reference.geometry import SAME as NNAPI_SAME
-from nnburst.executor.reference.geometry import Axis, implicit_padding
-from nnburst.executor.reference.sliding_window import Window
 
 #: Padding schemes of the format.
 SAME: Final = 0

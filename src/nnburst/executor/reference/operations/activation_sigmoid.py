@@ -10,25 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import (
-    input_radius,
-    logistic,
-    quantize_multiplier,
-    quantize_multiplier_greater_than_one,
-    rounding_divide_by_pot,
-    saturating_multiply_by_pot,
-    srdhm,
-    srdhm16,
-    tanh,
-)
-from nnburst.executor.reference.lookup import Quantization, look_up
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.shape_rules import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import (
     require_rank_up_to_4,
     same_shape,
     same_shape_up_to_rank_4,
 )
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     Q8,
@@ -39,7 +27,19 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    input_radius,
+    logistic,
+    quantize_multiplier,
+    quantize_multiplier_greater_than_one,
+    rounding_divide_by_pot,
+    saturating_multiply_by_pot,
+    srdhm,
+    srdhm16,
+    tanh,
+)
+from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.requantization import Requantization
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -23,9 +22,10 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.sums import exact_dtype
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
-from nnburst.executor.reference.workspace import Workspace
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.workspace import Workspace
+from nnburst.executor.reference.arithmetic.requantization import Requantization
+from nnburst.executor.reference.arithmetic.sums import exact_dtype
 from nnburst.hal.enums import OperandType, OperationType
 
 

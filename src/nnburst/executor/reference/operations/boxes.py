@@ -11,20 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.box_geometry import (
-    Float32,
-    box_type,
-    real_values,
-    require_batches,
-    require_box_operands,
-    require_box_scale,
-    require_boxes,
-    stored_values,
-    transform,
-)
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     FLOAT16,
@@ -41,8 +30,19 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.suppression import Decay, best_first, soft_suppression
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.families.box_geometry import (
+    Float32,
+    box_type,
+    real_values,
+    require_batches,
+    require_box_operands,
+    require_box_scale,
+    require_boxes,
+    stored_values,
+    transform,
+)
+from nnburst.executor.reference.families.suppression import Decay, best_first, soft_suppression
 from nnburst.hal.enums import OperationType
 
 

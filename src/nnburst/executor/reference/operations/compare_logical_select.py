@@ -9,11 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import all_stored_values, dequantize, requantize
-from nnburst.executor.reference.lookup import Quantization, look_up, look_up_pair
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.shape_rules import broadcast_shape, same_shape
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import broadcast_shape, same_shape
+from nnburst.executor.graph.signatures import (
     B8,
     F16,
     F32,
@@ -26,7 +24,13 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    all_stored_values,
+    dequantize,
+    requantize,
+)
+from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up, look_up_pair
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Signature

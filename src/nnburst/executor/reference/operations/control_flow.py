@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from nnburst.executor.reference.operation import Node, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, operation
+from nnburst.executor.graph.signatures import (
     B8,
     SUBGRAPH,
     V1_3,
@@ -19,7 +19,7 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.tensor import Tensor
+from nnburst.executor.graph.tensor import Tensor
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand

@@ -7,21 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnburst.executor.reference.convolution import (
-    OPERANDS,
-    OPERANDS_OF_RANK_4,
-    OUTPUT,
-    SINCE_1_0,
-    SINCE_1_2,
-    channel_dimension_is,
-    filter_extents,
-    require_channels,
-)
-from nnburst.executor.reference.geometry import windows
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.patches import padded
-from nnburst.executor.reference.signatures import BOOL, V1_0, V1_2, control
-from nnburst.executor.reference.sliding_window import (
+from nnburst.executor.graph.geometry import windows
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import BOOL, V1_0, V1_2, control
+from nnburst.executor.graph.sliding_window import (
     ACTIVATION,
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -33,9 +22,20 @@ from nnburst.executor.reference.sliding_window import (
     read_window,
     row_chunks,
 )
-from nnburst.executor.reference.sums import Sums, bind_sums
-from nnburst.executor.reference.tensor import Array, TensorType
-from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.workspace import Workspace, in_order
+from nnburst.executor.reference.arithmetic.sums import Sums, bind_sums
+from nnburst.executor.reference.families.convolution import (
+    OPERANDS,
+    OPERANDS_OF_RANK_4,
+    OUTPUT,
+    SINCE_1_0,
+    SINCE_1_2,
+    channel_dimension_is,
+    filter_extents,
+    require_channels,
+)
+from nnburst.executor.reference.families.patches import padded
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.signature import Form, Signature
 

@@ -11,18 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnburst.executor.reference.convolution import (
-    OPERANDS,
-    OUTPUT,
-    SINCE_1_0,
-    channel_dimension_is,
-    filter_extents,
-)
-from nnburst.executor.reference.geometry import Axis
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.patches import border
-from nnburst.executor.reference.signatures import V1_0, control
-from nnburst.executor.reference.sliding_window import (
+from nnburst.executor.graph.geometry import Axis
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import V1_0, control
+from nnburst.executor.graph.sliding_window import (
     ACTIVATION,
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -35,9 +27,17 @@ from nnburst.executor.reference.sliding_window import (
     read_window,
     row_chunks,
 )
-from nnburst.executor.reference.sums import Sums, bind_sums, kept
-from nnburst.executor.reference.tensor import Array, TensorType
-from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.workspace import Workspace, in_order
+from nnburst.executor.reference.arithmetic.sums import Sums, bind_sums, kept
+from nnburst.executor.reference.families.convolution import (
+    OPERANDS,
+    OUTPUT,
+    SINCE_1_0,
+    channel_dimension_is,
+    filter_extents,
+)
+from nnburst.executor.reference.families.patches import border
 from nnburst.hal.enums import OperationType
 from nnburst.hal.signature import Form, Signature
 

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.box_geometry import Float32, real_values
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -27,8 +26,9 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.suppression import best_first, hard_suppression
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.box_geometry import Float32, real_values
+from nnburst.executor.reference.families.suppression import best_first, hard_suppression
 from nnburst.hal.enums import OperationType
 
 _SCALES: Final = ("scale_y", "scale_x", "scale_h", "scale_w")

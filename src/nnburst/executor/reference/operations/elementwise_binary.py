@@ -10,18 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import (
-    activation_range,
-    all_stored_values,
-    float_activation_range,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier_smaller_than_one,
-    requantize,
-)
-from nnburst.executor.reference.lookup import Quantization, look_up_pair
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.shape_rules import broadcast_shape, require_rank_up_to_4
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import broadcast_shape, require_rank_up_to_4
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -35,7 +26,16 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    activation_range,
+    all_stored_values,
+    float_activation_range,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier_smaller_than_one,
+    requantize,
+)
+from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up_pair
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand

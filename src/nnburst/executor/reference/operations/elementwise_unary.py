@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import all_stored_values, dequantize, quantize
-from nnburst.executor.reference.lookup import look_up
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.shape_rules import same_shape, same_shape_up_to_rank_4
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import same_shape, same_shape_up_to_rank_4
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -23,6 +21,12 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    all_stored_values,
+    dequantize,
+    quantize,
+)
+from nnburst.executor.reference.arithmetic.lookup import look_up
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Signature

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -28,9 +28,9 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.sums import bind_sums, require_bias_scale
-from nnburst.executor.reference.tensor import TensorType
-from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.workspace import Workspace, in_order
+from nnburst.executor.reference.arithmetic.sums import bind_sums, require_bias_scale
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand

@@ -10,17 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.box_geometry import (
-    Float32,
-    box_type,
-    real_values,
-    require_box_scale,
-    require_boxes,
-    stored_values,
-)
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -34,7 +26,15 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.box_geometry import (
+    Float32,
+    box_type,
+    real_values,
+    require_box_scale,
+    require_boxes,
+    stored_values,
+)
 from nnburst.hal.enums import OperationType
 
 Positions = npt.NDArray[np.intp]

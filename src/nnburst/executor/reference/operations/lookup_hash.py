@@ -11,10 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.data_movement import require_in_range
-from nnburst.executor.reference.farmhash import fingerprint64
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -30,7 +28,9 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.farmhash import fingerprint64
+from nnburst.executor.reference.families.data_movement import require_in_range
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 

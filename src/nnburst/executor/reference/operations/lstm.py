@@ -1,7 +1,7 @@
 """LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM.
 
 NNAPI: LSTM.cpp, UnidirectionalSequenceLSTM.cpp, BidirectionalSequenceLSTM.cpp. The cell itself is
-`nnburst.executor.reference.lstm_cell`.
+`nnburst.executor.reference.families.lstm_cell`.
 """
 
 from __future__ import annotations
@@ -9,31 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nnburst.executor.reference.lstm_cell import (
-    Results,
-    Source,
-    bind_direction,
-    require_settings,
-)
-from nnburst.executor.reference.lstm_operands import (
-    LstmOperands,
-    LstmSizes,
-    aux_slots,
-    direction_slots,
-    layer_norm_slots,
-)
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.recurrence import (
-    Linking,
-    by_time,
-    linking,
-    require_merged_count,
-    results,
-    sequence_dimensions,
-    sequence_extents,
-)
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -46,7 +24,29 @@ from nnburst.executor.reference.signatures import (
     data,
     row,
 )
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.lstm_cell import (
+    Results,
+    Source,
+    bind_direction,
+    require_settings,
+)
+from nnburst.executor.reference.families.lstm_operands import (
+    LstmOperands,
+    LstmSizes,
+    aux_slots,
+    direction_slots,
+    layer_norm_slots,
+)
+from nnburst.executor.reference.families.recurrence import (
+    Linking,
+    by_time,
+    linking,
+    require_merged_count,
+    results,
+    sequence_dimensions,
+    sequence_extents,
+)
 from nnburst.hal.enums import OperationType
 from nnburst.hal.signature import Form, Signature, Slot
 

@@ -12,13 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import UP_TO_4, require_ranks, resolve_axis
-from nnburst.executor.reference.fixed_point import (
-    inv_sqrt_quantized_multiplier,
-    multiply_by_quantized_multiplier,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -34,8 +29,13 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.sliding_window import image_views
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.sliding_window import image_views
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    inv_sqrt_quantized_multiplier,
+    multiply_by_quantized_multiplier,
+)
+from nnburst.executor.reference.families.data_movement import UP_TO_4, require_ranks, resolve_axis
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 

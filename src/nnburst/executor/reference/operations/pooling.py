@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import activation_range, float_activation_range
-from nnburst.executor.reference.geometry import Axis, cells_in_reach, meetings, seen_by_windows
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import F16, F32, Q8, Q8S, V1_0, control, data, rows
-from nnburst.executor.reference.sliding_window import (
+from nnburst.executor.graph.geometry import Axis, cells_in_reach, meetings, seen_by_windows
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import F16, F32, Q8, Q8S, V1_0, control, data, rows
+from nnburst.executor.graph.sliding_window import (
     ACTIVATION,
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -28,9 +27,13 @@ from nnburst.executor.reference.sliding_window import (
     positive,
     read_window,
 )
-from nnburst.executor.reference.sums import largest_magnitude
-from nnburst.executor.reference.tensor import Array, TensorType
-from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.workspace import Workspace, in_order
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    activation_range,
+    float_activation_range,
+)
+from nnburst.executor.reference.arithmetic.sums import largest_magnitude
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Form, Signature

@@ -7,19 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnburst.executor.reference.box_geometry import (
-    BOX_SCALE,
-    Float32,
-    box_type,
-    real_values,
-    require_box_scale,
-    require_boxes,
-    stored_values,
-    transform,
-)
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -37,8 +27,18 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.suppression import Positions, best_first, hard_suppression
-from nnburst.executor.reference.tensor import Array, Tensor
+from nnburst.executor.graph.tensor import Array, Tensor
+from nnburst.executor.reference.families.box_geometry import (
+    BOX_SCALE,
+    Float32,
+    box_type,
+    real_values,
+    require_box_scale,
+    require_boxes,
+    stored_values,
+    transform,
+)
+from nnburst.executor.reference.families.suppression import Positions, best_first, hard_suppression
 from nnburst.hal.enums import OperationType
 
 

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import all_stored_values, dequantize
-from nnburst.executor.reference.lookup import look_up
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.shape_rules import same_shape, same_shape_up_to_rank_4
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import same_shape, same_shape_up_to_rank_4
+from nnburst.executor.graph.signatures import (
     B8,
     F16,
     F32,
@@ -31,7 +29,9 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, Tensor
+from nnburst.executor.graph.tensor import Array, Tensor
+from nnburst.executor.reference.arithmetic.fixed_point import all_stored_values, dequantize
+from nnburst.executor.reference.arithmetic.lookup import look_up
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import INT32_MAX

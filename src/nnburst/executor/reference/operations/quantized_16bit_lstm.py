@@ -10,7 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import I32, Q8, Q16S, V1_2, data, row, signature
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
     logistic,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -18,12 +22,8 @@ from nnburst.executor.reference.fixed_point import (
     srdhm16,
     tanh,
 )
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.quantized_recurrence import Int64, saturate, scale_exponent
-from nnburst.executor.reference.recurrence import pack
-from nnburst.executor.reference.signatures import I32, Q8, Q16S, V1_2, data, row, signature
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.reference.families.quantized_recurrence import Int64, saturate, scale_exponent
+from nnburst.executor.reference.families.recurrence import pack
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 _GATES: Final = ("input", "forget", "cell", "output")

@@ -10,26 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import (
-    inv_sqrt_quantized_multiplier,
-    logistic,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier,
-    quantize_multipliers,
-    rounding_divide_by_pot,
-    tanh,
-)
-from nnburst.executor.reference.lstm_operands import (
-    GATES,
-    LstmOperands,
-    direction_slots,
-    layer_norm_slots,
-)
-from nnburst.executor.reference.operand_dimensions import require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.quantized_recurrence import Int64, saturate, scale_exponent
-from nnburst.executor.reference.recurrence import pack
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     FLOAT32,
     I32,
     INT32,
@@ -42,7 +25,24 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    inv_sqrt_quantized_multiplier,
+    logistic,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    quantize_multipliers,
+    rounding_divide_by_pot,
+    tanh,
+)
+from nnburst.executor.reference.families.lstm_operands import (
+    GATES,
+    LstmOperands,
+    direction_slots,
+    layer_norm_slots,
+)
+from nnburst.executor.reference.families.quantized_recurrence import Int64, saturate, scale_exponent
+from nnburst.executor.reference.families.recurrence import pack
 from nnburst.hal.enums import OperationType
 
 #: Integer bits of the gates before their activation.

@@ -10,9 +10,8 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.philox import uniform_doubles
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -26,7 +25,8 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.philox import uniform_doubles
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 

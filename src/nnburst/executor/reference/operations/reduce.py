@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import control_values
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.shape_rules import require_rank_up_to_4, same_type
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import require_rank_up_to_4, same_type
+from nnburst.executor.graph.signatures import (
     B8,
     BOOL,
     F16,
@@ -29,7 +28,8 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.families.data_movement import control_values
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandType, OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Signature

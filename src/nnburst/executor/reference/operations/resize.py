@@ -9,10 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import moved, require_ranks
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.quantized_values import round_half_away
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -29,7 +27,9 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.quantized_values import round_half_away
+from nnburst.executor.reference.families.data_movement import moved, require_ranks
 from nnburst.hal.enums import OperationType
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.signature import Slot

@@ -14,21 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.recurrence import (
-    Linking,
-    activation,
-    by_time,
-    linking,
-    require_activation,
-    require_merged_count,
-    results,
-    sequence_dimensions,
-    sequence_extents,
-    time_steps,
-)
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -40,7 +28,19 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.families.recurrence import (
+    Linking,
+    activation,
+    by_time,
+    linking,
+    require_activation,
+    require_merged_count,
+    results,
+    sequence_dimensions,
+    sequence_extents,
+    time_steps,
+)
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.signature import Form, Signature, Slot
 

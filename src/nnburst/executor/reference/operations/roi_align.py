@@ -14,14 +14,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.box_geometry import Float32
-from nnburst.executor.reference.fixed_point import (
+from nnburst.executor.graph.operation import Node, Run, named, operation
+from nnburst.executor.graph.signatures import INT32, V1_2, control, data, signature
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
     multiply_by_quantized_multiplier,
     quantize_multiplier_smaller_than_one,
     round_half_away,
 )
-from nnburst.executor.reference.operation import Node, Run, named, operation
-from nnburst.executor.reference.regions import (
+from nnburst.executor.reference.families.box_geometry import Float32
+from nnburst.executor.reference.families.regions import (
     LAYOUT,
     ROWS,
     bind_regions,
@@ -29,8 +31,6 @@ from nnburst.executor.reference.regions import (
     region_slots,
     require_regions,
 )
-from nnburst.executor.reference.signatures import INT32, V1_2, control, data, signature
-from nnburst.executor.reference.tensor import Array, TensorType
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 

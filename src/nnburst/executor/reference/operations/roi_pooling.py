@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import round_half_away
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.regions import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.shape_rules import same_type
+from nnburst.executor.graph.signatures import V1_2, data, signature
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import round_half_away
+from nnburst.executor.reference.families.regions import (
     LAYOUT,
     ROWS,
     bind_regions,
@@ -17,9 +20,6 @@ from nnburst.executor.reference.regions import (
     region_slots,
     require_regions,
 )
-from nnburst.executor.reference.shape_rules import same_type
-from nnburst.executor.reference.signatures import V1_2, data, signature
-from nnburst.executor.reference.tensor import Array, TensorType
 from nnburst.hal.enums import OperationType
 
 

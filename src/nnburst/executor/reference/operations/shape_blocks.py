@@ -8,9 +8,8 @@ know the version of their model; every zero point can be computed.
 
 from __future__ import annotations
 
-from nnburst.executor.reference.data_movement import control_values, copies, moved
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -25,7 +24,8 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.families.data_movement import control_values, copies, moved
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 _NCHW = control("nchw", BOOL, default=False, since=V1_2)

@@ -9,15 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import (
-    control_values,
-    copies,
-    moved,
-    require_in_range,
-    resolve_axis,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     B8,
     F16,
     F32,
@@ -40,7 +33,14 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.data_movement import (
+    control_values,
+    copies,
+    moved,
+    require_in_range,
+    resolve_axis,
+)
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.limits import MAX_RANK
 

@@ -11,16 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import (
-    UP_TO_4,
-    check_output_rank,
-    check_same_quantization,
-    copies,
-    require_ranks,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.quantized_values import all_stored_values, round_half_away
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     FL6,
@@ -34,7 +26,18 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.arithmetic.quantized_values import (
+    all_stored_values,
+    round_half_away,
+)
+from nnburst.executor.reference.families.data_movement import (
+    UP_TO_4,
+    check_output_rank,
+    check_same_quantization,
+    copies,
+    require_ranks,
+)
 from nnburst.hal.enums import OperationType
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import QUANTIZED_RANGES

@@ -11,16 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import (
-    UP_TO_4,
-    check_output_rank,
-    check_same_quantization,
-    copies,
-    moved,
-    require_ranks,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     FL7,
@@ -39,7 +31,15 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.families.data_movement import (
+    UP_TO_4,
+    check_output_rank,
+    check_same_quantization,
+    copies,
+    moved,
+    require_ranks,
+)
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand

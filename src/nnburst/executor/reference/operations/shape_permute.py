@@ -9,18 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import (
-    UP_TO_4,
-    check_output_rank,
-    check_same_quantization,
-    control_values,
-    copies,
-    moved,
-    require_ranks,
-    resolve_axis,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     FL7,
@@ -34,7 +24,17 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.data_movement import (
+    UP_TO_4,
+    check_output_rank,
+    check_same_quantization,
+    control_values,
+    copies,
+    moved,
+    require_ranks,
+    resolve_axis,
+)
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand

@@ -8,15 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nnburst.executor.reference.data_movement import (
-    UP_TO_4,
-    control_values,
-    copies,
-    moved,
-    require_ranks,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -30,7 +23,14 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.data_movement import (
+    UP_TO_4,
+    control_values,
+    copies,
+    moved,
+    require_ranks,
+)
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import MAX_RANK

@@ -7,16 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nnburst.executor.reference.data_movement import (
-    UP_TO_4,
-    control_values,
-    copies,
-    moved,
-    require_ranks,
-    resolve_axis,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -29,7 +21,15 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.reference.families.data_movement import (
+    UP_TO_4,
+    control_values,
+    copies,
+    moved,
+    require_ranks,
+    resolve_axis,
+)
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 

@@ -12,17 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.data_movement import UP_TO_4, require_ranks, resolve_axis
-from nnburst.executor.reference.fixed_point import (
-    exp_on_negative,
-    input_radius,
-    one_over_one_plus,
-    quantize_multiplier_greater_than_one,
-    rounding_divide_by_pot,
-    srdhm,
-)
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     FLOAT16,
@@ -37,7 +28,16 @@ from nnburst.executor.reference.signatures import (
     row,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import (
+    exp_on_negative,
+    input_radius,
+    one_over_one_plus,
+    quantize_multiplier_greater_than_one,
+    rounding_divide_by_pot,
+    srdhm,
+)
+from nnburst.executor.reference.families.data_movement import UP_TO_4, require_ranks, resolve_axis
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 

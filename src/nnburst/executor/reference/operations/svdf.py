@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     INT32,
@@ -20,7 +20,7 @@ from nnburst.executor.reference.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
 from nnburst.hal.enums import OperationType
 
 _NONE, _RELU, _RELU1, _RELU6, _TANH, _SIGMOID = 0, 1, 2, 3, 4, 6

@@ -14,16 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.executor.reference.convolution import (
-    OPERANDS,
-    OUTPUT,
-    SINCE_1_2,
-    channel_dimension_is,
-    filter_extents,
-    require_channels,
-)
-from nnburst.executor.reference.data_movement import control_values
-from nnburst.executor.reference.geometry import (
+from nnburst.executor.graph.geometry import (
     Axis,
     in_layout,
     meetings,
@@ -31,9 +22,9 @@ from nnburst.executor.reference.geometry import (
     transposed_implicit_padding,
     transposed_output_extent,
 )
-from nnburst.executor.reference.operation import Node, Run, operation
-from nnburst.executor.reference.signatures import BOOL, I32, V1_2, control
-from nnburst.executor.reference.sliding_window import (
+from nnburst.executor.graph.operation import Node, Run, operation
+from nnburst.executor.graph.signatures import BOOL, I32, V1_2, control
+from nnburst.executor.graph.sliding_window import (
     ACTIVATION,
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -43,7 +34,9 @@ from nnburst.executor.reference.sliding_window import (
     is_nchw,
     positive,
 )
-from nnburst.executor.reference.sums import (
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.workspace import Workspace, in_order
+from nnburst.executor.reference.arithmetic.sums import (
     Finish,
     float_finish,
     kept,
@@ -51,8 +44,15 @@ from nnburst.executor.reference.sums import (
     repeated_bias,
     sum_dtype,
 )
-from nnburst.executor.reference.tensor import Array, TensorType
-from nnburst.executor.reference.workspace import Workspace, in_order
+from nnburst.executor.reference.families.convolution import (
+    OPERANDS,
+    OUTPUT,
+    SINCE_1_2,
+    channel_dimension_is,
+    filter_extents,
+    require_channels,
+)
+from nnburst.executor.reference.families.data_movement import control_values
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.hal.signature import Form, Signature

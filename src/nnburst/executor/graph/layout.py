@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnburst.executor.reference.arena import Block, byte_size, plan
-from nnburst.executor.reference.binding import infer
-from nnburst.executor.reference.plan import Graph, Step
-from nnburst.executor.reference.tensor import Tensor, TensorType
+from nnburst.executor.graph.arena import Block, byte_size, plan
+from nnburst.executor.graph.binding import infer
+from nnburst.executor.graph.plan import Graph, Step
+from nnburst.executor.graph.tensor import Tensor, TensorType
 
 
 @dataclass(frozen=True, slots=True)

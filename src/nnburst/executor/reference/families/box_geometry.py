@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.fixed_point import dequantize, round_half_away
-from nnburst.executor.reference.operand_dimensions import require_dimensions
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.operand_dimensions import require_dimensions
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.arithmetic.fixed_point import dequantize, round_half_away
 from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 

@@ -10,16 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.box_geometry import (
-    Float32,
-    real_values,
-    require_batches,
-    require_box_operands,
-    require_boxes,
-)
-from nnburst.executor.reference.operand_dimensions import require_rank
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operand_dimensions import require_rank
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.signatures import (
     BOOL,
     F16,
     F32,
@@ -36,7 +29,14 @@ from nnburst.executor.reference.signatures import (
     index,
     row,
 )
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.reference.families.box_geometry import (
+    Float32,
+    real_values,
+    require_batches,
+    require_box_operands,
+    require_boxes,
+)
 from nnburst.hal.signature import Slot
 
 #: Accepted types of feature maps (T), regions (B) and strides (F).

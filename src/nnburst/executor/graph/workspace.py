@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.arena import byte_size
-from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.arena import byte_size
+from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.tensor import Array
 
 #: NNAPI: the CPU implementation refuses larger intermediate buffers (kMaxIm2colBufferSizeBytes).
 LARGEST_INTERMEDIATE: Final = 2**31 - 1

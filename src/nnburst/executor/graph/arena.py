@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.tensor import Array
 
 #: Arrays start at multiples of this: a cache line, and enough for any vector unit.
 ALIGNMENT: Final = 64

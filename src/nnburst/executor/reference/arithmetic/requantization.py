@@ -23,14 +23,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.fixed_point import (
+from nnburst.executor.graph.operation import Run
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.workspace import Workspace
+from nnburst.executor.reference.arithmetic.fixed_point import (
     activation_range,
     multiply_by_quantized_multiplier,
     quantize_multipliers,
 )
-from nnburst.executor.reference.operation import Run
-from nnburst.executor.reference.tensor import Array, TensorType
-from nnburst.executor.reference.workspace import Workspace
 
 Float64 = npt.NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from nnburst.executor.reference.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.signatures import V1_0, data
+from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.signatures import V1_0, data
 from nnburst.hal.enums import FeatureLevel, OperandType
 from nnburst.hal.signature import Slot
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.box_geometry import Float32, overlap
+from nnburst.executor.reference.families.box_geometry import Float32, overlap
 
 Positions = npt.NDArray[np.intp]
 #: Factor of the scores of boxes that overlap by so much with a picked one.

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nnburst.executor.reference.operation import Run
-from nnburst.executor.reference.sliding_window import Window
-from nnburst.executor.reference.tensor import Array
-from nnburst.executor.reference.workspace import Workspace
+from nnburst.executor.graph.operation import Run
+from nnburst.executor.graph.sliding_window import Window
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.graph.workspace import Workspace
 
 
 def border(image: Array, rows: slice, columns: slice) -> list[Array]:

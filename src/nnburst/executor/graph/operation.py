@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.signature import Match, Signature

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.arena import byte_size
-from nnburst.executor.reference.operation import Binding, Node, OperationFailed, Run, named
-from nnburst.executor.reference.plan import Step, read_only
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.arena import byte_size
+from nnburst.executor.graph.operation import Binding, Node, OperationFailed, Run, named
+from nnburst.executor.graph.plan import Step, read_only
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType
 from nnburst.hal.limits import UINT32_MAX
 

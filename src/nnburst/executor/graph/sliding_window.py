@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nnburst.executor.reference.geometry import (
+from nnburst.executor.graph.geometry import (
     Axis,
     effective_filter,
     implicit_padding,
@@ -16,9 +16,9 @@ from nnburst.executor.reference.geometry import (
     nhwc,
     nhwc_extents,
 )
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.signatures import BOOL, V1_2, control
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.signatures import BOOL, V1_2, control
+from nnburst.executor.graph.tensor import Array
 
 EXPLICIT_PADDING: Final = (
     control("padding_left"),

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.operand_dimensions import require_rank
-from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.operand_dimensions import require_rank
+from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.tensor import Array, TensorType
 
 #: Applies an activation to an array in place.
 Activation = Callable[[Array], None]

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.quantized_values import all_stored_values
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.reference.arithmetic.quantized_values import all_stored_values
 from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.operation import OperationFailed
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.operation import OperationFailed
+from nnburst.executor.graph.tensor import Array
 from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 

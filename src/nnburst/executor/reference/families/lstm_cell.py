@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.lstm_operands import LstmOperands
-from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.recurrence import (
+from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.reference.families.lstm_operands import LstmOperands
+from nnburst.executor.reference.families.recurrence import (
     activation,
     by_time,
     pack,
@@ -21,7 +22,6 @@ from nnburst.executor.reference.recurrence import (
     sigmoid,
     time_steps,
 )
-from nnburst.executor.reference.tensor import Array
 
 #: NNAPI documents NONE, RELU, RELU6, TANH and SIGMOID; the CPU implementation adds RELU1.
 ACTIVATIONS: Final = (0, 1, 2, 3, 4, 6)

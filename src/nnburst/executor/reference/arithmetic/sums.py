@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.executor.reference.fixed_point import float_activation_range
-from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.requantization import Requantization
-from nnburst.executor.reference.tensor import Array, Tensor
-from nnburst.executor.reference.workspace import Workspace
+from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.tensor import Array, Tensor
+from nnburst.executor.graph.workspace import Workspace
+from nnburst.executor.reference.arithmetic.fixed_point import float_activation_range
+from nnburst.executor.reference.arithmetic.requantization import Requantization
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import QUANTIZED_RANGES

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.operation import OperationFailed
-from nnburst.executor.reference.quantized_values import (
+from nnburst.executor.graph.operation import OperationFailed
+from nnburst.executor.reference.arithmetic.quantized_values import (
     activation_range,
     all_stored_values,
     dequantize,

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.reference.operation import Node
+from nnburst.executor.graph.operation import Node
 
 Int64 = npt.NDArray[np.int64]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.signatures import (
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.signatures import (
     F16,
     F32,
     I32,
@@ -25,7 +25,7 @@ from nnburst.executor.reference.signatures import (
     data,
     row,
 )
-from nnburst.executor.reference.sums import require_bias_scale
+from nnburst.executor.reference.arithmetic.sums import require_bias_scale
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand, SymmPerChannelQuantParams

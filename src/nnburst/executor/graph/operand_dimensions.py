@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnburst.executor.reference.operation import Node
+from nnburst.executor.graph.operation import Node
 
 
 def require_dimensions(node: Node, name: str, expected: Sequence[int]) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from nnburst.executor.reference.operation import Node
-from nnburst.executor.reference.tensor import Tensor, TensorType
+from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.tensor import Tensor, TensorType
 
 
 def require_rank_up_to_4(node: Node, *names: str) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.tensor import Array
+from nnburst.executor.graph.tensor import Array
 
 #: Implicit padding schemes.
 SAME: Final = 1

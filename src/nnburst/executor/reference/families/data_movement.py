@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.reference.operation import Node, Run
-from nnburst.executor.reference.tensor import Array, TensorType
+from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.tensor import Array, TensorType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
 from nnburst.hal.signature import Match

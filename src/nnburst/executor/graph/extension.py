@@ -25,7 +25,7 @@ from typing import Final, TypeVar, cast
 import msgspec
 import numpy.typing as npt
 
-from nnburst.executor.reference.operation import (
+from nnburst.executor.graph.operation import (
     REGISTRY,
     Kernel,
     OperationDefinition,

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from nnburst.executor.protocol import Bytes
-from nnburst.executor.reference.extension import (
+from nnburst.executor.base import Bytes
+from nnburst.executor.graph.extension import (
     find_definition,
     find_operand_type,
     with_local_codes,
 )
-from nnburst.executor.reference.operation import OperationDefinition
-from nnburst.executor.reference.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.operation import OperationDefinition
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operand, Operation, Subgraph

@@ -1,0 +1,1 @@
+"""What every executor may use: the registry of operations, plans, layouts, arenas, tensors and windows."""
