@@ -3,7 +3,7 @@
 import importlib.metadata
 
 import nnburst.client.arguments
-from nnburst.hal.versions.timing import ExecutionTiming
+from nnburst.compat.conversion.timing import ExecutionTiming
 
 # Imported for type checkers only, so that clients start fast; here annotations are evaluated.
 nnburst.client.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from typing import Final
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
 _CONTROL: Final = {"hal", "fmq"}
-_ENDS: Final = {*_CONTROL, "serialize", "control"}
+_ENDS: Final = {*_CONTROL, "compat", "serialize", "control"}
 _DRIVER: Final = {*_ENDS, "executor"}
 _RUNTIME: Final = {*_DRIVER, "driver", "client"}
 _TESTING: Final = {*_RUNTIME, "importer", "runtime"}
@@ -20,6 +20,7 @@ _TESTING: Final = {*_RUNTIME, "importer", "runtime"}
 #: Layers that each layer may import besides itself.
 ALLOWED: Final[dict[str, set[str]]] = {
     "hal": set(),
+    "compat": {"hal"},
     "fmq": {"hal"},
     "serialize": {"hal"},
     "executor": {"hal"},

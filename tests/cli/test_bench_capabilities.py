@@ -9,11 +9,11 @@ import pytest
 
 import nnburst
 from nnburst.cli import main
+from nnburst.compat.layouts.performance import lookup
 from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.versions.performance import lookup
 from nnburst.testing.bench import capabilities as bench
 from nnburst.testing.bench.capabilities import Group, Measured
 

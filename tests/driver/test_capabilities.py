@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nnburst.compat.layouts.performance import FLT_MAX, lookup
 from nnburst.driver.capabilities import (
     UNMEASURED,
     CapabilitiesFile,
@@ -23,7 +24,6 @@ from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.validation.values import validate_capabilities
-from nnburst.hal.versions.performance import FLT_MAX, lookup
 
 FAST, SLOW = PerformanceInfo(0.25, 0.5), PerformanceInfo(2.0, 3.0)
 FILE = CapabilitiesFile({"TENSOR_QUANT8_ASYMM": SLOW, "FLOAT32": FAST}, SLOW, FAST)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import nnburst
 from client.scripted_driver import ScriptedDriver
+from nnburst.compat.layouts.performance import FLT_MAX, lookup
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
     DeviceCapabilities,
@@ -25,7 +26,6 @@ from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import DeviceType, OperandType
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import MAX_NUMBER_OF_CACHE_FILES
-from nnburst.hal.versions.performance import FLT_MAX, lookup
 
 EXECUTORS = ["null", "reference"]
 if importlib.util.find_spec("ai_edge_litert") is not None:

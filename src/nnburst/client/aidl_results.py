@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nnburst.client.arguments import ExecutionResult
+from nnburst.compat.conversion.timing import ExecutionTiming, to_hal
 from nnburst.control.messages import Executed
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.timing import Timing
-from nnburst.hal.versions.timing import ExecutionTiming, to_hal
 
 if TYPE_CHECKING:
     from nnburst.client.execution import SocketExecution

@@ -29,7 +29,7 @@ from nnburst.hal.signature import type_name
 from nnburst.hal.timing import OutputShape, Timing
 
 if TYPE_CHECKING:
-    from nnburst.hal.versions.timing import ExecutionTiming
+    from nnburst.compat.conversion.timing import ExecutionTiming
 
 Array = npt.NDArray[Any]
 #: Bytes offered for an output whose size nobody knows, and where offering more ends.

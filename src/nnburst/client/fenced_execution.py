@@ -18,6 +18,7 @@ from nnburst.client.arguments import (
     in_nanoseconds,
 )
 from nnburst.client.sync_fence import SyncFence
+from nnburst.compat.conversion.timing import ExecutionTiming
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus
@@ -40,7 +41,6 @@ from nnburst.hal.errors import (
     NnburstError,
     error_for,
 )
-from nnburst.hal.versions.timing import ExecutionTiming
 
 if TYPE_CHECKING:
     from nnburst.client.execution import SocketExecution

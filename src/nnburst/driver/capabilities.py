@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from nnburst.compat.layouts.performance import non_extension_operand_performance
 from nnburst.driver.user_files import config_directory, state_directory
 from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.validation.values import validate_capabilities
-from nnburst.hal.versions.performance import non_extension_operand_performance
 
 log = logging.getLogger(__name__)
 

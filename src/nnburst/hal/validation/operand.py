@@ -90,7 +90,8 @@ def core_type(code: int, around: Surroundings) -> OperandType | None:
     """O1: the type, or None for one of a declared extension (M9).
 
     OEM types are known at every level: drivers here run them (`OEM_OPERATION`), and the canonical form of
-    a model has them. That AIDL has not is refused where a model becomes AIDL's (`hal/versions/enums.py`).
+    a model has them. What AIDL lacks is refused when a
+    model becomes AIDL's (`compat/conversion/enums.py`).
     """
     check_range("O1", "type", code, -INT32_MAX - 1, UINT32_MAX)
     if is_extension(code):

@@ -1,0 +1,139 @@
+"""Whether canonical values are valid where nnburst.hal.validation looks at plain pools only.
+
+NNAPI: Validation.cpp validate(SharedMemory), validate(Request), validate(ExecutionConfig).
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Final
+
+from nnburst.compat.conversion.timing import ExecutionTiming
+from nnburst.compat.layouts.location import padding
+from nnburst.compat.layouts.memory import MappedFile, OpaqueMemory
+from nnburst.hal.configs import ExecutionConfig, PrepareModelConfig
+from nnburst.hal.enums import FeatureLevel, OperationType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.validation import validate_model, validate_request
+from nnburst.hal.validation.operation import Signatures
+from nnburst.hal.validation.values import (
+    validate_cache_token,
+    validate_duration,
+    validate_extension_prefixes,
+    validate_unique_tokens,
+)
+
+_PROTECTIONS: Final = mmap.PROT_READ | mmap.PROT_WRITE
+#: Drivers know no WHILE over operands of unknown size; only a runtime does.
+_KNOWN_SIZES: Final = frozenset({OperationType.WHILE})
+
+
+def check_model(model: Model, level: FeatureLevel, signatures: Signatures | None) -> None:
+    """A model that is sent to a driver of that version.
+
+    Raises:
+        InvalidArgument: a rule is broken, or there are no signatures to check P4 with.
+    """
+    if signatures is None:
+        raise InvalidArgument("signatures: a model cannot be validated without them")
+    for index, pool in enumerate(model.pools):
+        if isinstance(pool, BufferToken):
+            raise InvalidArgument(
+                f"M3: pools[{index}]: a model's constants lie in no driver buffer"
+            )
+        check_memory(f"pools[{index}]", "M3", pool)
+    for graph in (model.main, *model.referenced):
+        if any(padding(operand.location) for operand in graph.operands):
+            raise InvalidArgument("O20: operands: the padding of a location must be 0")
+    validate_model(model, signatures, feature_level=level, known_sizes=_KNOWN_SIZES)
+
+
+def check_memory(where: str, rule: str, pool: MemoryPool) -> None:
+    """Memory that can be mapped, or a token that can have been issued.
+
+    Raises:
+        InvalidArgument: `rule`, or M4.
+    """
+    if isinstance(pool, BufferToken):
+        if pool.token <= 0:
+            raise InvalidArgument(f"R2: {where}: token is {pool.token}, expected a positive one")
+        return
+    if isinstance(pool, OpaqueMemory):
+        raise InvalidArgument(f"{rule}: {where}: memory {pool.name[:80]!r} cannot be mapped here")
+    if pool.size <= 0 or pool.fd_index < 0:
+        message = f"size is {pool.size}, fd_index {pool.fd_index}"
+        raise InvalidArgument(f"M4: {where}: {message}, expected a positive size and a descriptor")
+    if isinstance(pool, MappedFile) and (pool.protection & ~_PROTECTIONS or pool.offset < 0):
+        message = f"protection is {pool.protection:#x}, offset {pool.offset}"
+        raise InvalidArgument(f"M4: {where}: {message}, expected only READ and WRITE, from 0 on")
+
+
+def check_request(request: Request, model: Model | None) -> None:
+    """A request, also against its model where that is given.
+
+    Raises:
+        InvalidArgument: R2 to R6; with a model any rule R.
+    """
+    for index, pool in enumerate(request.pools):
+        check_memory(f"pools[{index}]", "R2", pool)
+    for name, arguments in (("input", request.inputs), ("output", request.outputs)):
+        for index, argument in enumerate(arguments):
+            _check_argument(f"{name} {index}", argument, request.pools)
+    if model is not None:
+        sizes = [None if isinstance(p, BufferToken) else p.size for p in request.pools]
+        validate_request(request, model, sizes)
+
+
+def _check_argument(where: str, argument: RequestArgument, pools: tuple[MemoryPool, ...]) -> None:
+    at = argument.location
+    if argument.has_no_value:
+        if at != DataLocation() or argument.dimensions:
+            raise InvalidArgument(f"R3: {where}: an omitted argument has a location or dimensions")
+        return
+    if not 0 <= at.pool_index < len(pools):
+        raise InvalidArgument(f"R4: {where}: pool_index is {at.pool_index} of {len(pools)} pools")
+    pool = pools[at.pool_index]
+    end = at.offset + at.length + padding(at)
+    if end > pool.size:
+        message = f"offset, length and padding add up to {end}"
+        raise InvalidArgument(f"R5: {where}: {message}, the pool has {pool.size} bytes")
+    if not at.length and not isinstance(pool, BufferToken):
+        raise InvalidArgument(f"R6: {where}: length is 0")
+
+
+def check_timing(timing: ExecutionTiming) -> None:
+    """Durations that are not negative, the device's no longer than the driver's.
+
+    Raises:
+        InvalidArgument: S5, S6.
+    """
+    device, driver = timing.time_on_device_ns, timing.time_in_driver_ns
+    validate_duration("time_on_device_ns", device)
+    validate_duration("time_in_driver_ns", driver)
+    if device is not None and driver is not None and device > driver:
+        raise InvalidArgument(f"S5: timing: {device} ns on the device, {driver} in the driver")
+
+
+def check_execution_config(config: ExecutionConfig) -> None:
+    """Each hint once, legal extension names, no negative timeout.
+
+    Raises:
+        InvalidArgument: M6, S6, S7.
+    """
+    validate_duration("loop_timeout_ns", config.loop_timeout_ns)
+    validate_unique_tokens("execution_hints", (hint.token for hint in config.execution_hints))
+    validate_extension_prefixes(config.extension_name_to_prefix)
+
+
+def check_prepare_model_config(config: PrepareModelConfig) -> None:
+    """Each hint once, legal extension names, no negative deadline, a token of 32 bytes.
+
+    Raises:
+        InvalidArgument: M6, S6, S7, S11.
+    """
+    validate_duration("deadline_ns", config.deadline_ns)
+    validate_cache_token(config.cache_token)
+    validate_unique_tokens("compilation_hints", (hint.token for hint in config.compilation_hints))
+    validate_extension_prefixes(config.extension_name_to_prefix)
