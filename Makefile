@@ -109,7 +109,7 @@ spin: ## every state of the model of ring and waiting; SPIN=short for capacity 2
 	csrc/spin/run.sh $(or $(SPIN),long)
 
 mutants: setup ## small faults in serialize, fmq and validation that tests must notice; SAMPLE=1500 for all
-	$(BIN)/python -m nnburst.testing.mutation_score serialize fmq hal/validation \
+	PYTHONPATH=tools $(BIN)/python -m mutation_score serialize fmq hal/validation \
 	    --sample $(or $(SAMPLE),40) --seed $(or $(SEED),0)
 
 $(DOCUMENTATION): $(INSTALLED)

@@ -26,7 +26,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "nnburst")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make known what `nnburst.testing.rule_coverage` looks for."""
+    """Make known what `rule_coverage` looks for."""
     config.addinivalue_line(
         "markers", "rule(id, *sides): shows that a rule accepts, rejects, or both"
     )

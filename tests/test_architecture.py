@@ -31,7 +31,8 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "driver": _DRIVER,
     "runtime": _RUNTIME,
     "testing": {*_TESTING, "__init__"},
-    "cli": {*_TESTING, "__init__", "testing", "demo"},
+    "bench": {*_TESTING, "__init__", "testing"},
+    "cli": {*_TESTING, "__init__", "testing", "bench", "demo"},
     # The package itself only re-exports, and starts the command line.
     "__init__": {"hal", "client", "runtime", "importer"},
     "__main__": {"cli"},
@@ -45,8 +46,8 @@ NATIVE_USERS: Final = (
     "driver",
     "executor/litert/native",
     "executor/null",
-    "testing/bench",
-    "testing/raw_burst",
+    "bench",
+    "testing/peers/raw_burst",
 )
 
 #: Distributions that each layer may import; the four of the core are allowed everywhere.
@@ -55,9 +56,9 @@ EXTRA_DISTRIBUTIONS: Final = {
     "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert", "graphviz", "PIL"},
     "executor/litert": {"ai_edge_litert"},
     "testing": {"pytest", "hypothesis"},
-    "testing/bench": {"matplotlib", "zmq"},
-    "testing/bench/model": {"PIL"},
-    "testing/pictures": {"PIL"},
+    "bench": {"matplotlib", "zmq"},
+    "bench/model": {"PIL"},
+    "testing/models/pictures": {"PIL"},
     "demo": {"PIL", "pymicro_features"},
 }
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import nnburst
+from nnburst.bench import capabilities as bench
+from nnburst.bench.capabilities import Group, Measured
 from nnburst.cli import main
 from nnburst.compat.layouts.performance import lookup
 from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.testing.bench import capabilities as bench
-from nnburst.testing.bench.capabilities import Group, Measured
 
 WORDS = ["bench", "capabilities", "--executor", "null", "--rounds", "1", "--models", "nowhere"]
 

@@ -16,15 +16,15 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
+from nnburst.bench.model import data_sets
+from nnburst.bench.model.accuracy import Agreement, steps_in_words
+from nnburst.bench.model.data_sets import random_input
 from nnburst.cli import main
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import Operand
-from nnburst.testing.bench.model import data_sets
-from nnburst.testing.bench.model.accuracy import Agreement, steps_in_words
-from nnburst.testing.bench.model.data_sets import random_input
-from nnburst.testing.network_file import NetworkFile
-from nnburst.testing.tflite_builder import TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.network_file import NetworkFile
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 needs_two_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="needs two cores: one for each side"

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 from nnburst.cli import main
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side"

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 from nnburst.cli import main
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 
 def test_every_step_is_timed_and_the_steps_make_up_the_whole(tmp_path: Path) -> None:

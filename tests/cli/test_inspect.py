@@ -16,8 +16,8 @@ from nnburst.cli import main
 from nnburst.cli.inspect_placement import known_executors, place
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.testing.tflite_builder import TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 
 @pytest.fixture

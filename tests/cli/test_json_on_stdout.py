@@ -9,9 +9,9 @@ import pytest
 
 from nnburst.cli import main
 from nnburst.hal.enums import OperandType
-from nnburst.testing.random_graphs import generate
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.vectors import write
+from nnburst.testing.conformance.vectors import write
+from nnburst.testing.models.random_graphs import generate
+from nnburst.testing.models.random_graphs.as_vector import as_vector
 
 
 def test_conformance_writes_nothing_else(

@@ -20,8 +20,8 @@ import nnburst
 from importer.tflite.running import Peer
 from nnburst.cli import main
 from nnburst.client.launch import driver_environment
-from nnburst.testing.tflite_builder import TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 
 def write(folder: Path, name: str) -> Path:

@@ -53,7 +53,7 @@ from nnburst.hal.enums import MeasureTiming, OperandType, OperationType
 from nnburst.hal.model import BufferToken, DataLocation
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM, deserialize_result, serialize_request
-from nnburst.testing.raw_burst import RawBurst
+from nnburst.testing.peers.raw_burst import RawBurst
 
 #: 64 random bytes that the first client hands to its driver in every way that there is.
 SECRET = np.frombuffer(os.urandom(64), np.float32)

@@ -14,7 +14,7 @@ from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import SCALARS
-from nnburst.testing.vectors import build, read
+from nnburst.testing.conformance.vectors import build, read
 
 SIGNATURES = {kind: definition.signature for kind, definition in REGISTRY.items()}
 FOLDERS = ["V1_0", "V1_1", "V1_2", "V1_3", "AIDL_V2", "AIDL_V3"]

@@ -26,7 +26,7 @@ from nnburst.driver import client_process
 from nnburst.driver.client_process import watch_client
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
-from nnburst.testing.raw_burst import RawBurst
+from nnburst.testing.peers.raw_burst import RawBurst
 
 PRELUDE = """
 import array, os, socket, sys

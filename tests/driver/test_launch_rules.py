@@ -30,7 +30,7 @@ from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
-from nnburst.testing.model_fuzzer.launches import Launch, launch
+from nnburst.testing.fuzzing.model_fuzzer.launches import Launch, launch
 
 PERSISTENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 TRANSIENT = ErrorStatus.MISSED_DEADLINE_TRANSIENT

@@ -26,7 +26,7 @@ from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model, SymmPerChannelQuantParams
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
-from nnburst.testing.litert import interpreter, to_tflite
+from nnburst.testing.models.litert import interpreter, to_tflite
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'peers')")
 

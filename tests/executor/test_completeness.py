@@ -11,7 +11,7 @@ import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import OperationType
 from nnburst.hal.signature import REQUIRED, Signature
-from nnburst.testing.operation_docs import page
+from operation_docs import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -45,7 +45,7 @@ def test_every_operation_is_documented() -> None:
 
 def test_the_page_on_disk_is_the_generated_one() -> None:
     assert PAGE.read_text("utf-8") == page(), (
-        "write it again: python -m nnburst.testing.operation_docs docs/operations.md"
+        "write it again: python -m operation_docs docs/operations.md"
     )
 
 

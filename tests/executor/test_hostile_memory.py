@@ -35,11 +35,11 @@ from nnburst.executor.reference.executor import ReferenceExecutor, ReferencePrep
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.signature import Role
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.random_graphs.builder import SIZES, GraphBuilder
-from nnburst.testing.random_graphs.generate import draw
-from nnburst.testing.random_graphs.templates import TEMPLATES
-from nnburst.testing.vectors import Vector, VectorGraph, VectorOperand, build, read
+from nnburst.testing.conformance.vectors import Vector, VectorGraph, VectorOperand, build, read
+from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.builder import SIZES, GraphBuilder
+from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -17,8 +17,8 @@ import pytest
 import nnburst
 from faults.processes import HANG, KILLS, Client, Row, Supervisor, stop
 from nnburst.hal.enums import ErrorStatus
-from nnburst.testing.packet_fuzzer import judge, small_model, valid_packet
-from nnburst.testing.raw_burst import RawBurst
+from nnburst.testing.fuzzing.packet_fuzzer import judge, small_model, valid_packet
+from nnburst.testing.peers.raw_burst import RawBurst
 
 SECONDS = float(os.environ.get("NNBURST_STOPPED", "0.1"))
 #: Longest time between two stops.

@@ -26,10 +26,10 @@ from nnburst.control.messages import (
     encode,
 )
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
-from nnburst.testing.control_fuzzer import ControlReport, _Campaign
 from nnburst.testing.faults.footprint import footprint, settle
-from nnburst.testing.packet_fuzzer import small_model
-from nnburst.testing.raw_connection import RawConnection
+from nnburst.testing.fuzzing.control_fuzzer import ControlReport, _Campaign
+from nnburst.testing.fuzzing.packet_fuzzer import small_model
+from nnburst.testing.peers.raw_connection import RawConnection
 
 #: Descriptors that the kernel lets one packet carry (SCM_MAX_FD).
 MOST = 253

@@ -22,7 +22,7 @@ from nnburst.serialize import (
     serialize_result,
 )
 from nnburst.serialize.reader import PacketReader
-from nnburst.testing import packet_mutators
+from nnburst.testing.fuzzing import packet_mutators
 from serialize.strategies import MEASURES, REQUESTS, SLOTS
 
 Decoder = Callable[[bytes], object]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from nnburst.hal.enums import OperandType
-from nnburst.testing.comparison import (
+from nnburst.testing.conformance.comparison import (
     Limits,
     first_mismatch,
     frequency_mismatch,
     limits_for,
 )
-from nnburst.testing.vectors import Tolerance
+from nnburst.testing.conformance.vectors import Tolerance
 
 T = OperandType
 

@@ -16,13 +16,13 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
-from nnburst.testing import conformance
-from nnburst.testing.conformance import Selection, find_files, run_files
-from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.run_result import RunResult, require_supported
-from nnburst.testing.runners import LocalRunner
-from nnburst.testing.suites import run_suite
-from nnburst.testing.vectors import (
+from nnburst.testing.conformance import campaign as conformance
+from nnburst.testing.conformance.campaign import Selection, find_files, run_files
+from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.run_result import RunResult, require_supported
+from nnburst.testing.conformance.runners import LocalRunner
+from nnburst.testing.conformance.suites import run_suite
+from nnburst.testing.conformance.vectors import (
     Vector,
     VectorGraph,
     VectorOperand,

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst.control.messages import Call, ConfigureExecutionBurst, Message
-from nnburst.testing.control_fuzzer import _Campaign, fuzz_control, mutate_bytes, mutate_tree
+from nnburst.testing.fuzzing.control_fuzzer import (
+    _Campaign,
+    fuzz_control,
+    mutate_bytes,
+    mutate_tree,
+)
 
 _FAULTY = """
 import os

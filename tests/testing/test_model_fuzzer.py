@@ -23,16 +23,16 @@ from nnburst.hal.errors import DeadObject
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import serialize_result
 from nnburst.serialize.wire import RESULT
-from nnburst.testing.model_fuzzer import EVERYTHING, KINDS, FuzzReport, Selection, fuzz
-from nnburst.testing.model_fuzzer import models as model_step
-from nnburst.testing.model_fuzzer import packets as packet_step
-from nnburst.testing.model_fuzzer import requests as request_step
-from nnburst.testing.model_fuzzer.target import Target
-from nnburst.testing.model_mutators import ModelMutation
-from nnburst.testing.packet_fuzzer import judge
-from nnburst.testing.packet_mutators import Mutation
-from nnburst.testing.small_models import SmallModel, all_models
-from nnburst.testing.small_models.made import chain, made_models, open_outputs, pooled
+from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, KINDS, FuzzReport, Selection, fuzz
+from nnburst.testing.fuzzing.model_fuzzer import models as model_step
+from nnburst.testing.fuzzing.model_fuzzer import packets as packet_step
+from nnburst.testing.fuzzing.model_fuzzer import requests as request_step
+from nnburst.testing.fuzzing.model_fuzzer.target import Target
+from nnburst.testing.fuzzing.model_mutators import ModelMutation
+from nnburst.testing.fuzzing.packet_fuzzer import judge
+from nnburst.testing.fuzzing.packet_mutators import Mutation
+from nnburst.testing.models.small_models import SmallModel, all_models
+from nnburst.testing.models.small_models.made import chain, made_models, open_outputs, pooled
 
 OK, FAILED, SHORT = (
     ErrorStatus.NONE,

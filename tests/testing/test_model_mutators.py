@@ -16,8 +16,8 @@ from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.signature import Signature
 from nnburst.hal.validation import validate_model
-from nnburst.testing import vectors
-from nnburst.testing.model_mutators import ALL, ModelMutation, suite_mutations
+from nnburst.testing.conformance import vectors
+from nnburst.testing.fuzzing.model_mutators import ALL, ModelMutation, suite_mutations
 
 T = OperandType
 O = OperationType  # noqa: E741

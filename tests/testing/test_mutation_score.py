@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.testing.mutation_score.__main__ import main
-from nnburst.testing.mutation_score.campaign import score
-from nnburst.testing.mutation_score.mutants import mutants
+from mutation_score.__main__ import main
+from mutation_score.campaign import score
+from mutation_score.mutants import mutants
 
 MODULE = '''"""A tiny module."""
 
@@ -83,7 +83,7 @@ def test_a_strong_test_kills_all_mutants(tmp_path: Path) -> None:
 
 
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnburst.testing.mutation_score.worker._START", 0.5)
+    monkeypatch.setattr("mutation_score.worker._START", 0.5)
     module = "def count(n):\n    while n > 0:\n        n -= 1\n    return n\n"
     tests = "from tiny.area.sizes import count\n\ndef test_it_ends():\n    assert count(3) == 0\n"
     found = score(tiny_project(tmp_path, tests, module), "area", package="tiny")

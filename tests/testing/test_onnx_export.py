@@ -13,12 +13,12 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra '
 
 import nnburst
 from importer.tflite.running import Peer
+from nnburst.bench.networks import onnx_session, random_values
+from nnburst.bench.onnx_export import export
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.operand_types import DTYPES
-from nnburst.testing.bench.networks import onnx_session, random_values
-from nnburst.testing.bench.onnx_export import export
-from nnburst.testing.litert import interpreter, to_tflite
+from nnburst.testing.models.litert import interpreter, to_tflite
 
 #: Random inputs that each network is tried on.
 NETWORKS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.testing.operation_docs import deviations, main, page
+from operation_docs import deviations, main, page
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import nnburst
-from nnburst.testing.packet_fuzzer import fuzz_packets
+from nnburst.testing.fuzzing.packet_fuzzer import fuzz_packets
 
 _FAULTY = """
 import itertools

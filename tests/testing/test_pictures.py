@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import QUANTIZED_RANGES
-from nnburst.testing.pictures import (
+from nnburst.testing.models.pictures import (
     from_picture,
     looks_like_photograph,
     real_values,

@@ -13,10 +13,10 @@ import pytest
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.testing import plugin
+from nnburst.testing.conformance.vectors import write
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.random_graphs import generate
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.vectors import write
+from nnburst.testing.models.random_graphs import generate
+from nnburst.testing.models.random_graphs.as_vector import as_vector
 
 pytest_plugins = ["pytester"]
 

@@ -16,17 +16,17 @@ from nnburst.executor.graph.tensor import Array
 from nnburst.executor.reference import frame
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.validation import validate_model
-from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.naive import NAIVE
-from nnburst.testing.random_graphs import PRIMARY, SIZES, check, generate, shrink
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.random_graphs.builder import GraphBuilder
-from nnburst.testing.random_graphs.check import CRITERIA, difference
-from nnburst.testing.random_graphs.generate import draw
-from nnburst.testing.random_graphs.templates import TEMPLATES
-from nnburst.testing.runners import SIGNATURES, LocalRunner
-from nnburst.testing.suites import run_suite
-from nnburst.testing.vectors import build, read
+from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.runners import SIGNATURES, LocalRunner
+from nnburst.testing.conformance.suites import run_suite
+from nnburst.testing.conformance.vectors import build, read
+from nnburst.testing.models.naive import NAIVE
+from nnburst.testing.models.random_graphs import PRIMARY, SIZES, check, generate, shrink
+from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.builder import GraphBuilder
+from nnburst.testing.models.random_graphs.check import CRITERIA, difference
+from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 F32, I32, B8 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.testing.rule_coverage import EXEMPT, RULES, SIDES, Coverage, lines, problems
+from rule_coverage import EXEMPT, RULES, SIDES, Coverage, lines, problems
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -26,7 +26,7 @@ def complete() -> Coverage:
 
 
 def test_every_rule_has_an_accepting_and_a_rejecting_test() -> None:
-    command = [sys.executable, "-m", "nnburst.testing.rule_coverage", "tests"]
+    command = [sys.executable, "tools/rule_coverage.py", "tests"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "MISSING" not in done.stdout

@@ -10,10 +10,10 @@ import pytest
 
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import Model
-from nnburst.testing.conformance import Selection, run_file
-from nnburst.testing.run_result import RunResult
-from nnburst.testing.runners import LocalRunner
-from nnburst.testing.vectors import (
+from nnburst.testing.conformance.campaign import Selection, run_file
+from nnburst.testing.conformance.run_result import RunResult
+from nnburst.testing.conformance.runners import LocalRunner
+from nnburst.testing.conformance.vectors import (
     ChannelQuant,
     Vector,
     VectorGraph,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
-from nnburst.testing.suites import signed, with_unknown_outputs
-from nnburst.testing.vectors import Vector, build, map_operands, read, write
+from nnburst.testing.conformance.suites import signed, with_unknown_outputs
+from nnburst.testing.conformance.vectors import Vector, build, map_operands, read, write
 
 
 def operand(kind: str, dims: list[int], lifetime: str, **more: Any) -> dict[str, Any]:

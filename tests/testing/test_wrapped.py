@@ -10,12 +10,12 @@ import pytest
 from nnburst.executor.graph.layout import Layout
 from nnburst.executor.reference import executor
 from nnburst.hal.enums import OperandType
-from nnburst.testing.conformance import find_files
-from nnburst.testing.random_graphs import PRIMARY, check, generate
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.runners import LocalRunner
-from nnburst.testing.suites import run_suite
-from nnburst.testing.vectors import Tolerance, read
+from nnburst.testing.conformance.campaign import find_files
+from nnburst.testing.conformance.runners import LocalRunner
+from nnburst.testing.conformance.suites import run_suite
+from nnburst.testing.conformance.vectors import Tolerance, read
+from nnburst.testing.models.random_graphs import PRIMARY, check, generate
+from nnburst.testing.models.random_graphs.as_vector import as_vector
 from testing.some_vectors import some_files
 from testing.wrapped import inside_if
 

@@ -33,11 +33,11 @@ from msgspec.structs import replace
 
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
-from nnburst.testing.conformance import Result
-from nnburst.testing.run_result import RunResult
-from nnburst.testing.runners import LocalRunner, Runner
-from nnburst.testing.suites import signed
-from nnburst.testing.vectors import Vector, VectorGraph, VectorOperand, build, read
+from nnburst.testing.conformance.campaign import Result
+from nnburst.testing.conformance.run_result import RunResult
+from nnburst.testing.conformance.runners import LocalRunner, Runner
+from nnburst.testing.conformance.suites import signed
+from nnburst.testing.conformance.vectors import Vector, VectorGraph, VectorOperand, build, read
 
 Array = npt.NDArray[Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nnburst.testing.vectors import Vector, VectorGraph, VectorOperand, VectorOperation
+from nnburst.testing.conformance.vectors import Vector, VectorGraph, VectorOperand, VectorOperation
 
 _FLAG = {"type": "TENSOR_BOOL8", "dimensions": (1,), "scale": 0.0, "zero_point": 0}
 _SUBGRAPH = {"type": "SUBGRAPH", "dimensions": (), "scale": 0.0, "zero_point": 0}

@@ -23,8 +23,8 @@ from nnburst.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from nnburst.bench.contestants import Contestant
     from nnburst.cli import Subparsers
-    from nnburst.testing.bench.contestants import Contestant
 
 #: Seconds of one segment of a periodic caller, by its rate, and how many segments.
 _SEGMENT: Final = {1000: 0.25, 100: 0.75}
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None and find_spec("matplotlib") is None:
         print("--plot needs matplotlib: pip install nnburst[cli]")
         return 1
-    from nnburst.testing.bench.steal import stolen_seconds
+    from nnburst.bench.steal import stolen_seconds
 
     here, there = cores[0], cores[1]
     with text_for_people(args.json):
@@ -92,20 +92,20 @@ def _two_cores(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Everything that spins, and the rivals, all in turn."""
-    from nnburst.testing.bench.contestants import FloorSpin, Fmq256, Looped, empty_calls
-    from nnburst.testing.bench.drivers import (
+    from nnburst.bench.contestants import FloorSpin, Fmq256, Looped, empty_calls
+    from nnburst.bench.drivers import (
         adding_model,
         burst_cases,
         null_driver,
         open_bound,
         pinned,
     )
-    from nnburst.testing.bench.peer import Peer
-    from nnburst.testing.bench.periodic import idle_share
-    from nnburst.testing.bench.plot import plot_distributions
-    from nnburst.testing.bench.rivals import open_rivals
-    from nnburst.testing.bench.roads import loop_cases, socket_cases
-    from nnburst.testing.bench.rounds import run_rounds
+    from nnburst.bench.peer import Peer
+    from nnburst.bench.periodic import idle_share
+    from nnburst.bench.plot import plot_distributions
+    from nnburst.bench.rivals import open_rivals
+    from nnburst.bench.roads import loop_cases, socket_cases
+    from nnburst.bench.rounds import run_rounds
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))
@@ -165,9 +165,9 @@ def _opening(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """What stands before an execution, on both cores."""
-    from nnburst.testing.bench.drivers import pinned
-    from nnburst.testing.bench.opening import opening_cases
-    from nnburst.testing.bench.rounds import run_rounds
+    from nnburst.bench.drivers import pinned
+    from nnburst.bench.opening import opening_cases
+    from nnburst.bench.rounds import run_rounds
 
     with ExitStack() as stack:
         contestants = opening_cases(stack, there)
@@ -182,10 +182,10 @@ def _opening(
 
 def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> list[dict[str, Any]]:
     """Both sides on one core, beside a futex round trip there."""
-    from nnburst.testing.bench.contestants import BareFutex, Looped
-    from nnburst.testing.bench.drivers import adding_model, null_driver, open_bound, pinned
-    from nnburst.testing.bench.peer import Peer
-    from nnburst.testing.bench.rounds import run_rounds
+    from nnburst.bench.contestants import BareFutex, Looped
+    from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
+    from nnburst.bench.peer import Peer
+    from nnburst.bench.rounds import run_rounds
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(core))
@@ -206,8 +206,8 @@ def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, A
     """Callers at 1 kHz and 100 Hz, against a driver that learns and one that spins for ever."""
     import numpy as np
 
-    from nnburst.testing.bench.drivers import pinned
-    from nnburst.testing.bench.periodic import periodic_callers
+    from nnburst.bench.drivers import pinned
+    from nnburst.bench.periodic import periodic_callers
 
     rng = random.Random(7)  # noqa: S311 - jitter
     with pinned(None), periodic_callers(there) as callers, pinned(here):

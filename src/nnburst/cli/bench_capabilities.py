@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
+    from nnburst.bench.capabilities import Measured
     from nnburst.cli import Subparsers
-    from nnburst.testing.bench.capabilities import Measured
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -49,10 +49,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, store."""
+    from nnburst.bench import capabilities as bench
     from nnburst.client.launch import launch
     from nnburst.demo.network import Precision, build_network
     from nnburst.driver.capabilities import store_capabilities
-    from nnburst.testing.bench import capabilities as bench
 
     workloads = [
         workload

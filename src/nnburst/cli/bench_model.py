@@ -31,9 +31,9 @@ from nnburst.cli.run_inputs import pixel_range
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 if TYPE_CHECKING:
+    from nnburst.bench.model.report import Measurement
     from nnburst.cli import Subparsers
-    from nnburst.testing.bench.model.report import Measurement
-    from nnburst.testing.network_file import NetworkFile
+    from nnburst.testing.models.network_file import NetworkFile
 
 #: What the reference engines are called in reports.
 _REFERENCES: Final = {
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, write; 0 whatever the figures are."""
     cores = sorted(os.sched_getaffinity(0))
     _check(args, cores)
-    from nnburst.testing.network_file import NetworkFile
+    from nnburst.testing.models.network_file import NetworkFile
 
     here, there = cores[0], cores[1]
     with text_for_people(args.json):
@@ -133,10 +133,10 @@ def _version(package: str) -> str:
 
 
 def _measure(args: argparse.Namespace, network: NetworkFile, here: int, there: int) -> Measurement:
+    from nnburst.bench.drivers import pinned
+    from nnburst.bench.model import accuracy, data_sets, latency, preparation
+    from nnburst.bench.model.report import Measurement
     from nnburst.client.launch import launch
-    from nnburst.testing.bench.drivers import pinned
-    from nnburst.testing.bench.model import accuracy, data_sets, latency, preparation
-    from nnburst.testing.bench.model.report import Measurement
 
     sets = data_sets.data_sets(network.inputs, args.examples, args.seed, args.pixel_range)
     example = sets[0].examples[0]
@@ -178,7 +178,7 @@ def _measure(args: argparse.Namespace, network: NetworkFile, here: int, there: i
 def _write_page(
     args: argparse.Namespace, about: dict[str, Any], measured: list[Measurement]
 ) -> None:
-    from nnburst.testing.bench.model.report import page
+    from nnburst.bench.model.report import page
 
     args.html.write_text(page(about, measured), encoding="utf-8")
     print(f"wrote {args.html}")
@@ -195,7 +195,7 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 
 def _print_accuracy(found: list[dict[str, Any]]) -> None:
-    from nnburst.testing.bench.model.accuracy import steps_in_words
+    from nnburst.bench.model.accuracy import steps_in_words
 
     rows = []
     for network in found:

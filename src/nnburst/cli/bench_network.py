@@ -30,10 +30,10 @@ from nnburst.hal.errors import NnburstError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nnburst.bench.networks import Subject
+    from nnburst.bench.peer import Peer
     from nnburst.cli import Subparsers
     from nnburst.client.device import Device
-    from nnburst.testing.bench.networks import Subject
-    from nnburst.testing.bench.peer import Peer
 
     Column = tuple[str, Callable[[dict[str, Any]], object]]
 
@@ -79,10 +79,10 @@ def _measure_all(
     failures: dict[str, str],
 ) -> None:
     """One network after the other, each with a driver of its own: none takes the others with it."""
+    from nnburst.bench.drivers import pinned
+    from nnburst.bench.networks import ONE_ADD, Subject
+    from nnburst.bench.peer import Peer
     from nnburst.client.launch import launch
-    from nnburst.testing.bench.drivers import pinned
-    from nnburst.testing.bench.networks import ONE_ADD, Subject
-    from nnburst.testing.bench.peer import Peer
 
     opening: dict[str, Callable[[], Subject]] = {ONE_ADD: Subject.one_add}
     opening |= {str(path): partial(Subject.of_file, path) for path in args.networks}
@@ -108,9 +108,9 @@ def _measure(
     """One network's figures; times in nanoseconds."""
     import numpy as np
 
-    from nnburst.testing.bench.contestants import FloorSpin
-    from nnburst.testing.bench.networks import lineup
-    from nnburst.testing.bench.rounds import run_rounds
+    from nnburst.bench.contestants import FloorSpin
+    from nnburst.bench.networks import lineup
+    from nnburst.bench.rounds import run_rounds
 
     with lineup(subject, device, core, np.random.default_rng(1)) as cases:
         measured = run_rounds([FloorSpin(peer), *cases.contestants], rounds, lambda: advance(1))

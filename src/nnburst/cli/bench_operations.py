@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if any(os.environ.get(name) != "1" for name in _ONE_THREAD):
         # numpy reads these while it loads, so the process starts over with one thread.
         os.execve(sys.executable, sys.orig_argv, os.environ | _ONE_THREAD)  # noqa: S606
-    from nnburst.testing.bench.operations import compare
+    from nnburst.bench.operations import compare
 
     with text_for_people(args.json):
         found = [compare(path, args.rounds, args.repeats) for path in args.networks]

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(path: Path, rounds: int, advance: Any) -> dict[str, Any]:  # noqa: ANN401
-    from nnburst.testing.bench.preparing import measure
+    from nnburst.bench.preparing import measure
 
     laps: list[dict[str, float]] = []
     for _ in range(rounds):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from nnburst.cli.options import at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
-from nnburst.testing.conformance import Result, Selection, find_files, run_files
-from nnburst.testing.suites import SUITES
+from nnburst.testing.conformance.campaign import Result, Selection, find_files, run_files
+from nnburst.testing.conformance.suites import SUITES
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers

@@ -25,7 +25,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
-    from nnburst.testing.control_fuzzer import fuzz_control
+    from nnburst.testing.fuzzing.control_fuzzer import fuzz_control
 
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated messages", args.messages) as advance:

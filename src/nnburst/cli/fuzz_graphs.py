@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.testing.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.random_graphs.check import tolerance_for
-from nnburst.testing.run_result import Unsupported
-from nnburst.testing.runners import RUNNERS, Runner
-from nnburst.testing.vectors import write
+from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.testing.conformance.runners import RUNNERS, Runner
+from nnburst.testing.conformance.vectors import write
+from nnburst.testing.models.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
+from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.check import tolerance_for
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers

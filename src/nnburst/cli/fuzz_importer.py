@@ -32,8 +32,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
-    from nnburst.testing.importer_fuzzer import fuzz_importer
-    from nnburst.testing.tflite_networks import NETWORKS
+    from nnburst.testing.fuzzing.importer_fuzzer import fuzz_importer
+    from nnburst.testing.models.tflite_networks import NETWORKS
 
     intact = [path.read_bytes() for path in args.networks]
     intact += [build() for build in NETWORKS.values()]

@@ -13,8 +13,8 @@ from nnburst.cli.output import add_json_option, progress, table, text_for_people
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers
-    from nnburst.testing.model_fuzzer import FuzzReport
-    from nnburst.testing.small_models import SmallModel
+    from nnburst.testing.fuzzing.model_fuzzer import FuzzReport
+    from nnburst.testing.models.small_models import SmallModel
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -44,7 +44,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Send all mutations; 0 only if something was sent and all of it was refused."""
     import nnburst
-    from nnburst.testing.model_fuzzer import EVERYTHING, Selection, fuzz
+    from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, Selection, fuzz
 
     models = _models(args.sources, args.model, args.per_operation)
     selection = Selection(args.mutation) if args.mutation else EVERYTHING
@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _models(sources: Sequence[str], name: str, per_operation: int | None) -> list[SmallModel]:
-    from nnburst.testing.conformance import find_files
-    from nnburst.testing.small_models import all_models, from_vector, some_per_operation
-    from nnburst.testing.vectors import read
+    from nnburst.testing.conformance.campaign import find_files
+    from nnburst.testing.conformance.vectors import read
+    from nnburst.testing.models.small_models import all_models, from_vector, some_per_operation
 
     found = list(all_models()) if "builtin" in sources else []
     paths = [Path(source) for source in sources if source != "builtin"]
@@ -91,7 +91,7 @@ def _models(sources: Sequence[str], name: str, per_operation: int | None) -> lis
 
 
 def _print(report: FuzzReport, sources: Sequence[str], *, alive: bool, title: str) -> None:
-    from nnburst.testing.model_fuzzer import KINDS
+    from nnburst.testing.fuzzing.model_fuzzer import KINDS
 
     table(
         f"{report.total} mutations of {title}",

@@ -33,7 +33,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
     import nnburst
-    from nnburst.testing.packet_fuzzer import fuzz_packets
+    from nnburst.testing.fuzzing.packet_fuzzer import fuzz_packets
 
     began = time.monotonic()
     with (

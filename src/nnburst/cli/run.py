@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nnburst.cli import Subparsers
     from nnburst.client.arguments import ExecutionResult
     from nnburst.client.device import Device
-    from nnburst.testing.network_file import NetworkFile
+    from nnburst.testing.models.network_file import NetworkFile
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -89,7 +89,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, execute, show, write."""
-    from nnburst.testing.network_file import NetworkFile
+    from nnburst.testing.models.network_file import NetworkFile
 
     for name in ("repeat", "top"):
         if getattr(args, name) < 1:

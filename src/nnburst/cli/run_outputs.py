@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nnburst.cli.output import table
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
-from nnburst.testing.pictures import real_values
+from nnburst.testing.models.pictures import real_values
 
 Array = npt.NDArray[Any]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnburst.client.arguments import ExecutionResult
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.stateful_burst import StatefulBurst
-from nnburst.testing.network_file import NetworkFile
+from nnburst.testing.models.network_file import NetworkFile
 
 Array = npt.NDArray[Any]
 

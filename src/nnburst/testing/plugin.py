@@ -84,7 +84,7 @@ def nnburst_adds(nnburst_address: str) -> None:
     """
     from nnburst.client.connect import connect
     from nnburst.testing.faults.activities import sum_model
-    from nnburst.testing.packet_fuzzer import small_model
+    from nnburst.testing.fuzzing.packet_fuzzer import small_model
 
     with connect(nnburst_address) as device:
         for model in (sum_model(), small_model()):

@@ -27,11 +27,17 @@ from nnburst.executor.litert.lowering import LOWERINGS
 from nnburst.executor.litert.network import survey
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.signature import Role
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.random_graphs.builder import SIZES, GraphBuilder
-from nnburst.testing.random_graphs.generate import draw
-from nnburst.testing.random_graphs.templates import TEMPLATES
-from nnburst.testing.vectors import Vector, VectorGraph, VectorOperand, VectorOperation, build
+from nnburst.testing.conformance.vectors import (
+    Vector,
+    VectorGraph,
+    VectorOperand,
+    VectorOperation,
+    build,
+)
+from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.builder import SIZES, GraphBuilder
+from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 pytestmark = needs_engine
 

@@ -13,9 +13,9 @@ from nnburst.executor.litert.network import survey
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.testing.conformance import Selection, find_files, run_files
-from nnburst.testing.random_graphs import check, generate
-from nnburst.testing.runners import LocalRunner
+from nnburst.testing.conformance.campaign import Selection, find_files, run_files
+from nnburst.testing.conformance.runners import LocalRunner
+from nnburst.testing.models.random_graphs import check, generate
 from testing.some_vectors import some_files
 from testing.ties import unexcused
 

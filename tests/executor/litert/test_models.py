@@ -15,11 +15,11 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from executor.litert.networks import Array
 from executor.litert.speech_features import spoken_seconds
+from nnburst.bench.model.accuracy import by_driver, by_interpreter, compare
+from nnburst.bench.model.data_sets import DataSet, data_sets, random_input
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import DTYPES
-from nnburst.testing.bench.model.accuracy import by_driver, by_interpreter, compare
-from nnburst.testing.bench.model.data_sets import DataSet, data_sets, random_input
-from nnburst.testing.network_file import NetworkFile
+from nnburst.testing.models.network_file import NetworkFile
 
 pytestmark = pytest.mark.shared
 

@@ -16,10 +16,15 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from nnburst.importer.tflite import reader
 from nnburst.importer.tflite.tflite_file import TfliteFile
-from nnburst.testing.importer_fuzzer import MEMORY_AT_LEAST, MEMORY_PER_BYTE, fuzz_importer
-from nnburst.testing.tflite_builder import TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
-from nnburst.testing.tflite_networks.sparse import dense_level, listed_level, sparsity, vector
+from nnburst.testing.fuzzing.importer_fuzzer import MEMORY_AT_LEAST, MEMORY_PER_BYTE, fuzz_importer
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_networks.sparse import (
+    dense_level,
+    listed_level,
+    sparsity,
+    vector,
+)
 
 INTACT = NETWORKS["CONV_2D-channels-same-INT8"]()
 

@@ -13,8 +13,8 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 import nnburst
 from nnburst.hal.enums import OperandLifeTime
-from nnburst.testing.tflite_builder import TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 SMALL = NETWORKS["ADD-FLOAT32"]()
 

@@ -12,8 +12,8 @@ from importer.tflite.running import Peer, Runner, random_values
 from nnburst.importer.tflite import operators
 from nnburst.importer.tflite.operator import TABLE
 from nnburst.importer.tflite.tflite_file import TfliteFile
-from nnburst.testing.tflite_builder import TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 
 @pytest.mark.parametrize("name", NETWORKS)

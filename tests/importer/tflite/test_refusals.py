@@ -11,7 +11,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 import nnburst
 from importer.tflite.running import Runner
-from nnburst.testing.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_builder import TfliteBuilder
 
 Add = Callable[[TfliteBuilder], None]
 Q = {"scale": 0.5}

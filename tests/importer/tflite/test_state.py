@@ -12,8 +12,8 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.tflite.running import Runner
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.testing.tflite_builder import SubgraphBuilder, TfliteBuilder
-from nnburst.testing.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_builder import SubgraphBuilder, TfliteBuilder
+from nnburst.testing.models.tflite_networks import NETWORKS
 
 ONE = (1,)
 

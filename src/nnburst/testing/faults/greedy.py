@@ -26,7 +26,7 @@ from nnburst.hal.model import DataLocation
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.faults.activities import sum_model
-from nnburst.testing.raw_burst import RawBurst
+from nnburst.testing.peers.raw_burst import RawBurst
 
 #: Slots that a request brings: as many as a reply to getMemories has room for.
 _SLOTS: Final = 64

@@ -18,14 +18,14 @@ from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.request import Request, RequestArgument
-from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.vectors import build
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
-from nnburst.testing.random_graphs import PRIMARY, generate
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.small_models import SmallModel, all_models, some_per_operation
-from nnburst.testing.vectors import build
+from nnburst.testing.models.random_graphs import PRIMARY, generate
+from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.small_models import SmallModel, all_models, some_per_operation
 
 #: A worker may keep the threads that it has started for calls.
 _MOST_THREADS = 64

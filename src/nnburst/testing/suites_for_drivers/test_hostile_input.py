@@ -11,9 +11,9 @@ from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.testing.faults.activities import sum_model, summands
 from nnburst.testing.faults.bad_descriptors import bad_descriptors
-from nnburst.testing.model_fuzzer import fuzz
-from nnburst.testing.packet_fuzzer import fuzz_packets
-from nnburst.testing.small_models import all_models, some_per_operation
+from nnburst.testing.fuzzing.model_fuzzer import fuzz
+from nnburst.testing.fuzzing.packet_fuzzer import fuzz_packets
+from nnburst.testing.models.small_models import all_models, some_per_operation
 
 _PACKETS = 5000
 #: Bytes by which a driver may grow under them.

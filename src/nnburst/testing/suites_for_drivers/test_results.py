@@ -9,11 +9,11 @@ import pytest
 
 from nnburst.client.connect import connect
 from nnburst.hal.enums import OperandType
-from nnburst.testing.conformance import Selection, find_files, run_file
-from nnburst.testing.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.random_graphs import PRIMARY, check, generate
-from nnburst.testing.run_result import Unsupported
-from nnburst.testing.runners import Runner
+from nnburst.testing.conformance.campaign import Selection, find_files, run_file
+from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.testing.conformance.runners import Runner
+from nnburst.testing.models.random_graphs import PRIMARY, check, generate
 
 pytestmark = pytest.mark.nnburst_values
 

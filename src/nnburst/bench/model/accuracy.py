@@ -1,0 +1,171 @@
+"""Outputs of a driver beside those of the reference engine in this process, on the same inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.bench.model.data_sets import DataSet, Example
+from nnburst.client.device import Device
+from nnburst.client.stateful_burst import StatefulBurst
+from nnburst.hal.enums import OperandType
+from nnburst.hal.model import Operand
+from nnburst.hal.operand_types import QUANTIZED_RANGES
+from nnburst.testing.models.litert import interpreter
+from nnburst.testing.models.network_file import NetworkFile
+from nnburst.testing.models.pictures import real_values
+
+Array = npt.NDArray[Any]
+Compute = Callable[[Example], list[Array]]
+
+#: The reference engines by name: LiteRT's Interpreter with the kernels that it uses by itself, and with
+#: those that its authors check the others against.
+ENGINES: Final = {"litert": True, "litert-ref": False}
+
+#: Differences in steps that are told one by one.
+_NEAR: Final = 3
+
+
+@dataclass
+class Agreement:
+    """How far two engines agree on one data set.
+
+    Attributes:
+        data_set: its name.
+        source: where it comes from.
+        examples: how many inputs.
+        same_top: of those examples, how many have the same most likely class in every output.
+        classes: whether an output is a vector, so that it has a most likely class.
+        largest: difference of two real values.
+        mean: difference of two real values.
+        steps: how many quantised values differ by so many steps; without quantised outputs, empty.
+        elements: values that were compared.
+    """
+
+    data_set: str
+    source: str
+    examples: int = 0
+    same_top: int = 0
+    classes: bool = False
+    largest: float = 0.0
+    mean: float = 0.0
+    steps: Counter[int] = field(default_factory=Counter)
+    elements: int = 0
+
+    def add(
+        self, ours: Sequence[Array], theirs: Sequence[Array], operands: Sequence[Operand]
+    ) -> None:
+        """Compare the outputs of one example."""
+        same = True
+        for mine, other, operand in zip(ours, theirs, operands, strict=True):
+            expected = other.reshape(mine.shape)
+            difference = _difference(real_values(mine, operand), real_values(expected, operand))
+            total = self.mean * self.elements + float(difference.sum())
+            self.elements += mine.size
+            self.mean = total / max(self.elements, 1)
+            self.largest = max(self.largest, float(difference.max(initial=0.0)))
+            if OperandType(operand.type) in QUANTIZED_RANGES:
+                apart = np.abs(mine.astype(np.int64) - expected.astype(np.int64))
+                values, counts = np.unique(apart, return_counts=True)
+                self.steps.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+            if mine.size > 1 and max(mine.shape) == mine.size:
+                self.classes = True
+                same &= int(mine.argmax()) == int(expected.argmax())
+        self.examples += 1
+        self.same_top += same
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        return {
+            "data_set": self.data_set,
+            "source": self.source,
+            "examples": self.examples,
+            "top1_agreement": self.same_top / max(self.examples, 1) if self.classes else None,
+            "max_abs_difference": self.largest if np.isfinite(self.largest) else None,
+            "mean_abs_difference": self.mean if np.isfinite(self.mean) else None,
+            "elements": self.elements,
+            "steps": {str(step): self.steps[step] for step in sorted(self.steps)},
+        }
+
+
+def steps_in_words(steps: Mapping[str, int]) -> str:
+    """How many quantised values are so many steps apart; the far ones as one.
+
+    Args:
+        steps: as `Agreement.as_json` has them.
+    """
+    near = [f"{step}: {count}" for step, count in steps.items() if int(step) <= _NEAR]
+    far = {int(step): count for step, count in steps.items() if int(step) > _NEAR}
+    if far:
+        near.append(f"{_NEAR + 1} to {max(far)}: {sum(far.values())}")
+    return ", ".join(near)
+
+
+def _difference(ours: Array, theirs: Array) -> Array:
+    """Absolute differences; 0 where both are not a number or the same infinity."""
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    with np.errstate(invalid="ignore"):
+        difference: Array = np.where(same, 0.0, np.abs(ours - theirs))
+    return np.where(np.isnan(difference), np.inf, difference)
+
+
+def compare(
+    ours: Compute,
+    reference: Compute,
+    sets: Sequence[DataSet],
+    operands: Sequence[Operand],
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Agreement]:
+    """Compare two engines on every example of some data sets."""
+    found = []
+    for data_set in sets:
+        agreement = Agreement(data_set.name, data_set.source)
+        for example in data_set.examples:
+            agreement.add(ours(example), reference(example), operands)
+            progress(1)
+        found.append(agreement)
+    return found
+
+
+def by_interpreter(network: NetworkFile, engine: str) -> Compute:
+    """The file itself by LiteRT's Interpreter in this process; states begin anew with each example.
+
+    Args:
+        network: which.
+        engine: a name of `ENGINES`.
+    """
+    made = interpreter(network.content, fast=ENGINES[engine])
+    inputs = [(d["index"], tuple(d["shape"])) for d in made.get_input_details()]
+    outputs = [d["index"] for d in made.get_output_details()]
+
+    def compute(example: Example) -> list[Array]:
+        if network.imported.states:
+            made.reset_all_variables()
+        for (index, shape), values in zip(inputs, example, strict=True):
+            wanted = made.get_tensor(index).dtype
+            made.set_tensor(index, values.reshape(shape).astype(wanted))
+        made.invoke()
+        return [np.asarray(made.get_tensor(index)) for index in outputs]
+
+    return compute
+
+
+@contextmanager
+def by_driver(network: NetworkFile, device: Device) -> Iterator[Compute]:
+    """The imported model through a burst; states begin anew with each example."""
+    with device.prepare(network.imported) as prepared, prepared.open_burst() as burst:
+        stateful = StatefulBurst(burst, network.imported.states)
+
+        def compute(example: Example) -> list[Array]:
+            stateful.reset()
+            for place, values in zip(stateful.inputs, example, strict=True):
+                place[...] = values
+            return [values.copy() for values in network.without_states(stateful.run().outputs)]
+
+        yield compute

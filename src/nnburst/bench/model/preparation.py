@@ -1,0 +1,109 @@
+"""From a file to its first result: each time in a new driver, cold and with a compilation cache."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from time import perf_counter
+from typing import NamedTuple
+
+from nnburst.bench.drivers import pinned
+from nnburst.bench.model.data_sets import Example
+from nnburst.client.launch import launch
+from nnburst.importer.load import load
+from nnburst.testing.models.litert import interpreter
+from nnburst.testing.models.network_file import NetworkFile
+
+
+def measure_preparation(
+    network: NetworkFile,
+    executor: str,
+    core: int,
+    example: Example,
+    repeats: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, float | None]:
+    """Medians in milliseconds.
+
+    Args:
+        network: which.
+        executor: what drivers are launched with.
+        core: where they run, and where the engine does in this process.
+        example: inputs of the first execution.
+        repeats: drivers that are launched cold, and as many that find a cache.
+        progress: called with 1 after each.
+
+    Returns:
+        `load_ms`, reading the file; `engine_ms`, the Interpreter's own preparation in this process;
+        `launch_ms`; `prepare_cold_ms`; `first_result_ms`, from the launch to the first result, both
+        included; `prepare_cached_ms` and `first_result_cached_ms`, None where nothing came from a cache.
+    """
+
+    def start(folder: str | None) -> Start:
+        began = _in_new_driver(network, executor, core, example, folder)
+        progress(1)
+        return began
+
+    cold = [start(None) for _ in range(repeats)]
+    with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
+        _in_new_driver(network, executor, core, example, folder)  # fills it
+        cached = [once for once in (start(folder) for _ in range(repeats)) if once.from_cache]
+    with pinned(core):
+        load_ms = [_timed(lambda: load(network.content)) for _ in range(repeats)]
+        engine_ms = [
+            _timed(lambda: interpreter(network.content, fast=True)) for _ in range(repeats)
+        ]
+    return {
+        "load_ms": _median(load_ms),
+        "engine_ms": _median(engine_ms),
+        "launch_ms": _median([once.launch_ms for once in cold]),
+        "prepare_cold_ms": _median([once.prepare_ms for once in cold]),
+        "first_result_ms": _median([once.first_ms for once in cold]),
+        "prepare_cached_ms": _median([once.prepare_ms for once in cached]),
+        "first_result_cached_ms": _median([once.first_ms for once in cached]),
+    }
+
+
+class Start(NamedTuple):
+    """One way from nothing to a result, in milliseconds.
+
+    Attributes:
+        launch_ms: until the driver answers.
+        prepare_ms: of the model.
+        first_ms: from the beginning to the first result.
+        from_cache: whether the driver compiled nothing.
+    """
+
+    launch_ms: float
+    prepare_ms: float
+    first_ms: float
+    from_cache: bool
+
+
+def _in_new_driver(
+    network: NetworkFile, executor: str, core: int, example: Example, folder: str | None
+) -> Start:
+    """Launch a driver and execute once; `folder` is where compilations are kept."""
+    began = perf_counter()
+    with launch(executor, cpus={core}) as device:
+        launched = perf_counter()
+        with device.prepare(network.imported, cache_dir=folder) as prepared:
+            ready = perf_counter()
+            with prepared.open_burst() as burst:
+                burst.execute(network.with_states(example))
+                done = perf_counter()
+            from_cache = prepared.from_cache
+    return Start(
+        1e3 * (launched - began), 1e3 * (ready - launched), 1e3 * (done - began), from_cache
+    )
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = perf_counter()
+    call()
+    return 1e3 * (perf_counter() - began)
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None

@@ -1,0 +1,227 @@
+"""The figures of all networks as one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from nnburst.bench.model.accuracy import steps_in_words
+from nnburst.bench.model.latency import BURST, C_API, EXECUTE, INTERPRETER, Latency
+from nnburst.bench.plot import as_svg, draw_distributions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 68em; padding: 0 1em; color: #222; }
+table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding: .3em 0; }
+th, td { border-bottom: 1px solid #ccc; padding: .25em .8em; text-align: right; }
+th:first-child, td:first-child, td.words { text-align: left; }
+svg { max-width: 100%; height: auto; }
+section { border-top: 2px solid #888; margin-top: 2.5em; }
+p.note { color: #555; }
+"""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One network.
+
+    Attributes:
+        figures: as `--json` writes them.
+        latency: with single durations, for the picture.
+    """
+
+    figures: Mapping[str, Any]
+    latency: Latency
+
+
+def page(about: Mapping[str, Any], measurements: Sequence[Measurement]) -> str:
+    """The report.
+
+    Args:
+        about: what was measured where: words and their values.
+        measurements: the networks.
+
+    Raises:
+        ImportError: matplotlib is not installed (extra `cli`).
+    """
+    title = "nnburst: networks through a driver process"
+    facts = _table("", ["", ""], [[name, str(value)] for name, value in about.items()])
+    sections = "\n".join(_section(measured) for measured in measurements)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n{facts}\n"
+        f"{_data_sets(measurements)}\n{_overview(measurements)}\n"
+        f"{as_svg(_medians(measurements), 'medians of all networks')}\n{sections}\n</body></html>\n"
+    )
+
+
+def _data_sets(measurements: Sequence[Measurement]) -> str:
+    """Each set with the networks that were tried on it."""
+    tried: dict[tuple[str, str], list[str]] = {}
+    for measured in measurements:
+        for agreement in measured.figures["accuracy"]:
+            key = agreement["data_set"], agreement["source"]
+            tried.setdefault(key, []).append(measured.figures["network"])
+    rows = [[name, source, ", ".join(networks)] for (name, source), networks in tried.items()]
+    return _table("Data sets", ["name", "source", "networks"], rows)
+
+
+def _overview(measurements: Sequence[Measurement]) -> str:
+    columns = ["network", BURST, EXECUTE, C_API, INTERPRETER, "burst / C API", "same top class"]
+    rows = []
+    for measured in measurements:
+        figures = measured.figures
+        medians = {case["name"]: case["median_ns"] for case in figures["latency"]["cases"]}
+        ratio = figures["latency"]["ratios"].get(f"{BURST} / {C_API}")
+        rows.append(
+            [
+                figures["network"],
+                *(_micro(medians.get(name)) for name in (BURST, EXECUTE, C_API, INTERPRETER)),
+                "" if ratio is None else f"{ratio:.3f}",
+                _share(_worst_agreement(figures["accuracy"])),
+            ]
+        )
+    return _table("Overview: medians in microseconds", columns, rows)
+
+
+def _worst_agreement(accuracy: Sequence[Mapping[str, Any]]) -> float | None:
+    shares = [found["top1_agreement"] for found in accuracy]
+    return min((share for share in shares if share is not None), default=None)
+
+
+def _medians(measurements: Sequence[Measurement]) -> Figure:
+    """Dots: the median of each route, network by network, one below the other."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 1.5 + 0.5 * len(measurements)), layout="constrained")
+    axes = figure.add_subplot()
+    for number, route in enumerate((BURST, C_API, INTERPRETER, EXECUTE)):
+        shown = [
+            (measured.latency.cases[route].median_ns / 1000, at + 0.15 * number - 0.22)
+            for at, measured in enumerate(measurements)
+            if route in measured.latency.cases
+        ]
+        if shown:
+            axes.plot(*zip(*shown, strict=True), "o", label=route)
+    names = [measured.figures["network"] for measured in measurements]
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xscale("log")
+    axes.set_xlabel("median, microseconds")
+    axes.grid(visible=True, which="both", alpha=0.3)
+    figure.legend(fontsize="small", loc="outside upper center", ncols=4)
+    return figure
+
+
+def _section(measured: Measurement) -> str:
+    figures = measured.figures
+    name = figures["network"]
+    notes = "".join(f'<p class="note">{escape(remark)}</p>' for remark in figures["remarks"])
+    picture = as_svg(draw_distributions(list(measured.latency.cases.values()), (9, 4)), name)
+    return (
+        f"<section><h2>{escape(name)}</h2>\n"
+        f"<p>{figures['operations']} operations, {figures['file_bytes']} bytes</p>\n{notes}"
+        f"{_accuracy(figures)}\n{_latency(figures['latency'])}\n{picture}\n"
+        f"{_preparation(figures['preparation'])}</section>"
+    )
+
+
+def _accuracy(figures: Mapping[str, Any]) -> str:
+    columns = [
+        "data set",
+        "examples",
+        "same top class",
+        "largest difference",
+        "mean difference",
+        "equal values",
+        "values by steps apart",
+    ]
+    rows = []
+    for found in figures["accuracy"]:
+        steps = found["steps"]
+        equal = steps.get("0", 0) / found["elements"] if steps else None
+        rows.append(
+            [
+                found["data_set"],
+                str(found["examples"]),
+                _share(found["top1_agreement"]),
+                _real(found["max_abs_difference"]),
+                _real(found["mean_abs_difference"]),
+                _share(equal),
+                steps_in_words(steps),
+            ]
+        )
+    return _table(f"Accuracy beside {figures['reference']}", columns, rows)
+
+
+def _latency(latency: Mapping[str, Any]) -> str:
+    rows = []
+    for case in latency["cases"]:
+        key = f"{BURST} / {case['name']}"
+        rows.append(
+            [
+                case["name"],
+                *(_micro(case[column]) for column in ("median_ns", "p99_ns", "p999_ns")),
+                f"{latency['ratios'][key]:.3f}" if key in latency["ratios"] else "",
+                f"{latency['typical_ratios'][key]:.3f}" if key in latency["ratios"] else "",
+            ]
+        )
+    columns = ["route", "median µs", "99 % µs", "99.9 % µs", "burst / this", "of single medians"]
+    own = (
+        f'<p class="note">The driver says of itself: {latency["driver_us"]:.0f} µs,'
+        f" of which {latency['device_us']:.0f} µs on the device.</p>"
+    )
+    return _table("Latency by route", columns, rows) + own
+
+
+def _preparation(times: Mapping[str, float | None]) -> str:
+    names = {
+        "load_ms": "reading the file",
+        "engine_ms": "the engine's own preparation, in process",
+        "launch_ms": "launching a driver",
+        "prepare_cold_ms": "preparing, cold",
+        "prepare_cached_ms": "preparing, from the cache",
+        "first_result_ms": "from the launch to the first result, cold",
+        "first_result_cached_ms": "from the launch to the first result, from the cache",
+    }
+    rows = []
+    for key, name in names.items():
+        value = times[key]
+        rows.append([name, "not available" if value is None else f"{value:.1f}"])
+    return _table("Preparation", ["", "median ms"], rows)
+
+
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns) if any(columns) else ""
+    body = "".join(
+        "<tr>" + "".join(f"<td{_words(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>\n"
+        for row in rows
+    )
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+
+
+def _words(cell: str) -> str:
+    """Words stand on the left, numbers on the right."""
+    try:
+        float(cell.removesuffix("%") or "0")
+    except ValueError:
+        return ' class="words"'
+    return ""
+
+
+def _micro(nanoseconds: float | None) -> str:
+    return "" if nanoseconds is None else f"{nanoseconds / 1000:.2f}"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"
+
+
+def _real(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3g}"

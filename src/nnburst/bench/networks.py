@@ -1,0 +1,297 @@
+"""One network through a driver process, beside LiteRT and onnxruntime in this process, in turns.
+
+All of them compute on the same core: the driver's. What runs in this process moves there for its blocks,
+since two cores of a virtual machine may have neighbours of different appetite.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst._native import ffi, lib
+from nnburst.bench.contestants import Contestant, Looped, Samples
+from nnburst.bench.drivers import adding_model, pinned
+from nnburst.bench.onnx_export import export
+from nnburst.client.bound_request import BoundRequest
+from nnburst.client.device import Device
+from nnburst.executor.base import Bytes
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.litert import native
+from nnburst.executor.litert.network import Network, survey
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import GeneralFailure, NnburstError
+from nnburst.hal.model import Model
+from nnburst.importer.load import load
+
+Array = npt.NDArray[Any]
+
+#: What calls take before a block begins to count, in nanoseconds, and how many there are.
+_WARM_UP_NS: Final = 1_000_000
+_WARM_UP: Final = (2, 100)
+ONE_ADD: Final = "one ADD"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network to be measured.
+
+    What `nnburst.load` returns can be prepared, and so can this.
+
+    Attributes:
+        name: for people.
+        model: as NNAPI sees it.
+        pools: of the model.
+        content: the .tflite file that the engine runs in this process.
+        lowered: the .tflite file that the driver's engine runs.
+    """
+
+    name: str
+    model: Model
+    pools: Sequence[Bytes]
+    content: bytes
+    lowered: Network
+
+    @classmethod
+    def of_file(cls, path: Path) -> Subject:
+        """The network of a .tflite file.
+
+        Raises:
+            NnburstError: it cannot be imported, or some of it is not run by the engine.
+        """
+        imported = load(path)
+        lowered = _lower(path.stem, imported.model, imported.pools)
+        return cls(path.stem, imported.model, imported.pools, path.read_bytes(), lowered)
+
+    @classmethod
+    def one_add(cls) -> Subject:
+        """The sum of four float32 elements and themselves."""
+        model = adding_model(1, 1)
+        lowered = _lower(ONE_ADD, model, ())
+        return cls(ONE_ADD, model, (), bytes(lowered.content), lowered)
+
+
+def _lower(name: str, model: Model, pools: Sequence[Bytes]) -> Network:
+    network = survey(model, list(pools)).network
+    if network is None:
+        raise GeneralFailure(f"{name}: not all of it is run by the engine")
+    return network
+
+
+@dataclass
+class Lineup:
+    """The contestants on one network.
+
+    Attributes:
+        burst: through the driver.
+        litert: the file by LiteRT's C library in this process, from C.
+        lowered: likewise what the driver's engine runs.
+        onnxruntime: `run` of the network as ONNX; None without the packages or a translation.
+        differences: from the burst's output: the largest one of each contestant, in steps or as floats.
+        remarks: why a contestant is missing.
+    """
+
+    burst: Contestant
+    litert: Contestant
+    lowered: Contestant
+    onnxruntime: Contestant | None = None
+    differences: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def contestants(self) -> list[Contestant]:
+        """Those that are there."""
+        all_ = (self.burst, self.litert, self.lowered, self.onnxruntime)
+        return [contestant for contestant in all_ if contestant is not None]
+
+
+class InProcess:
+    """A bound LiteRT request that a loop in C runs on one core."""
+
+    def __init__(self, name: str, binding: native.NativeBinding, core: int, warm_up: int) -> None:
+        """Run `binding` on `core`, `warm_up` times before each block."""
+        self.name = name
+        self._binding = binding
+        self._call = ffi.cast("struct nnb_litert_call *", binding.native.context)
+        self._core = core
+        self._warm_up = warm_up
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return self._run(count, ffi.NULL) / count
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        found = np.zeros(count, np.uint64)
+        self._run(count, ffi.from_buffer("uint64_t[]", found))
+        return found
+
+    def _run(self, count: int, samples: object) -> int:
+        with pinned(self._core):
+            lib.nnb_bench_litert(self._call, self._warm_up, ffi.NULL)
+            total = int(lib.nnb_bench_litert(self._call, count, samples))
+        if total == 0:
+            raise GeneralFailure(f"{self.name}: the engine failed")
+        return total
+
+
+class OnCore:
+    """A case that runs on another core than the rest of this process."""
+
+    def __init__(self, case: Looped, core: int) -> None:
+        """Run `case` on `core`."""
+        self.name = case.name
+        self._case = case
+        self._core = core
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        with pinned(self._core):
+            return self._case.block(count)
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        with pinned(self._core):
+            return self._case.samples(count)
+
+
+@contextmanager
+def lineup(
+    subject: Subject, device: Device, core: int, random: np.random.Generator
+) -> Iterator[Lineup]:
+    """Everything that runs `subject`, on one random input.
+
+    Args:
+        subject: the network.
+        device: a driver of the litert executor on `core`.
+        core: where to compute.
+        random: of the input.
+
+    Raises:
+        NnburstError: the driver or the engine refuses the network.
+    """
+    with ExitStack() as stack:
+        prepared = stack.enter_context(device.prepare(subject))
+        bound = stack.enter_context(prepared.open_burst()).bind()
+        for array in bound.inputs:
+            array[...] = random_values(array, random)
+        bound.run()
+        warm_up = warm_up_of(bound)
+        file, file_out = in_process(subject.model, subject.content, bound)
+        same, same_out = in_process(subject.model, bytes(subject.lowered.content), bound)
+        found = Lineup(
+            Looped(f"{subject.name}: burst", bound.run, warm_up),
+            InProcess(f"{subject.name}: litert", file, core, warm_up),
+            InProcess(f"{subject.name}: litert, as lowered", same, core, warm_up),
+        )
+        found.differences = {
+            "litert": _difference(bound, file_out),
+            "litert, as lowered": _difference(bound, same_out),
+        }
+        _add_onnxruntime(found, subject, bound, core, warm_up)
+        yield found
+
+
+def warm_up_of(bound: BoundRequest) -> int:
+    """How often to run it before a block begins to count."""
+    fewest, most = _WARM_UP
+    trial = Looped("", bound.run, 1).block(1)
+    return max(fewest, min(most, int(_WARM_UP_NS / trial)))
+
+
+def random_values(array: Array, random: np.random.Generator) -> Array:
+    """Values of an array's type and shape: normally distributed, or any integers."""
+    if array.dtype.kind == "f":
+        return random.standard_normal(array.shape).astype(array.dtype)
+    limits = np.iinfo(array.dtype)
+    drawn: Array = random.integers(limits.min, limits.max, array.shape, array.dtype, endpoint=True)
+    return drawn
+
+
+def in_process(
+    model: Model, content: bytes, bound: BoundRequest
+) -> tuple[native.NativeBinding, list[Bytes]]:
+    """A file bound in this process to copies of the burst's arrays, run once; and its outputs.
+
+    Args:
+        model: what the burst runs.
+        content: a .tflite file with the same inputs and outputs.
+        bound: the burst's request.
+
+    Raises:
+        GeneralFailure: the library cannot be used, or refuses the file.
+    """
+    if not native.available():
+        raise GeneralFailure("libLiteRt.so cannot be used here")
+    graph = model.main
+    types = [
+        TensorType(OperandType(o.type), o.dimensions, o.scale, o.zero_point)
+        for o in (graph.operands[i] for i in (*graph.input_indexes, *graph.output_indexes))
+    ]
+    inputs, outputs = types[: len(bound.inputs)], types[len(bound.inputs) :]
+    network = Network(content, tuple(inputs), tuple(outputs), frozenset(), frozenset())
+    given = [aligned(array) for array in bound.inputs]
+    taken = [aligned(np.zeros_like(array)) for array in bound.outputs]
+    binding = native.NativeEngine(network, 1).bind(given, taken)
+    said = binding.run()
+    if said:
+        raise GeneralFailure(f"LiteRT: {said}")
+    return binding, taken
+
+
+def aligned(array: Array) -> Bytes:
+    """A copy as bytes, as the engine takes them where they lie, with room behind."""
+    alignment = int(lib.NNB_LITERT_ALIGNMENT)
+    room = np.zeros(array.nbytes + 2 * alignment + 4096, np.uint8)
+    start = -room.ctypes.data % alignment
+    copy = room[start : start + array.nbytes]
+    copy[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return copy
+
+
+def _difference(bound: BoundRequest, outputs: Sequence[Array]) -> float:
+    """The largest difference between the burst's outputs and those of another one."""
+    pairs = zip(bound.outputs, outputs, strict=True)
+    return max(
+        float(np.max(np.abs(ours - theirs.view(ours.dtype).reshape(ours.shape).astype(np.float64))))
+        for ours, theirs in pairs
+    )
+
+
+def _add_onnxruntime(
+    found: Lineup, subject: Subject, bound: BoundRequest, core: int, warm_up: int
+) -> None:
+    """`run` on one thread, as its users call it: arrays in, new arrays out."""
+    for package in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(package) is None:
+            found.remarks.append(f"{package} is not installed: pip install nnburst[peers]")
+            return
+    try:
+        session = onnx_session(export(subject.model, list(subject.pools)))
+    except NnburstError as error:
+        found.remarks.append(f"{subject.name}: {error}")
+        return
+    feed = {f"i{number}": array.copy() for number, array in enumerate(bound.inputs)}
+    found.differences["onnxruntime"] = _difference(bound, session.run(None, feed))
+    case = Looped(f"{subject.name}: onnxruntime", partial(session.run, None, feed), warm_up)
+    found.onnxruntime = OnCore(case, core)
+
+
+def onnx_session(content: bytes, threads: int = 1) -> Any:  # noqa: ANN401 - it has no types
+    """An onnxruntime session on the CPU with every optimisation."""
+    onnxruntime = import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(content, options, providers=providers)

@@ -1,0 +1,131 @@
+"""One network by the reference executor and by LiteRT's reference kernels, in turns.
+
+A .tflite file is imported; a vector file is translated to a .tflite file. Both run on the same random input
+with one thread in this process; outputs are compared first.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.executor.base import Argument, Execution
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.hal.enums import ErrorStatus, OperandType
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.model import Model
+from nnburst.hal.operand_types import DTYPES
+from nnburst.importer.load import load
+from nnburst.testing.conformance import vectors
+from nnburst.testing.models.litert import interpreter, to_tflite
+
+Array = npt.NDArray[Any]
+
+
+class Comparison(NamedTuple):
+    """Medians of one network.
+
+    Attributes:
+        network: name of the file.
+        numpy_ms: by the reference executor.
+        litert_ref_ms: by LiteRT's BUILTIN_REF kernels.
+        ratio: median over the rounds of numpy / LiteRT; below 1 numpy is faster.
+        largest_difference: between the two outputs, in steps or as floats.
+    """
+
+    network: str
+    numpy_ms: float
+    litert_ref_ms: float
+    ratio: float
+    largest_difference: float
+
+
+def compare(path: Path, rounds: int, repeats: int) -> Comparison:
+    """Run one network both ways in turns.
+
+    Args:
+        path: a .tflite file, or a vector file with one network.
+        rounds: turns of each.
+        repeats: runs in each turn.
+
+    Raises:
+        NnburstError: the network cannot be imported or executed.
+        ImportError: ai-edge-litert is not installed (extra `litert`).
+    """
+    model, pools, content = _read(path)
+    given = _random_input(model)
+    ours, out = _bind(model, pools, given)
+    peer = interpreter(content)
+    peer.set_tensor(peer.get_input_details()[0]["index"], given)
+    ours()
+    peer.invoke()
+    expected = peer.get_tensor(peer.get_output_details()[0]["index"])
+    numpy_ms, litert_ms = [], []
+    for _ in range(rounds):
+        numpy_ms.append(_milliseconds(ours, repeats))
+        litert_ms.append(_milliseconds(peer.invoke, repeats))
+    return Comparison(
+        path.name,
+        statistics.median(numpy_ms),
+        statistics.median(litert_ms),
+        statistics.median(a / b for a, b in zip(numpy_ms, litert_ms, strict=True)),
+        float(np.max(np.abs(expected.astype(np.float64) - out))),
+    )
+
+
+def _read(path: Path) -> tuple[Model, list[bytes], bytes]:
+    """A network as a Model, its pools, and as a .tflite file."""
+    if path.suffix == ".tflite":
+        content = path.read_bytes()
+        imported = load(content)
+        return imported.model, [pool.tobytes() for pool in imported.pools], content
+    built = vectors.build(vectors.read(path)[0])
+    pools = list(built.pools)
+    return built.model, pools, to_tflite(built.model, pools)
+
+
+def _random_input(model: Model) -> Array:
+    """Numbers for the only input."""
+    [index] = model.main.input_indexes
+    operand = model.main.operands[index]
+    random = np.random.default_rng(1)
+    if operand.type == OperandType.TENSOR_FLOAT32:
+        return random.uniform(-1, 1, operand.dimensions).astype(np.float32)
+    dtype = DTYPES[OperandType(operand.type)]
+    limits = np.iinfo(dtype)
+    numbers: Array = random.integers(
+        limits.min, limits.max, operand.dimensions, dtype, endpoint=True
+    )
+    return numbers
+
+
+def _bind(model: Model, pools: Sequence[bytes], given: Array) -> tuple[Callable[[], None], Array]:
+    """A function that runs the reference executor, and where its output lies."""
+    prepared = ReferenceExecutor().prepare(model, [np.frombuffer(p, np.uint8) for p in pools])
+    operand = model.main.operands[model.main.output_indexes[0]]
+    out: Array = np.zeros(operand.dimensions, DTYPES[OperandType(operand.type)])
+    execution: Execution = prepared.bind(
+        [Argument(given.reshape(-1).view(np.uint8), given.shape)],
+        [Argument(out.reshape(-1).view(np.uint8), out.shape)],
+    )
+
+    def run() -> None:
+        outcome = execution.run()
+        if outcome.status != ErrorStatus.NONE:
+            raise GeneralFailure(f"the execution failed: {outcome.message}")
+
+    return run, out
+
+
+def _milliseconds(run: Callable[[], object], repeats: int) -> float:
+    """Mean of some runs."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return 1e3 * (time.perf_counter() - start) / repeats

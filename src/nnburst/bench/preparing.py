@@ -1,0 +1,119 @@
+"""How long it takes to prepare a network, each time in processes that have just been started.
+
+    python -m nnburst.bench.preparing driver|cached|engine NETWORK
+
+`driver` starts a driver, prepares the network cold and again, and executes it; `cached` starts two, of which
+the second finds what the first has compiled; `engine` opens LiteRT's C library and compiles the file, which
+is the part that no driver can save. Each prints milliseconds as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from nnburst.client.launch import launch
+from nnburst.executor.litert import native
+from nnburst.executor.litert.network import Network
+from nnburst.importer.load import load
+
+#: A patience that no healthy start outlasts, in seconds.
+_PATIENCE: Final = 120
+
+
+def measure(side: str, path: Path) -> dict[str, float]:
+    """Milliseconds of each step, in a process of its own.
+
+    Args:
+        side: "driver", "cached" or "engine".
+        path: a .tflite file.
+
+    Raises:
+        subprocess.CalledProcessError: the process failed; its stderr says why.
+    """
+    command = [sys.executable, "-m", __name__, side, str(path)]
+    done = subprocess.run(  # noqa: S603 - this interpreter, this module
+        command, capture_output=True, check=True, timeout=_PATIENCE
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+class _Watch:
+    """Milliseconds since the last look."""
+
+    def __init__(self) -> None:
+        self.began = self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        last, self._last = self._last, time.perf_counter()
+        return 1e3 * (self._last - last)
+
+    def total(self) -> float:
+        return 1e3 * (self._last - self.began)
+
+
+def _driver(path: Path) -> dict[str, float]:
+    imported = load(path)
+    watch = _Watch()
+    with launch("litert") as device:
+        found = {"launch": watch.lap()}
+        prepared = device.prepare(imported)
+        found["prepare"] = watch.lap()
+        with prepared.open_burst() as burst:
+            bound = burst.bind()
+            found["open and bind"] = watch.lap()
+            bound.run()
+            found["first run"] = watch.lap()
+            found["start to first result"] = watch.total()
+        watch.lap()
+        device.prepare(imported).close()
+        found["prepare again"] = watch.lap()
+    return found
+
+
+def _cached(path: Path) -> dict[str, float]:
+    imported = load(path)
+    found: dict[str, float] = {}
+    with TemporaryDirectory() as folder:
+        for step in ("prepare and save", "from cache"):
+            with launch("litert", env={"XDG_STATE_HOME": folder}) as device:
+                watch = _Watch()
+                prepared = device.prepare(imported, cache_dir=folder)
+                found[step] = watch.lap()
+    if not prepared.from_cache:
+        raise SystemExit("the driver did not take the network from the cache")
+    return found
+
+
+def _engine(path: Path) -> dict[str, float]:
+    content = path.read_bytes()
+    watch = _Watch()
+    if not native.available():
+        raise SystemExit("libLiteRt.so cannot be used here")
+    found = {"open and try": watch.lap()}
+    native.NativeEngine(Network(content, (), (), frozenset(), frozenset()), 1)
+    return found | {"compile": watch.lap()}
+
+
+_SIDES: Final[dict[str, Callable[[Path], dict[str, float]]]] = {
+    "driver": _driver,
+    "cached": _cached,
+    "engine": _engine,
+}
+
+
+def main() -> None:
+    """One side, once."""
+    side, path = sys.argv[1:3]
+    print(json.dumps(_SIDES[side](Path(path))))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The other roads to an execution, each beside what it can be compared with: the socket, an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import numpy as np
+
+from nnburst.bench.contestants import WARM_UP, Contestant, Looped, Samples
+from nnburst.bench.drivers import SMALL, adding_model, open_bound
+from nnburst.client.device import Device
+
+#: Bytes of a packet that executes, and of its answer: about what a request of one input and one output takes.
+_CALL: Final = bytes(96)
+_ANSWER: Final = bytes(16)
+_PATIENCE: Final = 5
+
+_ECHO: Final = """
+import os, socket, sys
+os.sched_setaffinity(0, {int(sys.argv[2])})
+answer = bytes(int(sys.argv[3]))
+s = socket.socket(fileno=int(sys.argv[1]))
+while s.recv(65536):
+    s.send(answer)
+"""
+
+
+@contextmanager
+def _echo(core: int) -> Iterator[socket.socket]:
+    """A process that answers each packet, the least that Python can do."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-S", "-c", _ECHO, str(theirs.fileno()), str(core)]
+        process = subprocess.Popen(  # noqa: S603 - our own text
+            [*command, str(len(_ANSWER))], pass_fds=[theirs.fileno()]
+        )
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.wait(_PATIENCE)
+
+
+class InLoop:
+    """A case that is a coroutine: one task awaits it again and again."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        call: Callable[[], Awaitable[object]],
+        warm_up: int = WARM_UP,
+    ) -> None:
+        """Measure `call` in `loop`; before each block it is awaited `warm_up` times."""
+        self.name = name
+        self._loop = loop
+        self._call = call
+        self._warm_up = warm_up
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return self._loop.run_until_complete(self._block(count))
+
+    async def _block(self, count: int) -> float:
+        call = self._call
+        for _ in range(self._warm_up):
+            await call()
+        began = time.perf_counter_ns()
+        for _ in range(count):
+            await call()
+        return (time.perf_counter_ns() - began) / count
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        return self._loop.run_until_complete(self._samples(count))
+
+    async def _samples(self, count: int) -> Samples:
+        call, clock = self._call, time.perf_counter_ns
+        stamps = [0] * (count + 1)
+        for _ in range(self._warm_up):
+            await call()
+        stamps[0] = clock()
+        for index in range(1, count + 1):
+            await call()
+            stamps[index] = clock()
+        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+
+
+def socket_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contestant]:
+    """`execute` and its kin, beside a process that answers on `core`."""
+    echo = stack.enter_context(_echo(core))
+    prepared = stack.enter_context(device.prepare(adding_model(1, 1, SMALL)))
+    array = np.ones((1, SMALL), np.float32)
+    reusable = stack.enter_context(prepared.create_reusable_execution([array]))
+    burst = stack.enter_context(prepared.open_aidl_burst())
+
+    def answered() -> bytes:
+        echo.send(_CALL)
+        return echo.recv(65536)
+
+    return [
+        Looped("unix_socket_echo", answered),
+        Looped("execute", lambda: prepared.execute([array])),
+        Looped("reusable_execution", reusable.run),
+        Looped("aidl_burst", lambda: burst.execute([array])),
+    ]
+
+
+def loop_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contestant]:
+    """`run_async` beside an echo in an event loop."""
+    loop = asyncio.new_event_loop()
+    stack.callback(loop.close)
+    echo = stack.enter_context(_echo(core))
+    echo.setblocking(False)
+    _, bound = open_bound(stack, device, adding_model(1, 1, SMALL))
+
+    async def answered() -> bytes:
+        await loop.sock_sendall(echo, _CALL)
+        return await loop.sock_recv(echo, 65536)
+
+    return [
+        InLoop("asyncio_socket_echo", loop, answered),
+        InLoop("run_async", loop, bound.run_async),
+    ]
+
+
+def fork() -> None:
+    """The least that a process of one's own costs."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)

@@ -1,0 +1,1 @@
+"""Fuzzing: mutated packets, control messages, models and network files against drivers and importer."""

@@ -1,0 +1,375 @@
+"""Mutated control messages against a live driver: each is answered, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from nnburst.control.limits import MAX_FDS
+from nnburst.control.messages import (
+    Allocate,
+    Allocated,
+    BurstExecute,
+    ConfigureExecutionBurst,
+    CopyFrom,
+    CopyTo,
+    CreateReusableExecution,
+    Execute,
+    ExecuteFenced,
+    ExecuteReusable,
+    ExecuteReusableFenced,
+    ExecuteSynchronously,
+    Fenced,
+    FreeMemory,
+    GetCapabilities,
+    GetExecutionInfo,
+    GetNumberOfCacheFilesNeeded,
+    GetSupportedExtensions,
+    GetSupportedOperations,
+    Hello,
+    Message,
+    OpenBurst,
+    Opened,
+    Ping,
+    PrepareModel,
+    PrepareModelFromCache,
+    Release,
+    ReleaseMemoryResource,
+    encode,
+)
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.hal.closing import Closing
+from nnburst.hal.configs import NO_CACHE_TOKEN
+from nnburst.hal.errors import NnburstError
+from nnburst.hal.model import DataLocation, MemoryPool
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.testing.fuzzing.packet_fuzzer import small_model
+from nnburst.testing.peers.raw_connection import PATIENCE, RawConnection
+
+#: Messages between two looks at what the driver holds, and descriptors that it may hold more then.
+_BATCH: Final = 500
+_SLACK_FDS: Final = 8
+#: Failures after which a campaign stops: more of them say no more.
+_ENOUGH: Final = 20
+#: Seconds until what waited for a fence must have let go of its descriptors.
+_PATIENCE: Final = 5.0
+_POOL_BYTES: Final = 4096
+_INTEGERS: Final = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    255,
+    2**15,
+    2**16,
+    2**31 - 1,
+    2**31,
+    -(2**31),
+    2**32 - 1,
+    2**63 - 1,
+)
+_MESSAGES: Final = (
+    "Hello", "Ping", "PrepareModel", "Execute", "Release", "Nothing", "GetMemories", "NotifyExecuted", "",
+)  # fmt: skip
+
+
+@dataclass
+class ControlReport:
+    """What a campaign did.
+
+    Attributes:
+        messages: how many were sent.
+        outcomes: how many were answered with which status.
+        failures: what should not have happened, described.
+        rss_growth: bytes by which the driver grew.
+    """
+
+    messages: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    rss_growth: int = 0
+
+
+def fuzz_control(
+    count: int,
+    seed: int = 0,
+    executor: str = "reference",
+    progress: Callable[[int], None] = lambda _done: None,
+) -> ControlReport:
+    """Send `count` mutated messages to a driver of its own.
+
+    Every one must be answered within seconds; in between, what a message has made is released, and the
+    driver must hold no more descriptors than before.
+
+    Args:
+        count: how many.
+        seed: message `number` of a run depends on it and on what the driver answered before.
+        executor: the driver's.
+        progress: called with how many were sent, now and then.
+    """
+    report = ControlReport()
+    with RawConnection(executor) as driver, _Descriptors() as descriptors:
+        campaign = _Campaign(driver, descriptors, Random(seed), report)  # noqa: S311 - no secrets
+        campaign.start()
+        before = _rss(driver.pid)
+        while report.messages < count and len(report.failures) < _ENOUGH:
+            batch = min(_BATCH, count - report.messages)
+            if not campaign.batch(batch):
+                break
+            progress(batch)
+        report.rss_growth = max(_rss(driver.pid) - before, 0)
+    return report
+
+
+class _Campaign:
+    """One driver, the objects that messages name, and the random choices."""
+
+    def __init__(
+        self,
+        driver: RawConnection,
+        descriptors: _Descriptors,
+        random: Random,
+        report: ControlReport,
+    ) -> None:
+        self._driver = driver
+        self._descriptors = descriptors
+        self._random = random
+        self._report = report
+        self._model = 0
+        self._fds = 0
+
+    def start(self) -> None:
+        """Prepare the model that calls are about."""
+        self._prepare()
+        self._fds = self._driver.count_fds()
+
+    def batch(self, count: int) -> bool:
+        """Send `count` messages; False where the driver is gone or cannot be trusted any more."""
+        for _ in range(count):
+            body, fds = self._mutated()
+            try:
+                reply = self._driver.send(body, fds)
+            except (NnburstError, msgspec.MsgspecError) as error:
+                self._report.failures.append(f"{error}: {body[:200]!r}")
+                return False
+            if reply is None:
+                self._report.failures.append(f"the driver ended after {body[:200]!r}")
+                return False
+            self._report.messages += 1
+            self._report.outcomes[reply.status.name] += 1
+            if isinstance(reply.result, Opened | Allocated | Fenced):
+                self._driver.call(Release(reply.result.handle))
+        self._clean_up()
+        held = self._settled_fds()
+        if held > self._fds + _SLACK_FDS:
+            self._report.failures.append(f"the driver held {self._fds} descriptors, now {held}")
+        return True
+
+    def _settled_fds(self) -> int:
+        """Descriptors that the driver holds when what waited for fences has ended."""
+        deadline = time.monotonic() + _PATIENCE
+        while (held := self._driver.count_fds()) > self._fds + _SLACK_FDS:
+            if time.monotonic() > deadline:
+                break
+            self._driver.call(Ping())
+        return held
+
+    def _clean_up(self) -> None:
+        """End fences, release what notifications brought, and prepare again what a message released."""
+        self._descriptors.end_fences()
+        while self._driver.prepared:
+            handle = self._driver.prepared.popleft()
+            if handle != self._model:
+                self._driver.call(Release(handle))
+        reply = self._driver.call(OpenBurst(self._model))
+        if reply is not None and isinstance(reply.result, Opened):
+            self._driver.call(Release(reply.result.handle))
+        else:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        self._driver.prepared.clear()
+        self._driver.call(PrepareModel(small_model(), 1))
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if self._driver.prepared:
+                self._model = self._driver.prepared[-1]
+                return
+            self._driver.call(Ping())
+        raise NnburstError("the model was not prepared")
+
+    def _mutated(self) -> tuple[bytes, Sequence[int]]:
+        random = self._random
+        call = random.choice(self._calls())
+        tree = msgspec.msgpack.decode(encode(call))
+        for _ in range(random.choice((0, 1, 1, 2, 4))):
+            tree = mutate_tree(tree, random)
+        body = msgspec.msgpack.encode(tree)
+        if random.random() < 0.2:
+            body = mutate_bytes(body, random)
+        wanted = call.fd_count
+        count = 2 if wanted is None else wanted
+        if random.random() < 0.2:
+            count = random.choice((0, 1, count + 1, MAX_FDS))
+        return body, self._descriptors.some(count, random)
+
+    def _calls(self) -> list[Message]:
+        """One of each, as an honest client might make it."""
+        model, at = (
+            self._model,
+            [RequestArgument(location=DataLocation(0, n * 64, 16)) for n in (0, 1)],
+        )
+        request = Request((at[0],), (at[1],), (MemoryPool(_POOL_BYTES),))
+        role = (BufferRole(0, 0),)
+        raw = msgspec.Raw(msgspec.msgpack.encode({"flags": 0, "grantors": []}))
+        return [
+            Hello(2, 8),
+            Ping(),
+            GetCapabilities(),
+            GetSupportedExtensions(),
+            GetNumberOfCacheFilesNeeded(),
+            GetSupportedOperations(small_model()),
+            PrepareModel(small_model(), 1),
+            PrepareModel(small_model(), 1, model_cache=1, data_cache=1),
+            PrepareModelFromCache(1, 1, 1, NO_CACHE_TOKEN),
+            Allocate(BufferDesc(), (model,), role),
+            CopyTo(model, _POOL_BYTES),
+            CopyFrom(model, _POOL_BYTES),
+            Release(model + 1),
+            ExecuteSynchronously(model, request),
+            Execute(model, request, callback=3),
+            ExecuteFenced(model, request, wait_for=1),
+            GetExecutionInfo(model),
+            CreateReusableExecution(model, request),
+            ExecuteReusable(model),
+            ExecuteReusableFenced(model, wait_for=1),
+            ConfigureExecutionBurst(model, 1, raw, raw),
+            FreeMemory(model, 0),
+            OpenBurst(model),
+            BurstExecute(model, request, memory_identifiers=(-1,)),
+            ReleaseMemoryResource(model, 0),
+        ]
+
+
+def mutate_tree(tree: Any, random: Random) -> Any:  # noqa: ANN401 - whatever msgpack can say
+    """The tree, changed in place, with one value replaced, removed, doubled or nested."""
+    holder = [tree]
+    places = list(_places(holder))
+    container, key = random.choice(places)
+    choice = random.randrange(6)
+    if choice == 0 and isinstance(container, dict):
+        del container[key]
+    elif choice == 1 and isinstance(container, list) and container is not holder:
+        container.insert(random.randrange(len(container) + 1), container[key])
+    elif choice == 2 and isinstance(container, list) and container is not holder:
+        del container[key]
+    elif choice == 3:
+        container[key] = _nested(container[key], random.choice((1, 2, 50, 150)))
+    else:
+        container[key] = _other(container[key], random)
+    return holder[0] if holder else None
+
+
+def mutate_bytes(body: bytes, random: Random) -> bytes:
+    """The bytes with some flipped, cut off or put in."""
+    mutated = bytearray(body)
+    for _ in range(random.choice((1, 2, 8))):
+        at = random.randrange(len(mutated) + 1)
+        choice = random.randrange(3)
+        if choice == 0 and at < len(mutated):
+            mutated[at] ^= 1 << random.randrange(8)
+        elif choice == 1:
+            del mutated[at : at + random.choice((1, 4, 1 << 16))]
+        else:
+            mutated[at:at] = random.randbytes(random.choice((1, 4, 64)))
+    return bytes(mutated)
+
+
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401
+    """All (container, key) of a tree."""
+    stack = [tree]
+    while stack:
+        container = stack.pop()
+        keys = list(container) if isinstance(container, dict) else range(len(container))
+        for key in keys:
+            yield container, key
+            if isinstance(container[key], dict | list):
+                stack.append(container[key])
+
+
+def _nested(value: object, depth: int) -> object:
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _other(value: object, random: Random) -> object:
+    if isinstance(value, bool) or random.random() < 0.2:
+        return random.choice([None, True, 0, -1, 1.5, float("nan"), "", b"", "x" * 5000, [], {}])
+    if isinstance(value, int):
+        return random.choice((*_INTEGERS, value + 1, value - 1))
+    if isinstance(value, str):
+        return random.choice(_MESSAGES)
+    if isinstance(value, bytes):
+        return random.choice((b"", value[:-1], value + b"\0", bytes(len(value)), value * 3))
+    return random.choice((None, [], {}, 0))
+
+
+class _Descriptors(Closing):
+    """Descriptors of every kind that a client could send, open as long as this object."""
+
+    def __init__(self) -> None:
+        self._memories = [SharedMemory.create(_POOL_BYTES) for _ in range(2)]
+        unsealed = os.memfd_create("unsealed")
+        os.ftruncate(unsealed, _POOL_BYTES)
+        self._fences = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._others = [
+            unsealed,
+            os.memfd_create("empty", os.MFD_ALLOW_SEALING),
+            *os.pipe(),
+            os.open("/dev/zero", os.O_RDWR),
+            os.open("/", os.O_RDONLY),
+            os.open(__file__, os.O_RDONLY),
+        ]
+
+    def some(self, count: int, random: Random) -> list[int]:
+        """`count` of them, mostly proper pools."""
+        good = [memory.fd for memory in self._memories]
+        others = [*self._others, *(fence.fileno() for fence in self._fences)]
+        return [random.choice(good if random.random() < 0.8 else others) for _ in range(count)]
+
+    def end_fences(self) -> None:
+        """Put the fences into the error state, and have others from now on.
+
+        Nobody else signals them, so what waits for one would otherwise wait for ever.
+        """
+        for fence in self._fences:
+            with contextlib.suppress(OSError):  # the first one's end was the other one's, too
+                fence.shutdown(socket.SHUT_RDWR)
+            fence.close()
+        self._fences = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def close(self) -> None:
+        for memory in self._memories:
+            memory.close()
+        for fence in self._fences:
+            fence.close()
+        for fd in self._others:
+            os.close(fd)
+
+
+def _rss(pid: int) -> int:
+    with Path(f"/proc/{pid}/statm").open(encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -1,0 +1,38 @@
+"""A second implementation of the core operations: one element at a time, in real numbers.
+
+It shares nothing with the reference executor, so that agreement means something: no vectorised
+kernels, no integer arithmetic, no shape rules. Quantised tensors are turned into real numbers and
+results back again, so they may differ from exact integer arithmetic by a step.
+
+values.py      between stored elements and real numbers
+registry.py    which operations there are, and how one is evaluated
+the others     the operations, by families
+"""
+
+from nnburst.testing.models.naive import (
+    elementwise,
+    lookup,
+    movement,
+    normalization,
+    recurrent,
+    reduction,
+    regions,
+    spatial,
+)
+from nnburst.testing.models.naive.registry import NAIVE, evaluate
+from nnburst.testing.models.naive.values import Meta, Value
+
+__all__ = [
+    "NAIVE",
+    "evaluate",
+    "Meta",
+    "Value",
+    "elementwise",
+    "lookup",
+    "movement",
+    "normalization",
+    "recurrent",
+    "reduction",
+    "regions",
+    "spatial",
+]

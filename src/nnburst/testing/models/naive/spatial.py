@@ -1,0 +1,267 @@
+"""Convolutions, pools and matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nnburst.hal.enums import OperationType
+from nnburst.testing.models.naive.registry import naive
+from nnburst.testing.models.naive.values import Array, Index, activated, build
+
+_T = OperationType
+
+
+class Axis(NamedTuple):
+    """How a window moves along one axis: first position, step, and number of positions."""
+
+    head: int
+    stride: int
+    dilation: int
+    positions: int
+
+
+def _axis(extent: int, size: int, stride: int, dilation: int, pads: tuple[int, int]) -> Axis:
+    reach = (size - 1) * dilation + 1
+    return Axis(pads[0], stride, dilation, (extent - reach + sum(pads)) // stride + 1)
+
+
+def _same(extent: int, size: int, stride: int, dilation: int, scheme: int) -> tuple[int, int]:
+    if scheme != 1:
+        return 0, 0
+    positions = -(-extent // stride)
+    total = max(0, (positions - 1) * stride + (size - 1) * dilation + 1 - extent)
+    return total // 2, total - total // 2
+
+
+class Window(NamedTuple):
+    """A window over height and width of NHWC data."""
+
+    rows: Axis
+    columns: Axis
+
+
+def _window(
+    x: Array, size: tuple[int, int], geometry: Sequence[int], dilation: tuple[int, int]
+) -> Window:
+    """Geometry is (left, right, top, bottom, stride_w, stride_h), or (scheme, stride_w, stride_h)."""
+    *padding, stride_w, stride_h = geometry
+    (dw, dh), (h, w) = dilation, size
+    if len(padding) == 1:
+        rows = _same(x.shape[1], h, stride_h, dh, padding[0])
+        columns = _same(x.shape[2], w, stride_w, dw, padding[0])
+    else:
+        rows, columns = (padding[2], padding[3]), (padding[0], padding[1])
+    return Window(
+        _axis(x.shape[1], h, stride_h, dh, rows), _axis(x.shape[2], w, stride_w, dw, columns)
+    )
+
+
+def _cells(
+    x: Array, window: Window, size: tuple[int, int], at: Index
+) -> list[tuple[int, int, int, int]]:
+    """(row in filter, column in filter, row, column) of the cells that lie inside `x`."""
+    rows, columns = window
+    found = []
+    for i in range(size[0]):
+        for j in range(size[1]):
+            r = at[1] * rows.stride - rows.head + i * rows.dilation
+            c = at[2] * columns.stride - columns.head + j * columns.dilation
+            if 0 <= r < x.shape[1] and 0 <= c < x.shape[2]:
+                found.append((i, j, r, c))
+    return found
+
+
+def _layout(x: Array, nchw: bool) -> Array:
+    return x.transpose(0, 2, 3, 1) if nchw else x
+
+
+def _back(x: Array, nchw: bool) -> Array:
+    return x.transpose(0, 3, 1, 2) if nchw else x
+
+
+@naive(_T.CONV_2D)
+def conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
+    """Sums of products over windows and channels."""
+    geometry, (activation, *options) = _conv_parts(arguments, 1)
+    nchw, dilation = _options(options)
+    settings = (geometry, dilation, activation, nchw)
+    return _convolve(x, weights, bias, settings, lambda _: (0, weights.shape[3]))
+
+
+def _options(options: Sequence[int]) -> tuple[bool, tuple[int, int]]:
+    nchw = bool(options[0]) if options else False
+    return nchw, (options[1], options[2]) if len(options) > 1 else (1, 1)
+
+
+def _conv_parts(arguments: Sequence[int], fixed: int) -> tuple[list[int], list[int]]:
+    """Where the layout flag (a bool) is, or how many numbers there are, tells the forms apart."""
+    flag = next((i for i, a in enumerate(arguments) if isinstance(a, bool)), len(arguments))
+    count = flag - fixed
+    numbers = [int(a) for a in arguments]
+    return numbers[:count], numbers[count:]
+
+
+Settings = tuple[Sequence[int], tuple[int, int], int, bool]
+
+
+def _convolve(
+    x: Array,
+    weights: Array,
+    bias: Array,
+    settings: Settings,
+    channels: Callable[[int], tuple[int, int]],
+) -> Array:
+    """`channels(k)` gives the first input channel of output channel k, and how many it reads."""
+    geometry, dilation, activation, nchw = settings
+    x = _layout(x, nchw)
+    size = (weights.shape[1], weights.shape[2])
+    window = _window(x, size, geometry, dilation)
+    limit = activated(activation)
+
+    def element(at: Index) -> float:
+        k = at[3]
+        first, depth = channels(k)
+        terms = [
+            x[at[0], r, c, first + d] * weights[k, i, j, d]
+            for i, j, r, c in _cells(x, window, size, at)
+            for d in range(depth)
+        ]
+        return limit(math.fsum(terms) + bias[k])
+
+    shape = (x.shape[0], window.rows.positions, window.columns.positions, weights.shape[0])
+    return _back(build(shape, element), nchw)
+
+
+@naive(_T.GROUPED_CONV_2D)
+def grouped_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
+    """A convolution whose channels fall into groups."""
+    geometry, (groups, activation, nchw) = _conv_parts(arguments, 2)
+    depth, per_group = weights.shape[3], weights.shape[0] // groups
+    settings = (geometry, (1, 1), activation, bool(nchw))
+    return _convolve(x, weights, bias, settings, lambda k: (k // per_group * depth, depth))
+
+
+@naive(_T.DEPTHWISE_CONV_2D)
+def depthwise_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
+    """Each input channel with its own filters."""
+    geometry, (multiplier, activation, *options) = _conv_parts(arguments, 2)
+    nchw, dilation = _options(options)
+    settings = (geometry, dilation, activation, nchw)
+    filters = weights.transpose(3, 1, 2, 0)
+    return _convolve(x, filters, bias, settings, lambda k: (k // multiplier, 1))
+
+
+@naive(_T.TRANSPOSE_CONV_2D)
+def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
+    """Every input pixel adds a scaled filter (explicit padding only)."""
+    geometry, (activation, nchw) = _conv_parts(arguments, 1)
+    left, right, top, bottom, stride_w, stride_h = geometry
+    x = _layout(x, bool(nchw))
+    limit = activated(activation)
+    height = (x.shape[1] - 1) * stride_h + weights.shape[1] - top - bottom
+    width = (x.shape[2] - 1) * stride_w + weights.shape[2] - left - right
+
+    def element(at: Index) -> float:
+        n, r, c, k = at
+        terms = [
+            x[n, h, w, d] * weights[k, r + top - h * stride_h, c + left - w * stride_w, d]
+            for h in range(x.shape[1])
+            for w in range(x.shape[2])
+            for d in range(x.shape[3])
+            if 0 <= r + top - h * stride_h < weights.shape[1]
+            and 0 <= c + left - w * stride_w < weights.shape[2]
+        ]
+        return limit(math.fsum(terms) + bias[k])
+
+    return _back(build((x.shape[0], height, width, weights.shape[0]), element), bool(nchw))
+
+
+def _pool(f: Callable[[list[float]], float]) -> Callable[..., Array]:
+    def compute(x: Array, *arguments: int) -> Array:
+        geometry, (width, height, activation, *options) = _conv_parts(arguments, 3)
+        nchw = bool(options and options[0])
+        x = _layout(x, nchw)
+        window = _window(x, (height, width), geometry, (1, 1))
+        limit = activated(activation)
+
+        def element(at: Index) -> float:
+            cells = _cells(x, window, (height, width), at)
+            return limit(f([x[at[0], r, c, at[3]] for _, _, r, c in cells]))
+
+        shape = (x.shape[0], window.rows.positions, window.columns.positions, x.shape[3])
+        return _back(build(shape, element), nchw)
+
+    return compute
+
+
+naive(_T.MAX_POOL_2D)(_pool(max))
+naive(_T.AVERAGE_POOL_2D)(_pool(lambda cells: math.fsum(cells) / len(cells)))
+naive(_T.L2_POOL_2D)(_pool(lambda cells: math.sqrt(math.fsum(v * v for v in cells) / len(cells))))
+
+
+@naive(_T.FULLY_CONNECTED)
+def fully_connected(x: Array, weights: Array, bias: Array, activation: int) -> Array:
+    """Rows of the flattened input times rows of the weights."""
+    rows = x.reshape(-1, weights.shape[1])
+    limit = activated(activation)
+    return build(
+        (rows.shape[0], weights.shape[0]),
+        lambda at: limit(
+            math.fsum(a * b for a, b in zip(rows[at[0]], weights[at[1]], strict=True)) + bias[at[1]]
+        ),
+    )
+
+
+@naive(_T.BATCH_MATMUL)
+def batch_matmul(x: Array, y: Array, transposed_x: bool, transposed_y: bool) -> Array:
+    """Matrix products, batch by batch."""
+    x = x.swapaxes(-1, -2) if transposed_x else x
+    y = y.swapaxes(-1, -2) if transposed_y else y
+    return build(
+        (*x.shape[:-1], y.shape[-1]),
+        lambda at: sum(x[(*at[:-1], k)] * y[(*at[:-2], k, at[-1])] for k in range(x.shape[-1])),
+    )
+
+
+@naive(_T.RESIZE_NEAREST_NEIGHBOR)
+def resize_nearest_neighbor(x: Array, width: int, height: int, nchw: bool) -> Array:
+    """The pixel below and right of each place (sizes given, corners not aligned, no half pixels)."""
+    x = _layout(x, nchw)
+    rows, columns = x.shape[1], x.shape[2]
+    return _back(
+        build(
+            (x.shape[0], height, width, x.shape[3]),
+            lambda at: x[at[0], _floor(at[1], rows, height), _floor(at[2], columns, width), at[3]],
+        ),
+        nchw,
+    )
+
+
+def _floor(place: int, extent: int, resized: int) -> int:
+    # The float32 product decides where the exact one would be an integer.
+    return min(int(np.float32(place) * (np.float32(extent) / np.float32(resized))), extent - 1)
+
+
+@naive(_T.RESIZE_BILINEAR)
+def resize_bilinear(x: Array, width: int, height: int, nchw: bool = False) -> Array:
+    """The four nearest pixels, weighted (sizes given)."""
+    x = _layout(x, nchw)
+
+    def element(at: Index) -> float:
+        r, c = at[1] * x.shape[1] / height, at[2] * x.shape[2] / width
+        total = 0.0
+        for i, wi in _neighbours(r, x.shape[1]):
+            for j, wj in _neighbours(c, x.shape[2]):
+                total += wi * wj * x[at[0], i, j, at[3]]
+        return total
+
+    return _back(build((x.shape[0], height, width, x.shape[3]), element), nchw)
+
+
+def _neighbours(place: float, extent: int) -> list[tuple[int, float]]:
+    low = math.floor(place)
+    return [(low, 1 - (place - low)), (min(low + 1, extent - 1), place - low)]

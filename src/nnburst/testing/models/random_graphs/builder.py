@@ -1,0 +1,298 @@
+"""Random models with known results: seeded, grown forwards, every value computed naively.
+
+Operations are drawn from `random_operations`, their inputs from what is already there or from fresh
+inputs and constants. Each result is computed at once by `nnburst.testing.models.naive`; an operation whose
+result would be unusable (not finite, huge, too many elements) is drawn again. NNAPI:
+RandomGraphGenerator.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES, is_scalar
+from nnburst.testing.models.naive import Meta, Value, evaluate
+from nnburst.testing.models.naive.values import Array
+
+_T = OperandType
+_SCALES: Final = (1.0, 0.5, 0.25, 0.1, 1 / 128)
+#: Larger results are refused: rounding differences would grow out of proportion.
+_LARGEST: Final = {_T.TENSOR_FLOAT32: 1e3, _T.TENSOR_FLOAT16: 200.0, _T.TENSOR_INT32: 1e6}
+_FRESH: Final = 8.0
+_LATEST: Final = 6
+
+
+class Unsuitable(Exception):
+    """What was drawn cannot be used; draw again."""
+
+
+class Size(NamedTuple):
+    """How big graphs of a class are.
+
+    Attributes:
+        operations: how many.
+        extent: largest extent of fresh tensors.
+        elements: largest number of elements of any tensor.
+    """
+
+    operations: int
+    extent: int
+    elements: int
+
+
+SIZES: Final = {"single": Size(1, 9, 600), "small": Size(5, 6, 300), "large": Size(40, 4, 120)}
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOperand:
+    """An operand and its value.
+
+    Attributes:
+        value: elements and quantisation.
+        source: "input", "constant", "computed", or for an omitted operand, whose value is empty,
+            "omitted" (by the request) or "no_value" (by the model).
+        exact: computed without rounding that two implementations could do differently, so that
+            decisions (comparing, rounding down) may depend on it.
+        declared: the dimensions that the model says; 0 and () where it leaves them open.
+    """
+
+    value: Value
+    source: str
+    exact: bool
+    declared: tuple[int, ...]
+
+    @property
+    def kind(self) -> OperandType:
+        """Operand type."""
+        return self.value.meta.kind
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOperation:
+    """An operation over operand indexes; `criteria` names how close its results must be."""
+
+    kind: OperationType
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    criteria: str
+
+
+@dataclass(frozen=True, slots=True)
+class RandomGraph:
+    """A model, and the value of every operand.
+
+    Attributes:
+        name: tells size, type and seed.
+        size: key of SIZES.
+        operands: in the order of their making.
+        operations: in an order that can be executed.
+        outputs: operands that the model gives out.
+    """
+
+    name: str
+    size: str
+    operands: tuple[RandomOperand, ...]
+    operations: tuple[RandomOperation, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class GraphBuilder:
+    """Grows one graph.
+
+    Attributes:
+        rng: every decision comes from it.
+        size: bounds.
+    """
+
+    rng: np.random.Generator
+    size: Size
+    operands: list[RandomOperand] = field(default_factory=list)
+    operations: list[RandomOperation] = field(default_factory=list)
+
+    def chance(self, probability: float) -> bool:
+        """True as often as `probability` says."""
+        return bool(self.rng.random() < probability)
+
+    def choice(self, options: Sequence[Any]) -> Any:  # noqa: ANN401 - one of the options
+        """One of the options."""
+        return options[int(self.rng.integers(len(options)))]
+
+    def between(self, low: int, high: int) -> int:
+        """An integer from low to high, both included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def dims(self, rank: int) -> tuple[int, ...]:
+        """Random extents whose product stays within bounds."""
+        extents = [self.between(1, self.size.extent) for _ in range(rank)]
+        while math.prod(extents) > self.size.elements // 2:
+            extents[int(np.argmax(extents))] -= 1
+        return tuple(extents)
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Extents of an operand."""
+        return self.operands[index].value.dimensions
+
+    def meta(self, index: int) -> Meta:
+        """Type and quantisation of an operand."""
+        return self.operands[index].value.meta
+
+    def tensor(
+        self,
+        kind: OperandType,
+        low: float = -4,
+        high: float = 4,
+        *,
+        ranks: Sequence[int] = (1, 2, 3, 4),
+        dims: tuple[int, ...] | None = None,
+        exact: bool = False,
+        meta: Meta | None = None,
+    ) -> int:
+        """An operand of this type with values from low to high: one that is there, or a fresh one.
+
+        Args:
+            kind: tensor type.
+            low: smallest value (ignored for booleans and quantised types).
+            high: largest value.
+            ranks: accepted numbers of dimensions.
+            dims: exactly these dimensions.
+            exact: a decision depends on the values.
+            meta: exactly this quantisation.
+        """
+
+        def fits(o: RandomOperand) -> bool:
+            shape = o.value.dimensions
+            return (
+                o.kind == kind
+                and o.source not in ("omitted", "no_value")
+                and (o.exact or not exact)
+                and (meta is None or o.value.meta == meta)
+                and (len(shape) in ranks if dims is None else shape == dims)
+                and (kind not in _LARGEST or _within(o.value.array, low, high))
+            )
+
+        found = [i for i, o in enumerate(self.operands) if fits(o)]
+        if found and self.chance(0.75):
+            return int(self.choice(found[-_LATEST:]))
+        shape = self.dims(self.choice(list(ranks))) if dims is None else dims
+        return self.fresh(kind, shape, low, high, meta)
+
+    def fresh(
+        self,
+        kind: OperandType,
+        dims: tuple[int, ...],
+        low: float = -4,
+        high: float = 4,
+        meta: Meta | None = None,
+    ) -> int:
+        """A new input or constant with random values from low to high, none of them large."""
+        low, high = max(low, -_FRESH), min(high, _FRESH)
+        found = self.quantised(kind) if meta is None else meta
+        return self.given(Value(found, self._elements(kind, dims, low, high)), constant=0.4)
+
+    def quantised(self, kind: OperandType) -> Meta:
+        """A type with a random scale and zero point where it has them."""
+        if kind not in QUANTIZED_RANGES:
+            return Meta(kind)
+        return Meta(kind, _float32(self.choice(_SCALES)), self.between(*QUANTIZED_RANGES[kind]))
+
+    def scalar(self, value: float | bool, kind: OperandType | None = None) -> int:
+        """A scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` says otherwise."""
+        if kind is None:
+            by_type = {bool: _T.BOOL, int: _T.INT32, float: _T.FLOAT32}
+            kind = by_type[type(value)]
+        return self.given(Value(Meta(kind), np.asarray(value, DTYPES[kind])), constant=0.9)
+
+    def ints(self, values: Any) -> int:  # noqa: ANN401 - nested lists of integers
+        """A TENSOR_INT32 with these values."""
+        array = np.asarray(values, np.int32)
+        return self.given(Value(Meta(_T.TENSOR_INT32), array), constant=0.8)
+
+    def omitted(self, kind: OperandType) -> int:
+        """An operand without a value, omitted by the model or by the request."""
+        source = self.choice(["omitted", "no_value"])
+        value = Value(Meta(kind), np.empty(0, DTYPES[kind]))
+        self.operands.append(RandomOperand(value, source, True, ()))
+        return len(self.operands) - 1
+
+    def given(self, value: Value, *, constant: float) -> int:
+        """A new input, or with this probability a constant."""
+        has_input = any(o.source == "input" for o in self.operands)
+        source = "constant" if has_input and self.chance(constant) else "input"
+        self.operands.append(RandomOperand(value, source, True, value.dimensions))
+        return len(self.operands) - 1
+
+    def add(
+        self,
+        kind: OperationType,
+        inputs: Sequence[int],
+        outputs: Sequence[Meta],
+        criteria: str,
+        *,
+        exact: bool,
+    ) -> None:
+        """Compute an operation and add it.
+
+        Raises:
+            Unsuitable: the results cannot be used.
+        """
+        try:
+            values = evaluate(kind, [self.operands[i].value for i in inputs], outputs)
+        except ArithmeticError:
+            raise Unsuitable from None
+        if not all(self._is_usable(value) for value in values):
+            raise Unsuitable
+        exact = exact and all(self.operands[i].exact for i in inputs)
+        first = len(self.operands)
+        self.operands += [RandomOperand(v, "computed", exact, self._declared(v)) for v in values]
+        numbers = range(first, len(self.operands))
+        self.operations.append(RandomOperation(kind, tuple(inputs), tuple(numbers), criteria))
+
+    def finish(self, name: str, size: str) -> RandomGraph:
+        """The graph; results that nobody reads are outputs, and some that somebody reads."""
+        read = {i for o in self.operations for i in o.inputs}
+        outputs = [
+            i for o in self.operations for i in o.outputs if i not in read or self.chance(0.1)
+        ]
+        return RandomGraph(name, size, tuple(self.operands), tuple(self.operations), tuple(outputs))
+
+    def _declared(self, value: Value) -> tuple[int, ...]:
+        shape = value.dimensions
+        if is_scalar(value.meta.kind) or self.chance(0.7):
+            return shape
+        return () if self.chance(0.3) else tuple(0 if self.chance(0.5) else d for d in shape)
+
+    def _elements(self, kind: OperandType, dims: tuple[int, ...], low: float, high: float) -> Array:
+        if kind in QUANTIZED_RANGES:
+            least, most = QUANTIZED_RANGES[kind]
+            return self.rng.integers(least, most + 1, dims).astype(DTYPES[kind])
+        if kind is _T.TENSOR_BOOL8:
+            return self.rng.integers(0, 2, dims).astype(np.uint8)
+        if kind is _T.TENSOR_INT32:
+            return self.rng.integers(math.ceil(low), math.floor(high) + 1, dims).astype(np.int32)
+        values = self.rng.uniform(low, high, dims)
+        if self.chance(0.2):
+            values = np.round(values * 2) / 2  # equal elements and ties happen, too
+        return np.clip(values, low, high).astype(DTYPES[kind])
+
+    def _is_usable(self, value: Value) -> bool:
+        array = value.array
+        if array.size > 2 * self.size.elements or not array.size:
+            return False
+        largest = _LARGEST.get(value.meta.kind)
+        return largest is None or _within(array, -largest, largest)
+
+
+def _within(array: Array, low: float, high: float) -> bool:
+    values = array.astype(np.float64)
+    return bool(((values >= low) & (values <= high)).all())
+
+
+def _float32(value: float) -> float:
+    return float(np.float32(value))

@@ -1,0 +1,1 @@
+"""Peers without a client's care: what no honest client would send."""
