@@ -14,7 +14,7 @@ from nnburst.client.handshake import Session
 from nnburst.control.channel import Channel, ProtocolError
 from nnburst.control.messages import Message, decode_call
 from nnburst.control.service import Service
-from nnburst.driver.worker import Worker
+from nnburst.driver.service.worker import Worker
 from nnburst.executor.base import Argument, NativeCall, Outcome
 
 HANG = 20.0

@@ -33,7 +33,7 @@ from nnburst import (
 )
 from nnburst.client.pending_execution import PendingExecution
 from nnburst.control.messages import Execute, ExecuteSynchronously, Message
-from nnburst.driver.handlers import HANDLERS
+from nnburst.driver.calls.handlers import HANDLERS
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape

@@ -19,7 +19,7 @@ import pytest
 import nnburst
 from nnburst import DeadObject, DeviceUnavailable, InvalidArgument, Model
 from nnburst.client.launch import driver_environment
-from nnburst.driver.supervisor import MAX_WORKERS_OF_ONE
+from nnburst.driver.service.supervisor import MAX_WORKERS_OF_ONE
 
 A = np.zeros((2, 3), np.float32)
 Serve = Callable[..., subprocess.Popen[str]]

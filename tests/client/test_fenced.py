@@ -36,9 +36,9 @@ from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages import ExecuteFenced, Fenced
 from nnburst.control.service import Answer
-from nnburst.driver.client_session import ClientSession
-from nnburst.driver.handlers import HANDLERS
-from nnburst.driver.handlers.fenced import execute_fenced
+from nnburst.driver.calls.handlers import HANDLERS
+from nnburst.driver.calls.handlers.fenced import execute_fenced
+from nnburst.driver.session.client_session import ClientSession
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0

@@ -12,8 +12,8 @@ import numpy as np
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages import ConfigureExecutionBurst
-from nnburst.driver.burst import BurstClient, BurstContext, open_burst
-from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, NativeCall, Outcome
 from nnburst.fmq.descriptor import MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue

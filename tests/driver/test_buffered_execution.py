@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from nnburst.control.objects import Reference
-from nnburst.driver.buffers import DeviceBuffer
-from nnburst.driver.device import Device
-from nnburst.driver.pools import BufferPool, Pool
-from nnburst.driver.prepared_model import PreparedModel, run_in_time
+from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.driver.model.device import Device
+from nnburst.driver.model.pools import BufferPool, Pool
+from nnburst.driver.model.prepared_model import PreparedModel, run_in_time
 from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (

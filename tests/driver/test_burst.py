@@ -22,9 +22,9 @@ from driver.burst_harness import (
     wait_until,
 )
 from nnburst.control.channel import Fds
-from nnburst.driver import burst as driver_burst
-from nnburst.driver.burst import BurstClient, open_burst
-from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.burst import burst as driver_burst
+from nnburst.driver.burst.burst import BurstClient, open_burst
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Outcome
 from nnburst.executor.null import NullPrepared
 from nnburst.fmq.descriptor import Flavor
@@ -280,7 +280,7 @@ def test_command_is_served_between_the_requests_of_a_client_that_never_pauses() 
 
 
 def test_oldest_binding_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnburst.driver.bindings.CAPACITY", 3)
+    monkeypatch.setattr("nnburst.driver.burst.bindings.CAPACITY", 3)
     with Harness() as burst:
         for slot in range(5):
             burst.exchange(burst.packet(slot))

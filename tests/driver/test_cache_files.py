@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.driver import cache_files
-from nnburst.driver.cache_files import check_cache_file, overwrite, read_copy
+from nnburst.driver.model.cache import cache_files
+from nnburst.driver.model.cache.cache_files import check_cache_file, overwrite, read_copy
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 

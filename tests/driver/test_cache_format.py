@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nnburst.driver.cache_format import PREFIX_BYTES, Entry, seal, unseal
+from nnburst.driver.model.cache.cache_format import PREFIX_BYTES, Entry, seal, unseal
 from nnburst.hal.enums import ExecutionPreference, OperandType, OperationType, Priority
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model

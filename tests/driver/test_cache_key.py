@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.driver.cache_key import cache_key
+from nnburst.driver.model.cache.cache_key import cache_key
 from nnburst.hal.errors import GeneralFailure
 
 

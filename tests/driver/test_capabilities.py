@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nnburst.compat.layouts.performance import FLT_MAX, lookup
-from nnburst.driver.capabilities import (
+from nnburst.driver.model.capabilities import (
     UNMEASURED,
     CapabilitiesFile,
     capabilities_files,

@@ -22,8 +22,8 @@ from nnburst.client.launch import driver_environment
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Channel
 from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, Ping, decode_reply, encode
-from nnburst.driver import client_process
-from nnburst.driver.client_process import watch_client
+from nnburst.driver.session import client_process
+from nnburst.driver.session.client_process import watch_client
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.peers.raw_burst import RawBurst

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from nnburst.driver import compilation_cache
-from nnburst.driver.device import Device
 from nnburst.driver.executors import find_executor
-from nnburst.driver.pools import Pool
-from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.model.cache import compilation_cache
+from nnburst.driver.model.device import Device
+from nnburst.driver.model.pools import Pool
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.caching import Cached
 from nnburst.executor.null import NullExecutor, NullPrepared
 from nnburst.fmq.shared_memory import SharedMemory

@@ -13,11 +13,11 @@ import pytest
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
-from nnburst.driver import fenced_execution
-from nnburst.driver.client_session import ClientSession
-from nnburst.driver.device import Device
-from nnburst.driver.fenced_execution import FencedExecution, FencedRun
-from nnburst.driver.handlers.fenced import launch_fenced
+from nnburst.driver.calls import fenced_execution
+from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun
+from nnburst.driver.calls.handlers.fenced import launch_fenced
+from nnburst.driver.model.device import Device
+from nnburst.driver.session.client_session import ClientSession
 from nnburst.executor.base import Outcome
 from nnburst.executor.null import NullExecutor
 from nnburst.hal.enums import ErrorStatus, Priority

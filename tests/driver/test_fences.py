@@ -22,8 +22,8 @@ from nnburst.control.messages import (
     Ping,
     Release,
 )
-from nnburst.driver.fence_waiter import FenceWaiter
-from nnburst.driver.quotas import HELD_FDS
+from nnburst.driver.limits.quotas import HELD_FDS
+from nnburst.driver.session.fence_waiter import FenceWaiter
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted

@@ -21,8 +21,8 @@ from nnburst.control.messages import (
     NotifyPrepared,
     PrepareModel,
 )
-from nnburst.driver import pools as pools_module
-from nnburst.driver.lanes import Lanes
+from nnburst.driver.model import pools as pools_module
+from nnburst.driver.session.lanes import Lanes
 from nnburst.executor.base import Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus

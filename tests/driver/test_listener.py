@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.driver.listener import Listener
+from nnburst.driver.service.listener import Listener
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 

@@ -17,7 +17,7 @@ import nnburst
 from driver.conftest import RawClient, add_model
 from nnburst.client.launch import driver_environment
 from nnburst.control.messages import ExecuteSynchronously, PrepareModel
-from nnburst.driver.logs import OneLineFormatter, RepetitionFilter
+from nnburst.driver.limits.logs import OneLineFormatter, RepetitionFilter
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.request import Request
 

@@ -14,7 +14,7 @@ from driver.burst_harness import wait_until
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Message, NotifyPrepared, decode_upcall
-from nnburst.driver.outbox import Outbox
+from nnburst.driver.session.outbox import Outbox
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
 

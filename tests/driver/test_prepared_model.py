@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nnburst.driver.device import Device
-from nnburst.driver.pools import Pool
-from nnburst.driver.prepared_model import PreparedModel
+from nnburst.driver.model.device import Device
+from nnburst.driver.model.pools import Pool
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, NativeCall, Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (

@@ -20,8 +20,8 @@ from nnburst.control.messages import (
     GetNumberOfCacheFilesNeeded,
     NumberOfCacheFiles,
 )
-from nnburst.driver.capabilities import UNMEASURED, CapabilitiesFile, store_capabilities
-from nnburst.driver.handlers import HANDLERS
+from nnburst.driver.calls.handlers import HANDLERS
+from nnburst.driver.model.capabilities import UNMEASURED, CapabilitiesFile, store_capabilities
 from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import DeviceType, OperandType
 from nnburst.hal.errors import GeneralFailure, NnburstError

@@ -30,11 +30,18 @@ from nnburst.control.messages import (
     Ping,
     Release,
 )
-from nnburst.driver.buffers import Room
-from nnburst.driver.cache_files import CacheFiles
-from nnburst.driver.pools import Pool
-from nnburst.driver.quotas import HELD_FDS, POOLS, SHARED_BYTES, Quota, machine_memory, memory_quota
-from nnburst.driver.slots import SlotCache
+from nnburst.driver.burst.slots import SlotCache
+from nnburst.driver.limits.quotas import (
+    HELD_FDS,
+    POOLS,
+    SHARED_BYTES,
+    Quota,
+    machine_memory,
+    memory_quota,
+)
+from nnburst.driver.model.buffers import Room
+from nnburst.driver.model.cache.cache_files import CacheFiles
+from nnburst.driver.model.pools import Pool
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.buffers import BufferDesc, BufferRole
@@ -48,7 +55,7 @@ TRANSIENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
 ALLOCATE = """
 import mmap, numpy
-from nnburst.driver.quotas import limit_this_process, memory_quota
+from nnburst.driver.limits.quotas import limit_this_process, memory_quota
 limit_this_process()
 limit_this_process()  # twice is fine
 numpy.empty(1 << 20, "u1")

@@ -156,7 +156,10 @@ def worker(folder: Path) -> Iterator[Device]:
 
 
 def has_landlock() -> bool:
-    code = "from nnburst.driver.sandbox import Sandbox, enter_sandbox as e; print(Sandbox.LANDLOCK in e())"
+    code = (
+        "from nnburst.driver.limits.sandbox import Sandbox, enter_sandbox\n"
+        "print(Sandbox.LANDLOCK in enter_sandbox())"
+    )
     command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, env=driver_environment(), capture_output=True, text=True, check=True

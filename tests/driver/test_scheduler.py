@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import Harness, ScriptedExecutor
-from nnburst.driver import lanes as lanes_module
-from nnburst.driver.lanes import NICER, Lanes
-from nnburst.driver.scheduler import Scheduler, Work
+from nnburst.driver.session import lanes as lanes_module
+from nnburst.driver.session.lanes import NICER, Lanes
+from nnburst.driver.session.scheduler import Scheduler, Work
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, ResourceExhausted

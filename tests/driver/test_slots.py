@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from nnburst.control.limits import UPCALL_TIMEOUT
-from nnburst.driver import slots as driver_slots
-from nnburst.driver.slots import SlotCache
+from nnburst.driver.burst import slots as driver_slots
+from nnburst.driver.burst.slots import SlotCache
 from nnburst.fmq.shared_memory import SharedMemory
 
 

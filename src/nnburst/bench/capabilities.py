@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from nnburst.client.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.compat.layouts.performance import non_extension_operand_performance
-from nnburst.driver.capabilities import CapabilitiesFile
+from nnburst.driver.model.capabilities import CapabilitiesFile
 from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument

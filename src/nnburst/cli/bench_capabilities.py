@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from nnburst.bench import capabilities as bench
     from nnburst.client.launch import launch
     from nnburst.demo.network import Precision, build_network
-    from nnburst.driver.capabilities import store_capabilities
+    from nnburst.driver.model.capabilities import store_capabilities
 
     workloads = [
         workload

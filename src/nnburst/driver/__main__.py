@@ -11,6 +11,6 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
 if __name__ == "__main__":
-    from nnburst.driver.main import main
+    from nnburst.driver.service.main import main
 
     sys.exit(main())

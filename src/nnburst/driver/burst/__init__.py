@@ -1,0 +1,1 @@
+"""Bursts in the driver: over message queues, and AIDL's over the control channel."""

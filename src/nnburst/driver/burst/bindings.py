@@ -1,0 +1,133 @@
+"""Requests that a burst has decoded, validated and bound before, known again by their bytes.
+
+The C loop compares packets with the private copies kept here and runs native executions by itself;
+this table owns what the loop points to.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nnburst._native import ffi, lib
+from nnburst.driver.model.raised import outcome_of
+from nnburst.executor.base import Execution
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.timing import OutputShape
+from nnburst.hal.tracing import Layer, Phase, trace
+from nnburst.serialize import serialize_result
+
+CAPACITY: Final = int(lib.NNB_MAX_BINDINGS)
+
+
+@dataclass(slots=True)
+class Reply:
+    """A result packet to send.
+
+    Attributes:
+        packet: its bytes, a cffi buffer; stays valid while this object does.
+        count: elements.
+        device_ns: how long the executor took.
+    """
+
+    packet: Any
+    count: int
+    device_ns: int = 0
+
+
+def reply_with(
+    status: ErrorStatus, shapes: tuple[OutputShape, ...] = (), device_ns: int = 0
+) -> Reply:
+    """The reply for an outcome; timing is filled in when it is sent."""
+    datums = serialize_result(status, shapes)
+    return Reply(ffi.from_buffer("uint8_t[]", datums), len(datums), device_ns)
+
+
+@dataclass(slots=True)
+class Binding:
+    """One bound request.
+
+    Attributes:
+        execution: runs it.
+        slots: slots whose memory it uses.
+        shapes_vary: the model leaves an output's shape open, so results must report shapes.
+        success: the packet of a success without shapes.
+    """
+
+    execution: Execution
+    slots: frozenset[int]
+    shapes_vary: bool
+    success: Reply = field(default_factory=lambda: reply_with(ErrorStatus.NONE))
+
+    def run(self) -> Reply:
+        """Execute once."""
+        began = time.perf_counter_ns()
+        try:
+            with trace(Layer.DRIVER, Phase.EXECUTION, "burst: run"):
+                outcome = self.execution.run()
+        except BaseException as error:
+            outcome = outcome_of(error)
+        device_ns = time.perf_counter_ns() - began
+        if outcome.status == ErrorStatus.NONE and not self.shapes_vary:
+            self.success.device_ns = device_ns
+            return self.success
+        return reply_with(outcome.status, outcome.output_shapes, device_ns)
+
+
+class BindingTable:
+    """The bindings of one burst. Used by the burst's thread only."""
+
+    def __init__(self, server: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_server *
+        """Fill the table of `server`."""
+        self._server = server
+        self._bindings: dict[int, Binding] = {}
+        self._requests: dict[int, Any] = {}  # the C side compares with these copies
+        self._hand = 0
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def __getitem__(self, index: int) -> Binding:
+        return self._bindings[index]
+
+    def add(self, packet: bytes, binding: Binding) -> None:
+        """Remember a binding under its packet; the oldest one goes when the table is full."""
+        index = self._hand
+        self._hand = (self._hand + 1) % CAPACITY
+        self._remove(index)
+        request = ffi.new("uint8_t[]", packet)
+        native = binding.execution.native
+        entry = ffi.new(
+            "struct nnb_binding *",
+            {
+                "request": request,
+                "request_count": len(packet) // int(lib.NNB_DATUM_BYTES),
+                "result": binding.success.packet,
+                "result_count": binding.success.count,
+            },
+        )
+        if native is not None and not binding.shapes_vary:
+            entry.call = ffi.cast("nnb_native_call", native.function)
+            entry.context = ffi.cast("void *", native.context)
+        self._bindings[index] = binding
+        self._requests[index] = request
+        lib.nnb_server_bind(self._server, index, entry)
+
+    def free(self, slot: int) -> None:
+        """Drop every binding that used `slot`."""
+        for index in [i for i, b in self._bindings.items() if slot in b.slots]:
+            self._remove(index)
+
+    def clear(self) -> None:
+        """Drop all bindings, and with them the memory that their executions hold."""
+        for index in list(self._bindings):
+            self._remove(index)
+
+    def _remove(self, index: int) -> None:
+        binding = self._bindings.pop(index, None)
+        if binding is None:
+            return
+        lib.nnb_server_bind(self._server, index, ffi.new("struct nnb_binding *"))
+        del self._requests[index]
+        binding.execution.close()

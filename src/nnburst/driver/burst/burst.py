@@ -1,0 +1,379 @@
+"""A burst in the driver: one thread that serves requests, most of the time inside the C loop.
+
+    request ring ─► C loop ─ known packet, native ──────────────► result ring
+                      │ MISS: decode, resolve slots, validate, bind, run ─► reply
+                      │ CALL: run the bound execution ─► reply
+                      └ ATTENTION: freeMemory or close
+
+NNAPI: ExecutionBurstServer.cpp. DEVIATES: it is woken by a bit of the event flag, never by a packet that
+it writes into its own inbound queue; a client that does not read its results ends its burst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from nnburst._native import ffi, lib
+from nnburst.control.channel import Fds
+from nnburst.control.messages import ConfigureExecutionBurst
+from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_with
+from nnburst.driver.burst.slots import GetMemories, SlotCache
+from nnburst.driver.limits.quotas import SHARED_BYTES
+from nnburst.driver.model.prepared_model import PreparedModel
+from nnburst.driver.session.lanes import be_nice
+from nnburst.fmq.cores import may_spin
+from nnburst.fmq.descriptor import Flavor, MQDescriptor
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.errors import (
+    DeadObject,
+    GeneralFailure,
+    InvalidArgument,
+    MalformedPacket,
+    NnburstError,
+    ResourceExhausted,
+)
+from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.tracing import Layer, Phase, trace
+from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
+
+logger = logging.getLogger(__name__)
+
+#: How long the driver spins for the next request before a rhythm is known, in microseconds (NNAPI: the
+#: sample driver's; there a property, debug.nn.sample-driver-burst-polling-window).
+_POLLING_WINDOW: Final = int(os.environ.get("NNBURST_BURST_SERVER_POLLING_WINDOW", "50"))
+#: How long a result may wait for room before the client counts as gone astray. Promised are 2 s
+#: (docs/promises.md, P11): the rest is for waking up on a busy machine and for telling the client.
+_STUCK_NS: Final = 1_500_000_000
+#: Without requests for so long a burst frees what its bindings hold (features:D21).
+_IDLE_NS: Final = 10_000_000_000
+#: How long freeMemory and close wait for the execution that is under way.
+_COMMAND_TIMEOUT: Final = 30.0
+
+_ENDINGS: Final = {
+    int(lib.NNB_SERVER_CORRUPT): "the counters of its queues are impossible",
+    int(lib.NNB_SERVER_STUCK): "its client does not read results",
+    int(lib.NNB_SERVER_LOST): "a packet boundary was lost",
+}
+
+
+class BurstClient(NamedTuple):
+    """What a burst may tell and ask its client (NNAPI: IBurstCallback).
+
+    Attributes:
+        get_memories: the upcall that resolves slots.
+        closed: tells that the burst has ended by itself, without waiting.
+        let_go: called once when the burst's thread uses nothing any more, its model included; not where it
+            could not be opened.
+    """
+
+    get_memories: GetMemories
+    closed: Callable[[str], None]
+    let_go: Callable[[], None]
+
+
+def open_burst(
+    prepared: PreparedModel, call: ConfigureExecutionBurst, fds: Fds, client: BurstClient
+) -> BurstContext:
+    """Open a burst on `prepared` (NNAPI: configureExecutionBurst).
+
+    Args:
+        prepared: outlives the burst.
+        call: descriptors of the two channels and the client's wishes; hostile until checked here.
+        fds: one region for each channel, and a socket for kicks where the client uses event loops.
+        client: its callbacks.
+
+    Raises:
+        InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
+            flag in its region, or the third one is no such socket.
+    """
+    if len(fds) not in (2, 3):
+        raise InvalidArgument(
+            f"{len(fds)} fds, expected one for each of the two channels, and a socket or none"
+        )
+    kicks = _adopt_kicks(fds.take(2)) if len(fds) == 3 else None
+    try:
+        return _open_burst(prepared, call, fds, client, kicks)
+    except BaseException:
+        if kicks is not None:
+            kicks.close()
+        raise
+
+
+def _open_burst(
+    prepared: PreparedModel,
+    call: ConfigureExecutionBurst,
+    fds: Fds,
+    client: BurstClient,
+    kicks: socket.socket | None,
+) -> BurstContext:
+    if os.path.sameopenfile(fds[0], fds[1]):  # it would take its own results for requests
+        raise InvalidArgument("result_channel: lies in the memory of request_channel")
+    requests = _open_channel("request_channel", call.request_channel, fds.take(0), REQUEST_DATUM)
+    try:
+        results = _open_channel("result_channel", call.result_channel, fds.take(1), RESULT_DATUM)
+    except BaseException:
+        requests.close()
+        raise
+    return BurstContext(prepared, call, (requests, results), client, kicks)
+
+
+def _adopt_kicks(fd: int) -> socket.socket:
+    """The client's socket for kicks; a byte is only ever sent to it without waiting."""
+    try:
+        kicks = socket.socket(fileno=fd)
+    except OSError as error:
+        os.close(fd)
+        raise InvalidArgument(f"kicks: no socket: {error}") from error
+    if (kicks.family, kicks.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+        kicks.close()
+        raise InvalidArgument("kicks: expected an AF_UNIX STREAM socket")
+    if _keeps_something(kicks):
+        kicks.close()
+        raise InvalidArgument("kicks: something lies in its queue")
+    return kicks
+
+
+def _keeps_something(kicks: socket.socket) -> bool:
+    """Whether descriptors may lie in its queue, which nobody reads; from here on nothing gets there."""
+    try:
+        kicks.shutdown(socket.SHUT_RD)
+        return bool(kicks.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return False  # it was never connected: nobody can send to it
+
+
+def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
+    try:
+        memory = SharedMemory.adopt(fd)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{name}: {error}") from error
+    try:
+        charge = SHARED_BYTES.charge(memory.size)
+        descriptor = msgspec.msgpack.decode(encoded, type=MQDescriptor)
+        queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
+        weakref.finalize(queue_, charge.close)
+    except ResourceExhausted:
+        memory.close()
+        raise
+    except (msgspec.MsgspecError, NnburstError) as error:
+        memory.close()
+        raise InvalidArgument(f"{name}: {error}") from error
+    if (
+        queue_.event_flag is None
+        or descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE
+        or not 2 <= queue_.capacity <= MAX_BURST_CHANNEL_LENGTH
+    ):
+        queue_.close()
+        raise InvalidArgument(
+            f"{name}: expected a synchronized queue with an event flag and 2 to"
+            f" {MAX_BURST_CHANNEL_LENGTH} elements"
+        )
+    return queue_
+
+
+class _Command(NamedTuple):
+    """What a burst's thread shall run, and who waits for it."""
+
+    run: Callable[[], bool]
+    done: threading.Event
+
+
+class BurstContext:
+    """IBurstContext of the driver: `free_memory` and `close` from any thread, one thread that serves.
+
+    Attributes:
+        reply: numbers for the client: whether the two sides may spin.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        call: ConfigureExecutionBurst,
+        queues: tuple[MessageQueue, MessageQueue],
+        client: BurstClient,
+        kicks: socket.socket | None = None,
+    ) -> None:
+        """Own the queues (requests, results) and the socket for kicks, and start serving."""
+        requests, results = queues
+        spin = may_spin(call.cpus) if call.cpus else False
+        self.reply = {"may_spin": int(spin)}
+        self._prepared = prepared
+        self._queues = queues
+        self._kicks = kicks
+        self._slots = SlotCache(client.get_memories)
+        self._client = client
+        self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
+        self._waiting = ffi.new("uint8_t[]", results.capacity * DATUM_BYTES)
+        low_power = call.preference == ExecutionPreference.LOW_POWER
+        self._server = _new_server(requests, results, call.max_in_flight)
+        self._server.packet = self._packet
+        self._server.waiting = self._waiting
+        self._server.kick = -1 if kicks is None else kicks.fileno()
+        lib.nnb_waiter_init(
+            ffi.addressof(self._server, "waiter"),
+            spin and not low_power,
+            0 if low_power else _POLLING_WINDOW * 1000,
+        )
+        self._bindings = BindingTable(self._server)
+        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="nnburst burst", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            for queue_ in queues:
+                queue_.close()
+            raise ResourceExhausted(f"a burst has no thread: {error}") from error
+
+    def free_memory(self, slot: int) -> None:
+        """Forget `slot` once the execution under way is finished (NNAPI: freeMemory).
+
+        Raises:
+            GeneralFailure: that execution takes longer than anybody waits.
+        """
+
+        def free() -> bool:
+            self._bindings.free(slot)
+            self._slots.free(slot)
+            return True
+
+        self._command(free)
+
+    def close(self) -> None:
+        """Finish the execution under way and end."""
+        self._command(lambda: False)
+        self._thread.join(_COMMAND_TIMEOUT)
+
+    def _command(self, command: Callable[[], bool]) -> None:
+        """Have the burst's thread run `command`; it goes on serving where that returns True."""
+        posted = _Command(command, threading.Event())
+        self._commands.put(posted)
+        lib.nnb_server_call(self._server)
+        if self._ended.is_set():
+            return  # nothing is left to be freed; the thread may have gone without looking
+        if not posted.done.wait(_COMMAND_TIMEOUT):
+            raise GeneralFailure("the burst's execution under way does not end")
+
+    def _serve(self) -> None:
+        if self._prepared.priority == Priority.LOW:
+            be_nice()
+        ending = "an error in the driver"
+        try:
+            ending = self._loop()
+        except Exception:
+            logger.exception("burst closed")
+        finally:
+            if ending:
+                logger.warning("burst closed: %s", ending)
+                self._client.closed(ending)
+            self._let_go()
+            self._ended.set()
+            for command in self._posted():
+                command.done.set()
+
+    def _let_go(self) -> None:
+        """Free everything, also what comes after something that does not close."""
+        steps = [self._bindings.clear, self._slots.close, *(held.close for held in self._queues)]
+        if self._kicks is not None:
+            steps.append(self._kicks.close)
+        for step in (*steps, self._client.let_go):
+            try:
+                step()
+            except Exception:
+                logger.exception("a burst did not let go of all that it held")
+
+    def _loop(self) -> str:
+        """Serve until told to stop; why, where it was not asked for."""
+        reply: Reply | None = None
+        while True:
+            if reply is None:
+                event = lib.nnb_server_next_unlocked(self._server, ffi.NULL, 0, 0)
+            else:
+                event = lib.nnb_server_next_unlocked(
+                    self._server, reply.packet, reply.count, reply.device_ns
+                )
+            if event == lib.NNB_SERVER_CALL:
+                reply = self._bindings[self._server.current].run()
+            elif event == lib.NNB_SERVER_MISS:
+                reply = self._miss()
+            elif event == lib.NNB_SERVER_ATTENTION:
+                reply = None
+                if not self._attend():
+                    return ""
+            elif event == lib.NNB_SERVER_IDLE:
+                reply = None
+                self._bindings.clear()
+            else:
+                return _ENDINGS[event]
+
+    def _attend(self) -> bool:
+        lib.nnb_server_attend(self._server)
+        for command in self._posted():
+            try:
+                if not command.run():
+                    return False
+            finally:
+                command.done.set()
+        return True
+
+    def _posted(self) -> Iterator[_Command]:
+        """The commands that were posted, each once."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._commands.get_nowait()
+
+    def _miss(self) -> Reply:
+        """Decode, resolve, validate, bind and run a request that is not known."""
+        with trace(Layer.DRIVER, Phase.INPUTS_AND_OUTPUTS, "burst: bind a request"):
+            bound = self._bind_request()
+        return bound if isinstance(bound, Reply) else bound.run()
+
+    def _bind_request(self) -> Binding | Reply:
+        """The binding of the packet at hand, remembered; or why there is none, as a reply."""
+        packet = ffi.buffer(self._packet, self._server.packet_count * DATUM_BYTES)[:]
+        try:
+            request, slots, _ = deserialize_request(packet)
+        except MalformedPacket:
+            return reply_with(ErrorStatus.GENERAL_FAILURE)  # burst:§4; the burst goes on
+        try:
+            pools = self._slots.resolve(slots)
+            execution = self._prepared.bind(request, pools)
+        except NnburstError as error:
+            # A packet has room for the status alone; whoever looks for the reason finds it here.
+            by_client = isinstance(error, InvalidArgument | DeadObject)
+            level = logging.INFO if by_client else logging.WARNING
+            logger.log(level, "a request is not executed: %s", error)
+            return reply_with(error.status)
+        except Exception:
+            logger.exception("a request could not be bound")
+            return reply_with(ErrorStatus.GENERAL_FAILURE)
+        binding = Binding(execution, frozenset(slots), self._prepared.shapes_vary)
+        self._bindings.add(packet, binding)
+        return binding
+
+
+def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: int) -> Any:  # noqa: ANN401
+    """A struct nnb_server over the two channels, without its buffers."""
+    if requests.event_flag is None or results.event_flag is None:
+        raise InvalidArgument("both channels need an event flag")
+    server = ffi.new("struct nnb_server *")
+    server.requests = requests.ring[0]
+    server.results = results.ring[0]
+    server.request_flag = requests.event_flag.word
+    server.result_flag = results.event_flag.word
+    server.max_in_flight = max_in_flight
+    server.idle_ns = _IDLE_NS
+    server.stuck_ns = _STUCK_NS
+    return server

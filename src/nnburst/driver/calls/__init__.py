@@ -1,0 +1,1 @@
+"""The calls of a client: what launches something, and the handlers."""

@@ -1,0 +1,203 @@
+"""executeFenced: a bound request that runs when its sync fences have signalled, and signals its own.
+
+    fences ─► FenceWaiter ─► scheduler ─► run ─► memory is let go ─► information is there ─► signal
+
+NNAPI: IPreparedModel::executeFenced, IExecution::executeFenced, IFencedExecutionCallback (device:F1 to F10).
+DEVIATES: the sample waits and runs before it answers; here the answer comes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnburst.control.channel import Fds
+from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence_status
+from nnburst.control.messages import ExecutionInfo
+from nnburst.control.service import failure
+from nnburst.driver.calls.launching import has_passed
+from nnburst.driver.model.buffered_execution import BufferedExecution
+from nnburst.driver.model.prepared_model import run_in_time
+from nnburst.driver.session.client_session import ClientSession
+from nnburst.executor.base import Execution, Outcome
+from nnburst.hal.enums import ErrorStatus, Priority
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FencedRun:
+    """What is to run.
+
+    Attributes:
+        execution: bound; outputs have known dimensions (device:F1).
+        priority: of its model.
+        measure: whether its client wants to know how long it takes.
+        deadline_ns: on CLOCK_BOOTTIME.
+        duration_ns: how long it may take from the last fence on.
+        loop_timeout_ns: limit of a WHILE.
+        cleanup: lets go of the execution and everything that it uses.
+    """
+
+    execution: Execution
+    priority: Priority
+    measure: bool
+    deadline_ns: int | None
+    duration_ns: int | None
+    cleanup: contextlib.ExitStack
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
+
+    def give_up(self) -> None:
+        """It will not run: buffers that it was to write hold nothing any more (device:§6)."""
+        _note_failure(self.execution)
+        self.cleanup.close()
+
+
+def adopt_fences(fds: Fds, first: int) -> list[socket.socket]:
+    """The fences of a call, which are its descriptors from `first` on; the caller closes them.
+
+    Raises:
+        InvalidArgument: device:F2, one is no fence; device:F4, one is in the error state.
+    """
+    fences: list[socket.socket] = []
+    try:
+        for index in range(first, len(fds)):
+            try:
+                fences.append(adopt_fence(fds.take(index)))
+            except InvalidArgument as error:
+                raise InvalidArgument(f"F2: waitFor[{index - first}]: {error}") from error
+        for number, fence in enumerate(fences):
+            if fence_status(fence) == FenceStatus.ERROR:
+                raise InvalidArgument(f"F4: waitFor[{number}] is in the error state")  # noqa: TRY301
+    except BaseException:
+        close_fences(fences)
+        raise
+    return fences
+
+
+def close_fences(fences: Sequence[socket.socket]) -> None:
+    """Close each."""
+    for fence in fences:
+        fence.close()
+
+
+def check_deadline(deadline_ns: int | None) -> None:
+    """Raise MissedDeadline where a deadline has passed before anything began (device:F3)."""
+    if has_passed(deadline_ns):
+        raise MissedDeadline(
+            "F3: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
+        )
+
+
+class FencedExecution:
+    """IFencedExecutionCallback: what is known of one such execution. Thread-safe.
+
+    It runs to its end also where nobody holds this any more.
+    """
+
+    def __init__(self, session: ClientSession, run: FencedRun, called_ns: int) -> None:
+        """Not begun yet: use `start`.
+
+        Args:
+            session: whose call it is.
+            run: what is to run.
+            called_ns: when the call came (perf_counter_ns).
+        """
+        self._session = session
+        self._run = run
+        self._called_ns = called_ns
+        self._fenced_ns = called_ns
+        self._deadline_ns = run.deadline_ns
+        self._lock = threading.Lock()
+        self._info: ExecutionInfo | None = None
+        self._fence, self._signaller = create_fence()
+
+    def start(self, fences: Sequence[socket.socket]) -> int:
+        """Run when all `fences`, which are its own from here on, have signalled.
+
+        Returns:
+            The descriptor of the execution's own fence, which is the caller's.
+
+        Raises:
+            ResourceExhausted: too many are waiting; `give_up` is still to be called.
+        """
+        self._session.fences.wait(fences, self._run.deadline_ns, self._fences_done)
+        return self._fence.detach()
+
+    def give_up(self) -> None:
+        """It will not run."""
+        self._run.give_up()
+        self._signaller.close()
+        self._fence.close()
+
+    def info(self) -> ExecutionInfo:
+        """How it went (NNAPI: getExecutionInfo).
+
+        Raises:
+            GeneralFailure: device:F8: it is not complete.
+        """
+        with self._lock:
+            if self._info is None:
+                raise GeneralFailure("F8: the execution is not complete")
+            return self._info
+
+    def _fences_done(self, status: FenceStatus) -> None:
+        self._fenced_ns = time.perf_counter_ns()
+        if self._run.duration_ns is not None:
+            now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            ends = now + self._run.duration_ns
+            self._deadline_ns = ends if self._deadline_ns is None else min(self._deadline_ns, ends)
+        try:
+            if status == FenceStatus.ERROR:
+                raise GeneralFailure("F4: a fence that was waited for is in the error state")  # noqa: TRY301
+            if status == FenceStatus.ACTIVE:
+                raise MissedDeadline("F5: the fences have not signalled in time")  # noqa: TRY301
+            self._session.scheduler.submit(self._execute, self._run.priority)
+        except Exception as error:
+            _note_failure(self._run.execution)
+            reply = failure(error)
+            self._finish(Outcome(reply.status, (), reply.message), 0)
+
+    def _execute(self) -> None:
+        run, started = self._run, time.perf_counter_ns()
+        try:
+            outcome = run_in_time(run.execution, self._deadline_ns, run.loop_timeout_ns)
+        except Exception as error:
+            reply = failure(error)
+            outcome = Outcome(reply.status, (), reply.message)
+        self._finish(outcome, time.perf_counter_ns() - started)
+
+    def _finish(self, outcome: Outcome, device_ns: int) -> None:
+        """Let go of all memory, then tell (device:F10)."""
+        run = self._run
+        try:
+            run.cleanup.close()
+        except Exception:
+            logger.exception("a fenced execution did not let go of all that it held")
+        info = ExecutionInfo(outcome.status, reason=outcome.message)
+        if run.measure and outcome.status == ErrorStatus.NONE:
+            now = time.perf_counter_ns()
+            launched, fenced = now - self._called_ns, now - self._fenced_ns
+            info = ExecutionInfo(outcome.status, (device_ns, launched), (device_ns, fenced))
+        with self._lock:
+            self._info = info
+        if outcome.status == ErrorStatus.NONE:
+            self._signaller.signal()
+        else:
+            self._signaller.fail()
+
+    def close(self) -> None:
+        """Nobody will ask any more. It goes on, and signals."""
+
+
+def _note_failure(execution: Execution) -> None:
+    """Buffers that it was to write hold nothing any more (device:§6)."""
+    if isinstance(execution, BufferedExecution):
+        execution.give_up()

@@ -1,0 +1,13 @@
+"""The calls of a client, one module for each interface of the HAL. Importing this registers them all."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from nnburst.driver.calls.handlers.registry import HANDLERS, WORK
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["HANDLERS", "WORK"]

@@ -1,0 +1,87 @@
+"""IPreparedModel::executeFenced and IFencedExecutionCallback."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from nnburst.control.channel import Fds
+from nnburst.control.messages import ExecuteFenced, Fenced, GetExecutionInfo
+from nnburst.control.service import Answer
+from nnburst.driver.calls.fenced_execution import (
+    FencedExecution,
+    FencedRun,
+    adopt_fences,
+    check_deadline,
+    close_fences,
+)
+from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
+from nnburst.driver.model.prepared_model import PreparedModel
+from nnburst.driver.session.client_session import ClientSession
+from nnburst.driver.session.scheduler import Work
+
+
+@answers(ExecuteFenced, Work.LAUNCH)
+def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Answer:
+    """Launch an execution that begins when fences have signalled."""
+    called_ns = time.perf_counter_ns()
+    with contextlib.ExitStack() as cleanup:
+        model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
+        pools = adopt_request_pools(call.request.pools, fds, session.buffers)
+        cleanup.callback(close_pools, pools)
+        execution = model.bind(call.request, pools, allow_unspecified_output=False)
+        cleanup.callback(execution.close)
+        # What is mapped stays so; many executions may wait, and descriptors are few.
+        close_pools([pool for pool in pools if isinstance(pool, Pool)])
+        run = FencedRun(
+            execution,
+            model.priority,
+            call.measure,
+            call.deadline_ns,
+            call.duration_ns,
+            cleanup.pop_all(),
+            call.loop_timeout_ns,
+        )
+    return launch_fenced(session, run, fds, call.request.memory_count, called_ns)
+
+
+def launch_fenced(
+    session: ClientSession, run: FencedRun, fds: Fds, first_fence: int, called_ns: int
+) -> Answer:
+    """Launch what is bound; its fences are the descriptors from `first_fence` on.
+
+    Raises:
+        InvalidArgument: device:F2, F4.
+        MissedDeadline: device:F3.
+        ResourceExhausted: too many executions are waiting for fences, or objects are open.
+    """
+    try:
+        fenced = FencedExecution(session, run, called_ns)
+    except BaseException:
+        run.give_up()
+        raise
+    try:
+        fences = adopt_fences(fds, first_fence)
+        try:
+            check_deadline(run.deadline_ns)
+            handle = session.objects.add(fenced)
+        except BaseException:
+            close_fences(fences)
+            raise
+        try:
+            fd = fenced.start(fences)
+        except BaseException:
+            session.objects.release(handle)
+            raise
+    except BaseException:
+        fenced.give_up()
+        raise
+    return Fenced(handle), Fds([fd])
+
+
+@answers(GetExecutionInfo)
+def get_execution_info(session: ClientSession, call: GetExecutionInfo, _fds: Fds) -> Answer:
+    """How a fenced execution went."""
+    with session.objects.acquire(call.handle, FencedExecution) as fenced:
+        return fenced.target.info(), Fds()

@@ -1,0 +1,16 @@
+"""What holds for every object behind a handle."""
+
+from __future__ import annotations
+
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Release
+from nnburst.control.service import Answer, nothing
+from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.session.client_session import ClientSession
+
+
+@answers(Release)
+def release(session: ClientSession, call: Release, _fds: Fds) -> Answer:
+    """Drop a handle; what still uses the object finishes first."""
+    session.objects.release(call.handle)
+    return nothing()

@@ -1,0 +1,45 @@
+"""IPreparedModel: executions over the socket."""
+
+from __future__ import annotations
+
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Execute, ExecuteSynchronously, NotifyExecuted, Reply
+from nnburst.control.service import Answer
+from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.launched_execution import LaunchedExecution
+from nnburst.driver.calls.launching import launch
+from nnburst.driver.model.pools import adopt_request_pools, close_pools
+from nnburst.driver.model.prepared_model import PreparedModel
+from nnburst.driver.session.client_session import ClientSession
+from nnburst.driver.session.scheduler import Work
+from nnburst.hal.errors import InvalidArgument
+
+
+@answers(ExecuteSynchronously, Work.EXECUTION)
+def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fds: Fds) -> Answer:
+    """Execute once and answer with the outcome."""
+    pools = adopt_request_pools(call.request.pools, fds, session.buffers)
+    try:
+        with session.objects.acquire(call.handle, PreparedModel) as model:
+            executed = model.target.execute_synchronously(
+                call.request,
+                pools,
+                measure=call.measure,
+                deadline_ns=call.deadline_ns,
+                loop_timeout_ns=call.loop_timeout_ns,
+            )
+    finally:
+        close_pools(pools)
+    return executed, Fds()
+
+
+@answers(Execute, Work.LAUNCH)
+def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
+    """Launch an execution; `NotifyExecuted` says how it went."""
+    if not call.callback:
+        raise InvalidArgument("E1: callback: there is none")
+
+    def failed(reply: Reply) -> NotifyExecuted:
+        return NotifyExecuted(call.callback, reply.status, reply.message, reply.output_shapes)
+
+    return launch(session, Work.EXECUTION, lambda: LaunchedExecution(session, call, fds), failed)

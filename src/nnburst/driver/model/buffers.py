@@ -1,0 +1,284 @@
+"""Buffers that the driver manages: what they may be used for, whether they hold anything, their memory.
+
+    uninitialised ── copyFrom, or a successful execution that writes it ──► initialised
+          ▲                                                                      │
+          └───── failed copyFrom, or a failed execution that was to write it ────┘
+
+NNAPI: IBuffer, IDevice::allocate, BufferTracker.cpp, CanonicalBuffer.cpp. DEVIATES: there a failed execution
+leaves a buffer initialised, against the HAL's text; and a buffer whose size is not known when it is allocated
+is refused there, while here it gets its memory with its first content.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import threading
+import weakref
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+import numpy as np
+
+from nnburst.control.limits import MAX_BUFFERS
+from nnburst.driver.limits.quotas import SHARED_BYTES
+from nnburst.executor.base import Bytes
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
+from nnburst.hal.limits import MAX_RANK, UINT32_MAX
+from nnburst.hal.model import Operand
+from nnburst.hal.operand_types import DTYPES, SCALARS, is_extension
+from nnburst.hal.validation.broken import Broken
+from nnburst.hal.validation.memory_desc import combine_dimensions
+
+Shape = tuple[int, ...]
+#: A use of a buffer: the prepared model, "input" or "output", and which.
+Role = tuple["weakref.ref[object]", str, int]
+#: Bytes offered for an output whose size nobody can say.
+_FIRST_GUESS: Final = 64 * 1024
+_LAST_GUESS: Final = 1 << 30
+
+
+class Room:
+    """Memory of a buffer for one content. Zeroed when it is made; freed with its last view."""
+
+    def __init__(self, size: int) -> None:
+        """Map `size` bytes and a page behind them, which engines may read.
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        self._charge = SHARED_BYTES.charge(size)
+        try:
+            owner = mmap.mmap(-1, size + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError, ValueError) as error:
+            raise ResourceExhausted(f"no memory for a buffer of {size} bytes: {error}") from error
+        self.writable: Final[Bytes] = np.frombuffer(owner, np.uint8)[:size]
+        self.readable: Final[Bytes] = self.writable.view()
+        self.readable.flags.writeable = False
+
+
+class DeviceBuffer:
+    """One buffer. Thread-safe but for the bytes: two executions that use it at once race.
+
+    Attributes:
+        token: names it in requests.
+        dimensions: as allocated; 0 where they are left open, empty for scalars and open ranks.
+    """
+
+    per_client: ClassVar = MAX_BUFFERS
+
+    def __init__(
+        self, token: int, operand: Operand, roles: frozenset[Role], forget: Callable[[], None]
+    ) -> None:
+        """Allocate it.
+
+        Args:
+            token: names it in requests.
+            operand: type and dimensions, as `validate_memory_desc` says them.
+            roles: what it may be used for.
+            forget: called once when it is closed.
+
+        Raises:
+            GeneralFailure: the elements of the type have no size.
+            ResourceExhausted: there is not so much memory.
+        """
+        dtype = None if is_extension(operand.type) else DTYPES.get(OperandType(operand.type))
+        if dtype is None:
+            raise GeneralFailure(f"buffers cannot hold operands of type {operand.type}")
+        self.token: Final = token
+        self.dimensions: Final = operand.dimensions
+        self._element_bytes: Final = dtype.itemsize
+        self._is_scalar: Final = operand.type in SCALARS
+        self._roles = roles
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._initialised = False
+        self._content: Shape = operand.dimensions  # of what it holds, or may hold
+        self._content_bytes: int | None = self.size_of(self.dimensions)
+        size = self._content_bytes
+        self._room = None if size is None else Room(size)
+
+    def size_of(self, dimensions: Shape) -> int | None:
+        """Bytes of a content with these dimensions; None where they are not all known."""
+        if self._is_scalar:
+            return self._element_bytes
+        if not dimensions or 0 in dimensions:
+            return None
+        return self._element_bytes * math.prod(dimensions)
+
+    @property
+    def is_initialised(self) -> bool:
+        """Whether it holds anything."""
+        return self._initialised
+
+    def check_role(self, model: object, kind: str, index: int) -> None:
+        """Refuse a use that was not declared when it was allocated.
+
+        Raises:
+            InvalidArgument: device:§6.
+        """
+        if (weakref.ref(model), kind, index) not in self._roles:
+            raise InvalidArgument(
+                f"E6: {kind} {index}: buffer {self.token} was not allocated for this use"
+            )
+
+    def content(self, dimensions: Shape) -> Bytes:
+        """What it holds, read-only, for an input of these dimensions.
+
+        Raises:
+            GeneralFailure: it holds nothing.
+            InvalidArgument: its content has other dimensions.
+        """
+        with self._lock:
+            if not self._initialised or self._room is None:
+                raise GeneralFailure(f"E6: buffer {self.token} is not initialised")
+            self._combine(self._content, dimensions)
+            return self._room.readable[: self._content_bytes]
+
+    def check_output(self, dimensions: Shape) -> Shape:
+        """The dimensions of an output of `dimensions` in this buffer, as far as both say them.
+
+        Raises:
+            InvalidArgument: they contradict each other.
+        """
+        return self._combine(self.dimensions, dimensions)
+
+    def space(self, dimensions: Shape) -> Bytes:
+        """Memory to write an output of these dimensions to; all there is where they are not all known.
+
+        From here on it holds nothing, until `fill`.
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        size = self.size_of(dimensions)
+        with self._lock:
+            self._clear()
+            if size is not None and (self._room is None or self._room.writable.size < size):
+                self._room = Room(size)
+            if self._room is None:
+                return np.empty(0, np.uint8)
+            return self._room.writable[:size]
+
+    def grow(self, needed: Shape) -> bool:
+        """Make room for an output that did not fit; False where the buffer's size is fixed.
+
+        Args:
+            needed: dimensions as far as the execution has found them out.
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        if self.size_of(self.dimensions) is not None:
+            return False
+        with self._lock:
+            have = 0 if self._room is None else self._room.writable.size
+            wanted = self.size_of(needed) or min(max(_FIRST_GUESS, 2 * have), _LAST_GUESS)
+            if wanted <= have:
+                return False
+            self._room = Room(wanted)
+        return True
+
+    def fill(self, dimensions: Shape) -> None:
+        """Note that an execution has written a content of these dimensions.
+
+        Raises:
+            GeneralFailure: device:E9: they contradict those of the buffer, or cannot lie in it.
+        """
+        try:
+            combine_dimensions(self.dimensions, dimensions)
+        except Broken as broken:
+            raise GeneralFailure(f"E9: buffer {self.token}: {broken.message}") from None
+        with self._lock:
+            size = self._element_bytes * math.prod(dimensions)
+            room = 0 if self._room is None else self._room.writable.size
+            if size > room or not (dimensions or self._is_scalar):
+                raise GeneralFailure(f"E9: buffer {self.token} cannot hold {list(dimensions)}")
+            self._content, self._content_bytes = dimensions, size
+            self._initialised = True
+
+    def invalidate(self) -> None:
+        """Note that it holds nothing any more: an execution that was to write it has failed."""
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
+        self._initialised = False
+        self._content, self._content_bytes = self.dimensions, self.size_of(self.dimensions)
+
+    def copy_to(self, target: Callable[[], Bytes], size: int) -> None:
+        """Copy the content out (NNAPI: IBuffer::copyTo).
+
+        Args:
+            target: maps where to.
+            size: bytes there.
+
+        Raises:
+            InvalidArgument: `size` is not the content's.
+            GeneralFailure: it holds nothing, or `target` fails so.
+        """
+        with self._lock:
+            wanted = self._content_bytes
+            if wanted is not None and size != wanted:
+                raise InvalidArgument(f"copyTo: {size} bytes, buffer {self.token} has {wanted}")
+            if not self._initialised or self._room is None:
+                raise GeneralFailure(f"copyTo: buffer {self.token} is not initialised")
+            np.copyto(target(), self._room.readable[:wanted])
+
+    def copy_from(self, source: Callable[[], Bytes], size: int, dimensions: Shape) -> None:
+        """Fill it (NNAPI: IBuffer::copyFrom); where that fails it holds nothing.
+
+        Args:
+            source: maps where from.
+            size: bytes there.
+            dimensions: of the content; empty where the buffer's are all known.
+
+        Raises:
+            InvalidArgument: size or dimensions do not fit.
+            GeneralFailure: `source` fails so.
+            ResourceExhausted: there is not so much memory.
+        """
+        with self._lock:
+            self._clear()
+            data = source()
+            found, wanted = self._incoming(dimensions)
+            if size != wanted:
+                raise InvalidArgument(f"copyFrom: {size} bytes, buffer {self.token} takes {wanted}")
+            if self._room is None or self._room.writable.size < wanted:
+                self._room = Room(wanted)
+            np.copyto(self._room.writable[:wanted], data)
+            self._content, self._content_bytes = found, wanted
+            self._initialised = True
+
+    def _incoming(self, dimensions: Shape) -> tuple[Shape, int]:
+        """Dimensions and bytes of what `copy_from` brings."""
+        if self._is_scalar and dimensions:
+            raise InvalidArgument(f"copyFrom: a scalar takes no dimensions, got {list(dimensions)}")
+        if len(dimensions) > MAX_RANK:  # as R7: a product of so many extents can take hours
+            raise InvalidArgument(
+                f"copyFrom: rank is {len(dimensions)}, expected at most {MAX_RANK}"
+            )
+        for index, extent in enumerate(dimensions):
+            if extent > UINT32_MAX:
+                raise InvalidArgument(f"copyFrom: dimension {index} is {extent}, expected a uint32")
+        if any(extent <= 0 for extent in dimensions):
+            raise InvalidArgument(f"copyFrom: dimensions {list(dimensions)} must all be known")
+        found = self._combine(self.dimensions, dimensions)
+        size = self.size_of(found)
+        if size is None:
+            raise InvalidArgument(
+                f"copyFrom: buffer {self.token} of {list(self.dimensions)} needs dimensions"
+            )
+        return found, size
+
+    def _combine(self, mine: Shape, theirs: Shape) -> Shape:
+        try:
+            return combine_dimensions(mine, theirs)
+        except Broken as broken:
+            raise InvalidArgument(f"E6: buffer {self.token}: {broken.message}") from None
+
+    def close(self) -> None:
+        """Free memory and token; nothing uses it any more."""
+        self._room = None
+        self._forget()

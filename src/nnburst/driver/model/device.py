@@ -1,0 +1,128 @@
+"""The IDevice behind a worker: validates, asks the executor, prepares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import nnburst
+from nnburst.driver.model.cache.compilation_cache import CompilationCache
+from nnburst.driver.model.capabilities import load_capabilities
+from nnburst.driver.model.pools import Pool
+from nnburst.driver.model.prepared_model import PreparedModel
+from nnburst.executor.base import Bytes, Executor
+from nnburst.executor.graph.operation import REGISTRY
+from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
+from nnburst.fmq.cores import thread_budget
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+from nnburst.hal.validation import validate_model
+
+#: Every operation's signature; validation is the same whatever executes.
+_SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
+
+
+class Device:
+    """A device of type CPU around an executor. Thread-safe.
+
+    DEVIATES: the original asks drivers not to compute graphs on the CPU; this one does nothing else.
+
+    Attributes:
+        name: that it is served under.
+        compilation_cache: saves and loads what it has prepared.
+        capabilities: how fast it says it is, as read when it was made.
+    """
+
+    feature_level: Final = FeatureLevel.AIDL_V4
+    type: Final = DeviceType.CPU
+
+    def __init__(self, name: str, executor: Executor) -> None:
+        """Serve `executor` under `name`."""
+        self.name = name
+        self._executor = executor
+        self.thread_budget: Final = thread_budget()
+        self.compilation_cache: Final = CompilationCache(executor, self.version_string)
+        self.capabilities: Final = load_capabilities(name, self.version_string)
+
+    @property
+    def version_string(self) -> str:
+        """Opaque to clients (NNAPI: getVersionString).
+
+        Unique among the versions of a driver: it names the executor's engine, too, where that has one.
+        """
+        engine = getattr(self._executor, "engine_version", "")
+        return f"nnburst {nnburst.__version__} {self._executor.name} {engine}".rstrip()
+
+    def supported_extensions(self) -> tuple[Extension, ...]:
+        """The extensions that models may use (NNAPI: getSupportedExtensions)."""
+        found: tuple[Extension, ...] = getattr(self._executor, "extensions", ())
+        return found
+
+    def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
+        """Which operations of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).
+
+        Raises:
+            InvalidArgument: the model breaks one of validation's rules.
+        """
+        self.check(model, pools)
+        return self._executor.supported(model)
+
+    def check(self, model: Model, pools: Sequence[Pool]) -> None:
+        """Raise InvalidArgument where a model breaks one of validation's rules (device:P2).
+
+        Args:
+            model: hostile until checked here.
+            pools: its pools, which have been checked against their declared sizes.
+        """
+        if len(pools) != len(model.pools):
+            raise InvalidArgument(
+                f"{len(pools)} pools came with a model that has {len(model.pools)}"
+            )
+        validate_model(model, _SIGNATURES)
+
+    def check_supported(self, model: Model) -> None:
+        """Raise InvalidArgument where an operation of a checked model is not supported (device:P8)."""
+        for index, supported in enumerate(self._executor.supported(model)):
+            if not supported:
+                kind = model.main.operations[index].type
+                raise InvalidArgument(
+                    f"P8: operation {index} (type {kind}) is not supported by {self.name}"
+                )
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Pool],
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int = 0,
+    ) -> PreparedModel:
+        """Prepare a model (NNAPI: prepareModel_1_3); no more threads than `thread_budget` compute.
+
+        Raises:
+            InvalidArgument: device:P2, or P8: an operation is not supported.
+            NnburstError: the executor's reason.
+        """
+        self.check(model, pools)
+        self.check_supported(model)
+        views = [pool.readable for pool in pools]
+        return self.prepare_checked(model, views, preference, priority, num_threads)
+
+    def prepare_checked(
+        self,
+        model: Model,
+        views: Sequence[Bytes],
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int = 0,
+    ) -> PreparedModel:
+        """Have the executor prepare a model that has been checked; no more than that.
+
+        Raises:
+            NnburstError: the executor's reason.
+        """
+        threads = min(num_threads, self.thread_budget)
+        prepared = self._executor.prepare(model, views, preference, priority, threads)
+        return PreparedModel(model, prepared, preference, priority)

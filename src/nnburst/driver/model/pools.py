@@ -1,0 +1,176 @@
+"""What the arguments of a request lie in: a client's memory, mapped into the driver, or a driver's buffer.
+
+Memory is mapped read-only for inputs and read-write for outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnburst.control.channel import Fds
+from nnburst.control.objects import Reference
+from nnburst.driver.limits.quotas import POOLS, SHARED_BYTES, Charge
+from nnburst.driver.model.buffer_tracker import BufferTracker
+from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.executor.base import Bytes
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
+from nnburst.hal.model import BufferToken, MemoryPool
+
+
+class Pool:
+    """One pool, mapped each way when first needed. One thread uses it at a time.
+
+    The mappings live as long as their views; `close` gives up the descriptor.
+    """
+
+    __slots__ = ("_bytes", "_charge", "_memory", "_readable", "_writable", "size")
+
+    def __init__(self, memory: SharedMemory, size: int | None = None) -> None:
+        """Own `memory` from here on; `size` is what its owner declared, at most what there is.
+
+        Raises:
+            ResourceExhausted: the client has too many pools; `memory` is closed.
+        """
+        self._memory = memory
+        self.size = memory.size if size is None else size
+        try:
+            self._charge = POOLS.charge()
+        except BaseException:
+            memory.close()
+            raise
+        self._bytes: Charge | None = None  # each mapping keeps it, too
+        self._readable: Bytes | None = None
+        self._writable: Bytes | None = None
+
+    @property
+    def readable(self) -> Bytes:
+        """All bytes, read-only.
+
+        Raises:
+            GeneralFailure: the pool cannot be mapped (device:E5).
+            ResourceExhausted: the client has too many bytes of pools mapped.
+        """
+        if self._readable is None:
+            self._readable = self._map(writable=False)
+        return self._readable
+
+    @property
+    def writable(self) -> Bytes:
+        """All bytes, read-write.
+
+        Raises:
+            GeneralFailure: the pool cannot be mapped so (device:E5).
+            ResourceExhausted: the client has too many bytes of pools mapped.
+        """
+        if self._writable is None:
+            self._writable = self._map(writable=True)
+        return self._writable
+
+    def _map(self, *, writable: bool) -> Bytes:
+        if self._bytes is None:
+            self._bytes = SHARED_BYTES.charge(self.size)
+        try:
+            return self._memory.map(writable=writable, keep=self._bytes)[: self.size]
+        except (ResourceExhausted, OSError, ValueError) as error:
+            raise GeneralFailure(f"E5: a pool cannot be mapped: {error}") from error
+
+    def close(self) -> None:
+        """Close the descriptor and forget the mappings."""
+        self._memory.close()
+        self._readable = self._writable = self._bytes = None
+        self._charge.close()
+
+
+class BufferPool:
+    """A buffer as a pool of one request; `close` lets go of it.
+
+    Attributes:
+        size: None: a buffer is used whole, and requests do not say its size.
+    """
+
+    __slots__ = ("_reference", "size")
+
+    def __init__(self, reference: Reference[DeviceBuffer]) -> None:
+        """Own `reference` from here on."""
+        self._reference = reference
+        self.size = None
+
+    @property
+    def buffer(self) -> DeviceBuffer:
+        """The buffer."""
+        return self._reference.target
+
+    def close(self) -> None:
+        """The request does not use it any more."""
+        self._reference.close()
+
+
+#: What `pool_index` of a request's arguments counts.
+RequestPool = Pool | BufferPool
+
+
+def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Pool]:
+    """The pools of a model: `fds[i]` is `described[i]`, whose `fd_index` is `i`.
+
+    Args:
+        described: hostile until checked here.
+        fds: one for each.
+        rule: that a bad pool breaks (validation:M4).
+
+    Raises:
+        InvalidArgument: a pool names another descriptor, or is no sealed memfd of its size.
+    """
+    pools: list[Pool] = []
+    try:
+        for pool in described:
+            pools.append(_adopt(pool, fds, len(pools)))
+    except BaseException as error:
+        close_pools(pools)
+        if isinstance(error, InvalidArgument):
+            raise InvalidArgument(f"{rule}: pools[{len(pools)}]: {error}") from error
+        raise
+    return pools
+
+
+def adopt_request_pools(
+    described: Sequence[MemoryPool | BufferToken], fds: Fds, buffers: BufferTracker
+) -> list[RequestPool]:
+    """The pools of a request, which `close_pools` gives up when it is done.
+
+    Args:
+        described: hostile until checked here; `fd_index` counts those that are memory, in order.
+        fds: one for each that is memory.
+        buffers: what tokens name.
+
+    Raises:
+        InvalidArgument: validation:R2: a pool names another descriptor, is no sealed memfd of its size, or
+            names a buffer that is not there.
+    """
+    pools: list[RequestPool] = []
+    memories = 0
+    try:
+        for pool in described:
+            if isinstance(pool, BufferToken):
+                pools.append(BufferPool(buffers.acquire(pool.token)))
+            else:
+                pools.append(_adopt(pool, fds, memories))
+                memories += 1
+    except BaseException as error:
+        close_pools(pools)
+        if isinstance(error, InvalidArgument):
+            raise InvalidArgument(f"R2: pools[{len(pools)}]: {error}") from error
+        raise
+    return pools
+
+
+def _adopt(pool: MemoryPool, fds: Fds, index: int) -> Pool:
+    if pool.fd_index != index:
+        raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")
+    return Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size)
+
+
+def close_pools(pools: Sequence[RequestPool]) -> None:
+    """Close each."""
+    for pool in pools:
+        pool.close()

@@ -1,0 +1,250 @@
+"""A prepared model: binds requests to memory and runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from nnburst.control.limits import MAX_MODELS
+from nnburst.control.messages import Executed
+from nnburst.driver.model.buffered_execution import BufferArgument, BufferedExecution, invalidate
+from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.driver.model.pools import BufferPool, RequestPool
+from nnburst.driver.model.raised import outcome_of
+from nnburst.executor.base import Argument, Execution, Outcome, Prepared
+from nnburst.executor.caching import Cached, CachingPrepared
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.errors import error_for
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model
+from nnburst.hal.operand_types import SCALARS
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import Timing
+from nnburst.hal.validation import RequestValidator
+
+
+class PreparedModel:
+    """IPreparedModel of the driver. `bind` and the executions may run on several threads at once.
+
+    Attributes:
+        model: as validated.
+        preference: what the client prepared it for.
+        shapes_vary: some output's shape is not known before an execution, so results must say it
+            (device:§5.1).
+        priority: among the client's models.
+    """
+
+    per_client: ClassVar = MAX_MODELS
+
+    def __init__(
+        self,
+        model: Model,
+        prepared: Prepared,
+        preference: ExecutionPreference,
+        priority: Priority = Priority.MEDIUM,
+    ) -> None:
+        """Own `prepared` from here on.
+
+        Args:
+            model: as validated.
+            prepared: what the executor made of it.
+            preference: what the client prepared it for.
+            priority: among the client's models.
+        """
+        self.model = model
+        self.preference = preference
+        self.priority = priority
+        self._prepared = prepared
+        self._validator = RequestValidator(model)
+        self._strict_validator = RequestValidator(model, allow_unspecified_output=False)
+        outputs = [model.main.operands[i] for i in model.main.output_indexes]
+        self.shapes_vary = any(
+            0 in output.dimensions or not (output.dimensions or output.type in SCALARS)
+            for output in outputs
+        )
+
+    def bind(
+        self,
+        request: Request,
+        pools: Sequence[RequestPool],
+        *,
+        allow_unspecified_output: bool = True,
+    ) -> Execution:
+        """Validate a request and bind it to its memory; `run_in_time` runs it.
+
+        Where that fails, buffers that it was to write hold nothing any more (device:§6).
+
+        Args:
+            request: hostile until validated here.
+            pools: the request's pools, in order; their sizes count, not the request's.
+            allow_unspecified_output: whether an output may have unknown dimensions (validation:R10).
+
+        Raises:
+            InvalidArgument: the request breaks one of validation:R1 to R15, or uses a buffer for what
+                it was not allocated for, or twice.
+            GeneralFailure: a pool cannot be mapped.
+            NnburstError: the executor refuses it.
+        """
+        try:
+            validator = self._validator if allow_unspecified_output else self._strict_validator
+            merged = validator.validate(request, [pool.size for pool in pools])
+            inputs = [
+                _argument(argument, dimensions, pools, writable=False)
+                for argument, dimensions in zip(request.inputs, merged.inputs, strict=True)
+            ]
+            outputs = [
+                _argument(argument, dimensions, pools, writable=True)
+                for argument, dimensions in zip(request.outputs, merged.outputs, strict=True)
+            ]
+            plain = _without_buffers(inputs), _without_buffers(outputs)
+            if plain[0] is not None and plain[1] is not None:
+                return self._prepared.bind(plain[0], plain[1])
+            return BufferedExecution(self, self._prepared, inputs, outputs)
+        except BaseException:
+            invalidate(_written_buffers(request, pools))
+            raise
+
+    def execute_synchronously(
+        self,
+        request: Request,
+        pools: Sequence[RequestPool],
+        *,
+        measure: bool = False,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Executed:
+        """Bind and run once (NNAPI: executeSynchronously_1_3).
+
+        Args:
+            request: hostile until validated here.
+            pools: the request's pools, in order.
+            measure: whether to report how long it took.
+            deadline_ns: on CLOCK_BOOTTIME.
+            loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+
+        Raises:
+            NnburstError: with the status that the client shall see (device:E2 to E8).
+        """
+        called = time.perf_counter_ns()
+        execution = self.bind(request, pools)
+        try:
+            return execute_bound(
+                execution, called if measure else None, deadline_ns, loop_timeout_ns
+            )
+        finally:
+            execution.close()
+
+    def to_cache(self) -> Cached | None:
+        """What the executor wants kept of it; None where it cannot be cached."""
+        prepared = self._prepared
+        return prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that an execution uses, the calling one included."""
+        return int(getattr(self._prepared, "num_threads", 1))
+
+    def close(self) -> None:
+        """Free what the executor holds. No execution runs any more."""
+        self._prepared.close()
+
+
+def execute_bound(
+    execution: Execution,
+    called: int | None,
+    deadline_ns: int | None,
+    loop_timeout_ns: int,
+    *,
+    unit_ns: int = 1000,
+) -> Executed:
+    """Run what `PreparedModel.bind` gave.
+
+    Args:
+        execution: bound.
+        called: when the client's call came (perf_counter_ns), where it is to be timed.
+        deadline_ns: on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE.
+        unit_ns: of the timing: microseconds in HIDL; 1 for nanoseconds, as AIDL has them.
+
+    Raises:
+        NnburstError: with the status that the client shall see (device:E4, E7, E8).
+    """
+    started = time.perf_counter_ns()
+    outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
+    ended = time.perf_counter_ns()
+    _raise_for(outcome)
+    if called is None:
+        return Executed(outcome.output_shapes)
+    in_driver = time.perf_counter_ns() - called
+    timing = Timing(_rounded_up(ended - started, unit_ns), _rounded_up(in_driver, unit_ns))
+    return Executed(outcome.output_shapes, timing)
+
+
+def run_in_time(
+    execution: Execution,
+    deadline_ns: int | None = None,
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+) -> Outcome:
+    """Run what `PreparedModel.bind` gave, unless its deadline has passed (device:E4). Never raises.
+
+    Every way to execute ends here, bursts excepted, which carry neither deadlines nor buffers.
+
+    Args:
+        execution: bound.
+        deadline_ns: on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+    """
+    if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
+        if isinstance(execution, BufferedExecution):
+            execution.give_up()
+        status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
+        return Outcome(status, (), "E4: the deadline has passed")
+    try:
+        return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+    except BaseException as error:
+        return outcome_of(error)
+
+
+def _argument(
+    argument: RequestArgument,
+    dimensions: tuple[int, ...],
+    pools: Sequence[RequestPool],
+    *,
+    writable: bool,
+) -> Argument | BufferArgument:
+    if argument.has_no_value:
+        return Argument(None, dimensions)
+    location = argument.location
+    pool = pools[location.pool_index]
+    if isinstance(pool, BufferPool):
+        return BufferArgument(pool.buffer, dimensions)
+    view = pool.writable if writable else pool.readable
+    return Argument(view[location.offset : location.offset + location.length], dimensions)
+
+
+def _without_buffers(arguments: Sequence[Argument | BufferArgument]) -> list[Argument] | None:
+    """The arguments themselves, where none of them is a buffer."""
+    plain = [argument for argument in arguments if isinstance(argument, Argument)]
+    return plain if len(plain) == len(arguments) else None
+
+
+def _written_buffers(request: Request, pools: Sequence[RequestPool]) -> Iterator[DeviceBuffer]:
+    """The buffers that a request, which may be invalid, names as outputs."""
+    for output in request.outputs:
+        index = output.location.pool_index
+        pool = pools[index] if not output.has_no_value and 0 <= index < len(pools) else None
+        if isinstance(pool, BufferPool):
+            yield pool.buffer
+
+
+def _raise_for(outcome: Outcome) -> None:
+    if outcome.status == ErrorStatus.NONE:
+        return
+    shapes = outcome.output_shapes if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE else ()
+    raise error_for(outcome.status, outcome.message or outcome.status.name, shapes)
+
+
+def _rounded_up(nanoseconds: int, unit_ns: int) -> int:
+    """A duration in another unit, as a burst does it (NNAPI: canonical to HIDL)."""
+    return -(-nanoseconds // unit_ns)

@@ -1,0 +1,1 @@
+"""The driver process: command line, supervisor, listener, workers."""

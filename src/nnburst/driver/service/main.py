@@ -1,0 +1,106 @@
+"""The driver process: `python -m nnburst.driver --executor NAME (--fd N | --serve ADDRESS)`.
+
+Started by `nnburst.launch` and by `nnburst serve`; not meant to be typed. A driver that is started again
+after a crash is to be found at once, so it takes its name first and imports what it needs to serve then:
+who connects meanwhile waits in the backlog, and is not refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnburst.control.address import check_length, socket_path
+from nnburst.driver.limits.logs import configure_logging
+from nnburst.driver.service.listener import Listener
+from nnburst.hal.errors import NnburstError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`)."""
+    args = _parser().parse_args(argv)
+    configure_logging(args.executor, os.environ.get("NNBURST_LOG", "WARNING"))
+    listener: Listener | None = None
+    try:
+        if args.serve is not None:
+            listener = _claim(args.serve, any_user=args.any_user)
+        _install(args.extension)
+    except (NnburstError, OSError) as error:
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
+        if listener is not None:
+            listener.close()
+        return 1
+    if args.cpus:
+        os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    if listener is None:
+        _serve_one(args)
+    else:
+        _serve(listener, args)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nnburst.driver")
+    parser.add_argument("--executor", required=True)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--fd", type=int, help="connected socket of the only client")
+    where.add_argument("--serve", metavar="ADDRESS", help="name or path to listen at")
+    parser.add_argument("--cpus", default="", help="cores to run on, comma-separated")
+    parser.add_argument(
+        "--extension",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="a vendor extension to have beside those of entry points",
+    )
+    parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write where it listens")
+    return parser
+
+
+def _claim(address: str, *, any_user: bool) -> Listener:
+    path = check_length(Path(address)) if "/" in address else socket_path(address, create=True)
+    return Listener.claim(path, any_user=any_user)
+
+
+def _install(extensions: Sequence[str]) -> None:
+    if extensions:
+        from nnburst.executor.graph.extension import install_from
+
+        for target in extensions:
+            install_from(target)
+
+
+def _serve_one(args: argparse.Namespace) -> None:
+    from nnburst.driver.service.worker import serve_client
+
+    # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A client that ignores the ends of its children would have this process not hear of its own.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.set_inheritable(args.fd, False)
+    serve_client(socket.socket(fileno=args.fd), args.executor, args.executor)
+
+
+def _serve(listener: Listener, args: argparse.Namespace) -> None:
+    from nnburst.driver.service.supervisor import Supervisor
+
+    supervisor = Supervisor(listener, args.executor, args.serve, any_user=args.any_user)
+    supervisor.prepare()
+    _announce(listener.path, args.executor, args.json)
+    supervisor.run()
+
+
+def _announce(path: Path, executor: str, file: Path | None) -> None:
+    """Say that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
+    facts = json.dumps({"address": str(path), "executor": executor, "pid": os.getpid()})
+    if file is not None and str(file) != "-":
+        file.write_text(facts + "\n")
+    text = f"{executor} listens at {path} (pid {os.getpid()})"
+    print(facts if str(file) == "-" else text, flush=True)  # noqa: T201

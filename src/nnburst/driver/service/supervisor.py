@@ -1,0 +1,223 @@
+"""Accepts connections and forks a worker for each.
+
+The heavy modules are imported here, once; workers share them copy-on-write and start within
+milliseconds. A fork copies only the calling thread, so this process never has a second one.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Final, NoReturn
+
+from nnburst._native import lib
+from nnburst.control.channel import Channel
+from nnburst.driver.executors import find_executor
+from nnburst.driver.service.listener import Listener
+from nnburst.driver.service.service_manager import ServiceManager
+from nnburst.driver.service.worker import serve_client
+from nnburst.hal.errors import NnburstError
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+#: Clients served at once; more are refused until one leaves.
+MAX_WORKERS: Final = 256
+#: Of these, clients of one process, or of one other user.
+MAX_WORKERS_OF_ONE: Final = 64
+#: Seconds that workers get to end on SIGTERM.
+_GRACE: Final = 1.0
+#: Seconds that the kernel gets to end a killed worker.
+_LAST_GRACE: Final = 0.5
+#: Seconds without accepting where a connection cannot be had, so that one that stays in the backlog costs
+#: no core.
+_PAUSE: Final = 0.1
+
+
+class Supervisor:
+    """Owns a listener and the workers behind its connections."""
+
+    _receiver: socket.socket
+    _wake: socket.socket
+
+    def __init__(
+        self, listener: Listener, executor: str, name: str, *, any_user: bool = False
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            listener: where to accept; owned from here on.
+            executor: name of the executor of every worker.
+            name: the device's name.
+            any_user: serve clients of other users too.
+        """
+        self._listener = listener
+        self._executor = executor
+        self._name = name
+        self._any_user = any_user
+        self._manager = ServiceManager()
+        #: Workers, and whom they serve: "pid 7", or "user 7" where that is another one.
+        self._workers: dict[int, str] = {}
+        self._failures = 0
+        self._stop = False
+
+    def prepare(self) -> None:
+        """Import what workers need, and handle signals from here on.
+
+        Raises:
+            RuntimeError: the process has more than one thread.
+        """
+        self._warm_up()
+        self._receiver, self._wake = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._wake.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
+        poller = select.poll()
+        poller.register(self._receiver, select.POLLIN)
+        poller.register(self._listener.socket, select.POLLIN)
+        self._manager.ready(self._status())
+        patience = self._manager.patience
+        while not self._stop:
+            # Half the time the watchdog gives; without one an idle driver never wakes up.
+            for fd, _ in poller.poll(None if patience is None else patience * 500):
+                if fd == self._receiver.fileno():
+                    self._drain()
+                else:
+                    self._accept()
+            self._reap()
+            if patience is not None:
+                self._manager.alive(self._status())
+        self._manager.stopping()
+        self._shut_down()
+
+    def _status(self) -> str:
+        """For people that look at the service."""
+        ended = f", {self._failures} workers have failed" if self._failures else ""
+        return f"{self._executor} serves {len(self._workers)} clients{ended}"
+
+    def _warm_up(self) -> None:
+        try:
+            find_executor(self._executor)
+        except NnburstError as error:
+            logger.warning("%s", error)  # every client will be told
+        threads = len(list(Path("/proc/self/task").iterdir()))
+        if threads != 1:
+            raise RuntimeError(f"{threads} threads before forking, expected 1")
+        gc.collect()
+        gc.freeze()  # a collection in a worker then leaves the shared pages alone
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._stop = self._stop or number != signal.SIGCHLD
+
+    def _drain(self) -> None:
+        try:
+            self._receiver.recv(4096)
+        except BlockingIOError:
+            pass  # the loop looks at everything anyway
+
+    def _accept(self) -> None:
+        try:
+            connected = self._listener.accept()
+        except OSError as error:
+            logger.warning("a connection was lost while it was accepted: %s", error)
+            self._rest(_PAUSE)
+            return
+        with connected:  # the worker has its own copy
+            peer = Channel(connected).peer
+            stranger = peer.uid != os.getuid()
+            whose = f"user {peer.uid}" if stranger else f"pid {peer.pid}"
+            if stranger and not self._any_user:
+                logger.warning("refused pid %d of user %d", peer.pid, peer.uid)
+            elif len(self._workers) >= MAX_WORKERS:
+                logger.warning("refused pid %d: %d clients are served", peer.pid, MAX_WORKERS)
+            elif list(self._workers.values()).count(whose) >= MAX_WORKERS_OF_ONE:
+                logger.warning("refused %s: it has %d workers", whose, MAX_WORKERS_OF_ONE)
+            else:
+                self._fork(connected, whose)
+
+    def _rest(self, seconds: float) -> None:
+        """Do nothing until something has happened to a worker or to this process."""
+        poller = select.poll()
+        poller.register(self._receiver, select.POLLIN)
+        poller.poll(seconds * 1000)
+
+    def _fork(self, connected: socket.socket, whose: str) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        supervisor = os.getpid()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(connected, supervisor)
+            self._workers[pid] = whose
+        except OSError as error:
+            logger.warning("no worker could be started: %s", error)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    def _become_worker(self, connected: socket.socket, supervisor: int) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            _die_with_parent(supervisor)
+            self._listener.disown()
+            self._wake.close()
+            self._receiver.close()
+            serve_client(connected, self._executor, self._name)
+        except BaseException:
+            logger.exception("a worker failed to start")
+        finally:
+            os._exit(70)
+
+    def _reap(self) -> None:
+        for pid in list(self._workers):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del self._workers[pid]
+                code = os.waitstatus_to_exitcode(status)
+                if code:
+                    self._failures += 1
+                    logger.warning("worker %d ended with %d", pid, code)
+
+    def _shut_down(self) -> None:
+        self._listener.close()
+        for pid in self._workers:
+            os.kill(pid, signal.SIGTERM)
+        self._await_workers(_GRACE)
+        for pid in self._workers:
+            os.kill(pid, signal.SIGKILL)
+        self._await_workers(_LAST_GRACE)
+        for pid in self._workers:  # the kernel holds it up; init reaps it
+            logger.warning("worker %d does not end", pid)
+        signal.set_wakeup_fd(-1)
+
+    def _await_workers(self, seconds: float) -> None:
+        """Wait until all workers have ended, at most so long."""
+        deadline = time.monotonic() + seconds
+        self._reap()
+        while self._workers and (left := deadline - time.monotonic()) > 0:
+            self._rest(left)  # SIGCHLD ends it
+            self._drain()
+            self._reap()
+
+
+def _die_with_parent(parent: int) -> None:
+    """Be killed when `parent` ends; raises where it has ended already."""
+    error = lib.nnb_die_with_parent(signal.SIGKILL)
+    if error:
+        raise OSError(error, os.strerror(error))
+    if os.getppid() != parent:
+        raise ProcessLookupError(f"the supervisor {parent} has ended")

@@ -1,0 +1,180 @@
+"""Serves one client: the main thread only receives and dispatches, calls run on threads.
+
+When the client is gone the process ends at once, without cleaning up: the kernel frees everything
+within milliseconds, whatever a thread is doing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from nnburst.control.channel import Channel, Fds, ProtocolError
+from nnburst.control.connection import Connection
+from nnburst.control.limits import HELLO_TIMEOUT
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Message,
+    Ping,
+    Welcome,
+    decode_call,
+)
+from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.driver.calls.handlers import HANDLERS, WORK
+from nnburst.driver.executors import find_executor
+from nnburst.driver.limits.quotas import call_budget, limit_this_process
+from nnburst.driver.limits.sandbox import enter_sandbox
+from nnburst.driver.model.cache.cache_key import has_cache_key
+from nnburst.driver.model.device import Device
+from nnburst.driver.session.client_process import watch_client
+from nnburst.driver.session.client_session import ClientSession
+from nnburst.driver.session.liveness import Liveness
+from nnburst.driver.session.scheduler import Work
+from nnburst.driver.user_files import state_directory
+from nnburst.hal.enums import FeatureLevel, Priority
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+
+logger = logging.getLogger(__name__)
+
+
+def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn:
+    """Serve the client behind `connected`, then end the process.
+
+    Args:
+        connected: SEQPACKET socket; nothing has been received from it.
+        executor: name of the executor.
+        name: the device's name.
+    """
+    limit_this_process()
+    enter_sandbox(None if has_cache_key() else _remembered())
+    channel = Channel(connected)
+    worker = Worker(executor, name, channel.end_with)
+    status = 0
+    try:
+        Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget()).serve(
+            HELLO_TIMEOUT, worker.knows_its_client
+        )
+    except (ProtocolError, TimeoutError) as error:
+        logger.warning("connection ended: %s", error)
+        status = 1
+    except BaseException:
+        logger.exception("connection ended")
+        status = 70
+    finally:
+        os._exit(status)
+
+
+def _remembered() -> Path | None:
+    """Where a worker makes the key of the compilation caches; None where the user has no such place."""
+    try:
+        return state_directory()
+    except GeneralFailure:
+        return None
+
+
+class Worker:
+    """The calls of one client."""
+
+    def __init__(
+        self, executor: str, name: str, end_with: Callable[[int], None] = os.close
+    ) -> None:
+        """Serve `executor` as device `name`; nothing is started before the client's `Hello`.
+
+        Args:
+            executor: name of the executor.
+            name: the device's name.
+            end_with: takes a pidfd of the client's process, whose end is the worker's; owns it.
+        """
+        self._executor = executor
+        self._name = name
+        self._end_with = end_with
+        self._session: ClientSession | None = None
+        self._liveness = Liveness()
+
+    def submit(self, call: Message, job: Job) -> None:
+        """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first."""
+        if self._session is None or isinstance(call, Hello | Ping):
+            job()
+            return
+        work, priority = WORK.get(type(call), Work.CALL), Priority.MEDIUM
+        if work in (Work.EXECUTION, Work.LAUNCH):
+            priority = self._session.priority_of(getattr(call, "handle", 0))
+        self._session.scheduler.submit(job, priority, work)
+
+    def knows_its_client(self) -> bool:
+        """Whether the client has introduced itself."""
+        return self._session is not None
+
+    def handle(self, call: Message, fds: Fds) -> Answer:
+        """Answer a call; raises what the client shall be told."""
+        if isinstance(call, Hello):
+            return self._introduce(call, fds)
+        if isinstance(call, Ping):
+            return nothing()
+        if self._session is None:
+            raise InvalidArgument("the first call must be Hello")
+        return HANDLERS[type(call)](self._session, call, fds)
+
+    def _introduce(self, call: Hello, fds: Fds) -> Answer:
+        if self._session is not None:
+            raise InvalidArgument("Hello comes once")
+        if call.protocol != PROTOCOL_VERSION:
+            raise DeviceUnavailable(
+                f"the driver speaks protocol {PROTOCOL_VERSION}, the client {call.protocol}"
+            )
+        if call.feature_level < FeatureLevel.V1_2:
+            raise DeviceUnavailable(
+                f"the client speaks feature level {call.feature_level},"
+                f" bursts came with {int(FeatureLevel.V1_2)}"
+            )
+        device = Device(self._name, find_executor(self._executor)())
+        upcalls = _upcall_socket(fds)
+        try:
+            client = watch_client(upcalls)
+        except BaseException:
+            upcalls.close()
+            raise
+        if client is not None:
+            self._end_with(client)
+        self._session = ClientSession(device, Connection(Channel(upcalls), "the client"))
+        return Welcome(
+            protocol=PROTOCOL_VERSION,
+            feature_level=device.feature_level,
+            name=device.name,
+            version_string=device.version_string,
+            type=device.type,
+            thread_budget=device.thread_budget,
+            pid=os.getpid(),
+            death_word=self._liveness.has_death_word,
+        ), self._liveness.fds()
+
+
+def _upcall_socket(fds: Fds) -> socket.socket:
+    try:
+        upcalls = socket.socket(fileno=fds[0])
+    except OSError as error:
+        raise InvalidArgument(f"Hello: fd 0 is not a socket: {error}") from error
+    fds.take(0)
+    kind = upcalls.family, upcalls.type
+    if kind != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        upcalls.close()
+        raise InvalidArgument("Hello: fd 0 must be an AF_UNIX SEQPACKET socket")
+    if not _is_one_of_a_pair(upcalls):
+        upcalls.close()
+        raise InvalidArgument(
+            "Hello: fd 0 must be one of a socketpair, whose other one has no name"
+        )
+    return upcalls
+
+
+def _is_one_of_a_pair(upcalls: socket.socket) -> bool:
+    """Whether it is neither alone nor the end of a connection to a name, such as the control socket."""
+    try:
+        return not upcalls.getpeername()
+    except OSError:
+        return False

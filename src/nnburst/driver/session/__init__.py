@@ -1,0 +1,1 @@
+"""What a worker knows of its client: outbox, scheduler, fences, liveness."""
