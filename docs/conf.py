@@ -2,11 +2,11 @@
 
 import importlib.metadata
 
-import nnburst.client.arguments
+import nnburst.client.memory.arguments
 from nnburst.compat.conversion.timing import ExecutionTiming
 
 # Imported for type checkers only, so that clients start fast; here annotations are evaluated.
-nnburst.client.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
+nnburst.client.memory.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
 
 project = "nnburst"
 author = copyright = "The nnburst developers"  # noqa: A001 - Sphinx's word

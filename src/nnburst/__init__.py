@@ -24,21 +24,21 @@ if sys.byteorder != "little":
     )
 
 if TYPE_CHECKING:
-    from nnburst.client.aidl_burst import AidlBurst
-    from nnburst.client.arguments import ExecutionResult
-    from nnburst.client.buffer import Buffer
-    from nnburst.client.burst import Burst
+    from nnburst.client.burst.burst import Burst
+    from nnburst.client.burst.stateful_burst import StatefulBurst
     from nnburst.client.compilation_cache import CacheFiles
     from nnburst.client.connect import DeviceInfo, connect, devices
     from nnburst.client.device import Device
-    from nnburst.client.fenced_execution import FencedExecution
+    from nnburst.client.execution.aidl_burst import AidlBurst
+    from nnburst.client.execution.fenced_execution import FencedExecution
+    from nnburst.client.execution.reusable_execution import ReusableExecution
+    from nnburst.client.execution.sync_fence import SyncFence
     from nnburst.client.launch import launch
-    from nnburst.client.memory import Memory
+    from nnburst.client.memory.arguments import ExecutionResult
+    from nnburst.client.memory.buffer import Buffer
+    from nnburst.client.memory.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
-    from nnburst.client.resilient_device import ResilientDevice
-    from nnburst.client.reusable_execution import ReusableExecution
-    from nnburst.client.stateful_burst import StatefulBurst
-    from nnburst.client.sync_fence import SyncFence
+    from nnburst.client.resilient.resilient_device import ResilientDevice
     from nnburst.hal.enums import (
         DeviceType,
         ErrorStatus,
@@ -126,17 +126,17 @@ _HOMES: Final = {
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),
     "nnburst.client.prepared_model": ("PreparedModel",),
-    "nnburst.client.resilient_device": ("ResilientDevice",),
-    "nnburst.client.burst": ("Burst",),
-    "nnburst.client.stateful_burst": ("StatefulBurst",),
-    "nnburst.client.aidl_burst": ("AidlBurst",),
-    "nnburst.client.reusable_execution": ("ReusableExecution",),
-    "nnburst.client.fenced_execution": ("FencedExecution",),
-    "nnburst.client.sync_fence": ("SyncFence",),
-    "nnburst.client.memory": ("Memory",),
-    "nnburst.client.buffer": ("Buffer",),
+    "nnburst.client.resilient.resilient_device": ("ResilientDevice",),
+    "nnburst.client.burst.burst": ("Burst",),
+    "nnburst.client.burst.stateful_burst": ("StatefulBurst",),
+    "nnburst.client.execution.aidl_burst": ("AidlBurst",),
+    "nnburst.client.execution.reusable_execution": ("ReusableExecution",),
+    "nnburst.client.execution.fenced_execution": ("FencedExecution",),
+    "nnburst.client.execution.sync_fence": ("SyncFence",),
+    "nnburst.client.memory.memory": ("Memory",),
+    "nnburst.client.memory.buffer": ("Buffer",),
     "nnburst.client.compilation_cache": ("CacheFiles",),
-    "nnburst.client.arguments": ("ExecutionResult",),
+    "nnburst.client.memory.arguments": ("ExecutionResult",),
     "nnburst.hal.timing": ("OutputShape", "Timing"),
     "nnburst.hal.model": ("Model",),
     "nnburst.hal.model_builder": ("ModelBuilder",),

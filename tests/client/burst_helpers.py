@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nnburst import Burst, Device, Model, ModelBuilder, OperandType, OperationType
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.testing.faults.footprint import Footprint, footprint
 
 F32 = OperandType.TENSOR_FLOAT32

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from nnburst import DeadObject, Device, Model, Priority
-from nnburst.client.handshake import Session
+from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, ProtocolError
 from nnburst.control.messages import Message, decode_call
 from nnburst.control.service import Service

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nnburst import GeneralFailure, InvalidArgument, ModelBuilder, OperandType, OutputShape
-from nnburst.client.arguments import Parameter, check_timeout, parameters
+from nnburst.client.memory.arguments import Parameter, check_timeout, parameters
 from nnburst.hal.operand_types import DTYPES, SCALARS
 
 _DATA_TYPES = sorted(DTYPES)

@@ -31,7 +31,7 @@ from nnburst import (
     PreparedModel,
     Priority,
 )
-from nnburst.client.pending_execution import PendingExecution
+from nnburst.client.execution.pending_execution import PendingExecution
 from nnburst.control.messages import Execute, ExecuteSynchronously, Message
 from nnburst.driver.calls.handlers import HANDLERS
 from nnburst.executor.base import Outcome

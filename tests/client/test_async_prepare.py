@@ -32,9 +32,9 @@ from nnburst import (
     PreparedModel,
     Priority,
 )
-from nnburst.client.callbacks import Callback, CallbackThread
 from nnburst.client.compilation_cache import CacheFiles
 from nnburst.client.preparation import Preparation
+from nnburst.client.session.callbacks import Callback, CallbackThread
 from nnburst.control.messages import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
 

@@ -11,7 +11,7 @@ import pytest
 
 import nnburst
 from nnburst import Closed, Device, ExecutionResult, ResilientDevice
-from nnburst.client.recovery import Recoverable
+from nnburst.client.resilient.recovery import Recoverable
 from nnburst.control.channel import Incoming, ProtocolError
 from nnburst.control.messages import Nothing, Ping
 

@@ -27,8 +27,8 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
-from nnburst.client.buffer import Buffer
-from nnburst.client.sync_fence import SyncFence
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.buffer import Buffer
 
 ONES = np.ones((2, 3), np.float32)
 

@@ -24,8 +24,8 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
-from nnburst.client.burst import Burst
-from nnburst.client.slots import SlotTable
+from nnburst.client.burst.burst import Burst
+from nnburst.client.burst.slots import SlotTable
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.timing import NO_TIMING
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
 from nnburst import BurstBusy, Closed, DeadObject, Device, InvalidArgument, MissedDeadline
-from nnburst.client.burst import Burst
+from nnburst.client.burst.burst import Burst
 from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.hal.errors import GeneralFailure
 

@@ -12,10 +12,10 @@ import pytest
 import nnburst
 from client.conftest import add_model
 from nnburst import Burst, Closed, Device, MissedDeadline, OutputInsufficientSize
-from nnburst.client import array_execution
-from nnburst.client.bound_request import BoundRequest
-from nnburst.client.memory import Memory
-from nnburst.client.slots import SlotTable
+from nnburst.client.burst import arrays as array_execution
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.slots import SlotTable
+from nnburst.client.memory.memory import Memory
 from nnburst.hal.timing import OutputShape
 
 

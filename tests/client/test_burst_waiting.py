@@ -17,9 +17,9 @@ import nnburst
 from client.burst_helpers import copy_model, standing_still, wait_until
 from nnburst import BurstBusy, Closed, Device, MissedDeadline
 from nnburst._native import lib
-from nnburst.client import bound_request
-from nnburst.client.bound_request import BoundRequest
-from nnburst.client.burst import Burst
+from nnburst.client.burst import bound_request
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.burst import Burst
 from nnburst.hal.errors import GeneralFailure
 from programs import run_program
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst import GeneralFailure, InvalidArgument
-from nnburst.client.death_handler import DeathHandler, Protection
+from nnburst.client.session.death_handler import DeathHandler, Protection
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 

@@ -13,7 +13,7 @@ import pytest
 import nnburst
 from client.burst_helpers import wait_until
 from nnburst.client.device import Device
-from nnburst.client.process import DriverProcess
+from nnburst.client.session.process import DriverProcess
 
 
 def run(script: str) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from nnburst import DeadObject
-from nnburst.client.ending import DriverDied, describe, dying_exit_code, how_it_ended
-from nnburst.client.process import DriverProcess
+from nnburst.client.session.ending import DriverDied, describe, dying_exit_code, how_it_ended
+from nnburst.client.session.process import DriverProcess
 
 
 @pytest.fixture

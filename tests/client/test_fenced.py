@@ -30,8 +30,8 @@ from nnburst import (
     MissedDeadline,
     PreparedModel,
 )
-from nnburst.client.fenced_execution import FencedExecution
-from nnburst.client.sync_fence import SyncFence
+from nnburst.client.execution.fenced_execution import FencedExecution
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages import ExecuteFenced, Fenced

@@ -18,8 +18,8 @@ import pytest
 
 import nnburst
 from nnburst import Device, ErrorStatus, Memory, ModelBuilder, NnburstError, PreparedModel
-from nnburst.client.buffer import Buffer
 from nnburst.client.launch import driver_environment
+from nnburst.client.memory.buffer import Buffer
 from nnburst.control.messages import (
     Allocate,
     Allocated,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnburst import Closed
-from nnburst.client.kicks import Kicks
+from nnburst.client.burst.kicks import Kicks
 
 
 def test_closed_kicks_cannot_be_watched() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import nnburst
 from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDeadline, Model
-from nnburst.client.handshake import Session
+from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import _Waiting
 from nnburst.control.messages import PROTOCOL_VERSION, Hello, Reply, Welcome, decode_call, encode

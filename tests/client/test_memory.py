@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnburst import Closed, Device, ResourceExhausted
-from nnburst.client.memory import find_memory
+from nnburst.client.memory.memory import find_memory
 
 
 def mappings() -> int:

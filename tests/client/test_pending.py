@@ -14,8 +14,8 @@ import pytest
 
 import nnburst
 from nnburst import Closed, Device, DeviceUnavailable, GeneralFailure, MissedDeadline, PreparedModel
-from nnburst.client.callbacks import CallbackThread
-from nnburst.client.pending import Pending
+from nnburst.client.session.callbacks import CallbackThread
+from nnburst.client.session.pending import Pending
 
 HANG = 20.0
 

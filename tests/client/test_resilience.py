@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import nnburst
-from nnburst.client.arguments import Array
 from nnburst.client.device import Device
-from nnburst.client.recovery import InvalidDevice, Recoverable
-from nnburst.client.resilient_device import ResilientDevice
-from nnburst.client.resilient_prepared_model import ResilientPreparedModel
+from nnburst.client.memory.arguments import Array
+from nnburst.client.resilient.recovery import InvalidDevice, Recoverable
+from nnburst.client.resilient.resilient_device import ResilientDevice
+from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
 from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.extensions import Extension

@@ -9,7 +9,7 @@ import pytest
 import nnburst
 from client.burst_helpers import wait_until
 from client.conftest import add_model
-from nnburst.client.slots import MAX_BACKLOG, SlotReleaser, SlotTable
+from nnburst.client.burst.slots import MAX_BACKLOG, SlotReleaser, SlotTable
 from nnburst.hal.errors import DeadObject, MissedDeadline
 from nnburst.testing.faults.footprint import footprint
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst import Closed, InvalidArgument, MissedDeadline, ResourceExhausted
-from nnburst.client.sync_fence import SyncFence
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
 
 ACTIVE, SIGNALLED, ERROR = FenceStatus.ACTIVE, FenceStatus.SIGNALLED, FenceStatus.ERROR

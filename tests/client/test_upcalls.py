@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnburst import Device, InvalidArgument, Memory
-from nnburst.client.upcalls import BurstCallback, UpcallServer
+from nnburst.client.session.upcalls import BurstCallback, UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_FDS

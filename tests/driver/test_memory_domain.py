@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnburst.client.sync_fence import SyncFence
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.messages import (
     Allocate,
     Allocated,

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import nnburst
-from nnburst.client.fenced_execution import FencedExecution
-from nnburst.client.sync_fence import SyncFence
+from nnburst.client.execution.fenced_execution import FencedExecution
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control import limits
 from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BUFFERS, MAX_BURSTS

@@ -28,7 +28,7 @@ from faults.processes import (
     collect,
 )
 from nnburst import DeadObject, Device, SyncFence
-from nnburst.client.pending import Pending
+from nnburst.client.session.pending import Pending
 from nnburst.testing.faults.activities import sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
 

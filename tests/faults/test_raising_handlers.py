@@ -19,7 +19,7 @@ import nnburst
 from client.burst_helpers import standing_still, wait_until
 from faults.processes import KILLS
 from nnburst import Burst
-from nnburst.client import bound_request
+from nnburst.client.burst import bound_request
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
 # A finalizer that a handler interrupts cannot pass the exception on: Python reports it and goes on.

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.compat.layouts.performance import non_extension_operand_performance
 from nnburst.driver.model.capabilities import CapabilitiesFile

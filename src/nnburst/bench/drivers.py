@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from nnburst.bench.contestants import Contestant, Looped
-from nnburst.client.bound_request import BoundRequest
-from nnburst.client.burst import Burst
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.burst import Burst
 from nnburst.client.device import Device
 from nnburst.client.launch import launch
 from nnburst.hal.enums import OperandType, OperationType

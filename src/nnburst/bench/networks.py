@@ -22,7 +22,7 @@ from nnburst._native import ffi, lib
 from nnburst.bench.contestants import Contestant, Looped, Samples
 from nnburst.bench.drivers import adding_model, pinned
 from nnburst.bench.onnx_export import export
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.executor.base import Bytes
 from nnburst.executor.graph.tensor import TensorType

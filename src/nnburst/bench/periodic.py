@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.bench.drivers import adding_model, null_driver, open_bound
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 
 _JITTER: Final = 0.02

@@ -10,7 +10,7 @@ import numpy as np
 
 import nnburst
 from nnburst.cli.output import microseconds, table, text_for_people, write_json
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.demo.faces import (
     PHOTOGRAPHS,
     Box,

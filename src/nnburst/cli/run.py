@@ -36,8 +36,8 @@ from nnburst.hal.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers
-    from nnburst.client.arguments import ExecutionResult
     from nnburst.client.device import Device
+    from nnburst.client.memory.arguments import ExecutionResult
     from nnburst.testing.models.network_file import NetworkFile
 
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from nnburst.client.arguments import ExecutionResult
+from nnburst.client.burst.stateful_burst import StatefulBurst
+from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.stateful_burst import StatefulBurst
 from nnburst.testing.models.network_file import NetworkFile
 
 Array = npt.NDArray[Any]

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from nnburst.client.carried_pools import CarriesPools, bare_model
-from nnburst.client.memory import Memory
+from nnburst.client.memory.carried_pools import CarriesPools, bare_model
+from nnburst.client.memory.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.configs import NO_CACHE_TOKEN, NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, Priority

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nnburst.client.arguments import check_timeout
 from nnburst.client.device import Device
-from nnburst.client.ending import DriverDied
-from nnburst.client.handshake import Session
+from nnburst.client.memory.arguments import check_timeout
+from nnburst.client.session.ending import DriverDied
+from nnburst.client.session.handshake import Session
 from nnburst.control.address import SUFFIX, check_length, directory, socket_path
 from nnburst.control.channel import Channel
 from nnburst.hal.capabilities import Capabilities

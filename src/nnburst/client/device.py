@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
-from nnburst.client.arguments import check_timeout
-from nnburst.client.buffer import Buffer, Use
-from nnburst.client.carried_pools import CarriesPools, unpacked
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
-from nnburst.client.handshake import Session
-from nnburst.client.memory import Memory
+from nnburst.client.memory.arguments import check_timeout
+from nnburst.client.memory.buffer import Buffer, Use
+from nnburst.client.memory.carried_pools import CarriesPools, unpacked
+from nnburst.client.memory.memory import Memory
 from nnburst.client.preparation import Preparation
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.process import DriverProcess
-from nnburst.client.upcalls import UpcallServer
+from nnburst.client.session.handshake import Session
+from nnburst.client.session.process import DriverProcess
+from nnburst.client.session.upcalls import UpcallServer
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import (

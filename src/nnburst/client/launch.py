@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import nnburst
-from nnburst.client.arguments import check_timeout
 from nnburst.client.device import Device
-from nnburst.client.ending import DriverDied
-from nnburst.client.handshake import Session
-from nnburst.client.process import DriverProcess
+from nnburst.client.memory.arguments import check_timeout
+from nnburst.client.session.ending import DriverDied
+from nnburst.client.session.handshake import Session
+from nnburst.client.session.process import DriverProcess
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
 
 
@@ -60,7 +60,8 @@ def launch(
             ours.close()
             raise
     name = f"driver {executor}"
-    importlib.import_module("nnburst.client.burst")  # needed later, and the driver is not there yet
+    # Needed later, and the driver is not there yet.
+    importlib.import_module("nnburst.client.burst.burst")
     try:
         session = Session(ours, name, lambda: DriverDied(process.ending), timeout=seconds)
     except DeadObject:

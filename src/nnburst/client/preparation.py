@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from nnburst.client.callbacks import Notification
-from nnburst.client.pending import Pending
 from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.session.callbacks import Notification
+from nnburst.client.session.pending import Pending
 from nnburst.control.messages import Message, NotifyPrepared
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import GeneralFailure, NnburstError

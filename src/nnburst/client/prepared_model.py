@@ -10,7 +10,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnburst.client.arguments import (
+from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.pending_execution import PendingExecution
+from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
     boottime_deadline_ns,
@@ -18,9 +20,7 @@ from nnburst.client.arguments import (
     check_timeout,
     parameters,
 )
-from nnburst.client.execution import SocketExecution
-from nnburst.client.pending_execution import PendingExecution
-from nnburst.client.staging import StagingPools
+from nnburst.client.memory.staging import StagingPools
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Release
 from nnburst.hal.closing import Closing
@@ -30,13 +30,13 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 
 if TYPE_CHECKING:
-    from nnburst.client.aidl_burst import AidlBurst
-    from nnburst.client.buffer import Buffer
-    from nnburst.client.burst import Burst
+    from nnburst.client.burst.burst import Burst
     from nnburst.client.device import Device
-    from nnburst.client.fenced_execution import FencedExecution
-    from nnburst.client.reusable_execution import ReusableExecution
-    from nnburst.client.sync_fence import SyncFence
+    from nnburst.client.execution.aidl_burst import AidlBurst
+    from nnburst.client.execution.fenced_execution import FencedExecution
+    from nnburst.client.execution.reusable_execution import ReusableExecution
+    from nnburst.client.execution.sync_fence import SyncFence
+    from nnburst.client.memory.buffer import Buffer
 
 
 class PreparedModel(Closing):
@@ -227,7 +227,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model, device or a fence are closed.
         """
-        from nnburst.client.fenced_execution import check_fences, execute_fenced
+        from nnburst.client.execution.fenced_execution import check_fences, execute_fenced
 
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
         execution = self.arguments(inputs, outputs)
@@ -254,7 +254,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        from nnburst.client.reusable_execution import ReusableExecution
+        from nnburst.client.execution.reusable_execution import ReusableExecution
 
         seconds = check_timeout(timeout)
         return ReusableExecution(self, self.arguments(inputs, outputs), measure, seconds)
@@ -266,7 +266,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        from nnburst.client.aidl_burst import AidlBurst
+        from nnburst.client.execution.aidl_burst import AidlBurst
 
         return AidlBurst(self)
 
@@ -275,9 +275,9 @@ class PreparedModel(Closing):
 
         Args:
             max_in_flight: requests that may be under way at once.
-            options: see `nnburst.client.burst.Burst.open`.
+            options: see `nnburst.client.burst.burst.Burst.open`.
         """
-        from nnburst.client.burst import Burst
+        from nnburst.client.burst.burst import Burst
 
         return Burst.open(self, max_in_flight=max_in_flight, **options)
 

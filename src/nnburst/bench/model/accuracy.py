@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.bench.model.data_sets import DataSet, Example
+from nnburst.client.burst.stateful_burst import StatefulBurst
 from nnburst.client.device import Device
-from nnburst.client.stateful_burst import StatefulBurst
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import QUANTIZED_RANGES

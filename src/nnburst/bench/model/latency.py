@@ -15,7 +15,7 @@ from nnburst.bench.contestants import Contestant, Looped
 from nnburst.bench.model.data_sets import Example
 from nnburst.bench.networks import InProcess, OnCore, in_process, warm_up_of
 from nnburst.bench.rounds import Measured, run_rounds
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.errors import NnburstError

@@ -14,12 +14,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.client.buffer import Buffer
 from nnburst.client.device import Device
 from nnburst.client.launch import launch
-from nnburst.client.memory import Memory
+from nnburst.client.memory.buffer import Buffer
+from nnburst.client.memory.memory import Memory
+from nnburst.client.memory.staging import Layout
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.staging import Layout
 from nnburst.control.channel import Fds
 from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, MeasureTiming

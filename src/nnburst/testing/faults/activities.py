@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.client.bound_request import BoundRequest
-from nnburst.client.burst import Burst
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.burst import Burst
 from nnburst.client.device import Device
-from nnburst.client.memory import Memory
-from nnburst.client.sync_fence import SyncFence
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.memory import Memory
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.model import Model

@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from nnburst.client.connect import connect
-from nnburst.client.resilient_burst import ResilientBoundRequest
-from nnburst.client.resilient_device import ResilientDevice
-from nnburst.client.resilient_prepared_model import ResilientPreparedModel
+from nnburst.client.resilient.resilient_burst import ResilientBoundRequest
+from nnburst.client.resilient.resilient_device import ResilientDevice
+from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
 from nnburst.hal.errors import DeadObject
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from nnburst.client.burst import Burst
+from nnburst.client.burst.burst import Burst
 from nnburst.client.connect import connect
 from nnburst.control.address import socket_path
 from nnburst.control.channel import Channel, Disconnected

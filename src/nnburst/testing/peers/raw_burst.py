@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import lib
-from nnburst.client.burst_channels import BurstChannels
-from nnburst.client.memory import Memory
+from nnburst.client.burst.channels import BurstChannels
+from nnburst.client.burst.slots import SlotTable
+from nnburst.client.memory.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.slots import SlotTable
-from nnburst.client.upcalls import BurstCallback
+from nnburst.client.session.upcalls import BurstCallback
 from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, MissedDeadline

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
     BurstExecute,

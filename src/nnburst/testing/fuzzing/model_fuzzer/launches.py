@@ -6,8 +6,8 @@ import queue
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from nnburst.client.callbacks import Notification
 from nnburst.client.device import Device
+from nnburst.client.session.callbacks import Notification
 from nnburst.control.messages import Message, Nothing, NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from nnburst.client.memory import Memory
+from nnburst.client.memory.memory import Memory
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
     GetSupportedOperations,

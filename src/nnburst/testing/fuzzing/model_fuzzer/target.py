@@ -8,9 +8,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from nnburst.client.device import Device
-from nnburst.client.memory import Memory
+from nnburst.client.memory.memory import Memory
+from nnburst.client.memory.staging import Layout
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.staging import Layout
 from nnburst.hal.closing import Closing
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument

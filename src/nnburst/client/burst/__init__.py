@@ -1,0 +1,1 @@
+"""Executions over shared memory: a burst, its channels, its bound requests."""

@@ -1,0 +1,159 @@
+"""`Burst.execute`: numpy arrays to a remembered bound request and back.
+
+Arrays in a pool of the device are part of the request itself; for the others the request has a private
+pool, copied into before the run and out of after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, head
+from nnburst.client.memory.buffer import Buffer
+from nnburst.client.memory.memory import find_memory
+from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
+from nnburst.hal.timing import OutputShape
+
+if TYPE_CHECKING:
+    from nnburst.client.burst.bound_request import BoundRequest
+    from nnburst.client.burst.burst import Burst
+
+Casting = Literal["no", "unsafe"]
+
+
+class _NotForBursts(Exception):
+    """A request names buffers."""
+
+
+def execute_arrays(
+    burst: Burst,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any] | None,
+    measure: bool,
+    timeout: float,
+    copy: bool,
+) -> ExecutionResult:
+    """Execute once; see `Burst.execute`. The counts have been checked."""
+    began, left = time.monotonic(), timeout
+    given = outputs if outputs is not None else (None,) * len(burst.outputs)
+    sizes: list[int] | None = None
+    while True:
+        try:
+            bound = _bound_for(burst, inputs, given, sizes, measure)
+        except _NotForBursts:
+            model = burst.prepared_model
+            return model.execute(inputs, outputs, measure=measure, timeout=timeout)
+        for mine, theirs in zip(bound.inputs, inputs, strict=True):
+            if mine is not theirs and theirs is not None and not _in_pool(theirs):
+                np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
+        try:
+            result = bound.run(left)
+        except OutputInsufficientSize as error:
+            sizes = _grown(burst.outputs, given, bound, error.output_shapes)
+            left = timeout - (time.monotonic() - began)
+            if sizes is None:
+                raise
+            if left <= 0:
+                raise MissedDeadline("timeout: no result of sufficient size in time") from error
+            continue
+        return _results(bound, given, result, copy)
+
+
+def _bound_for(
+    burst: Burst,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    sizes: Sequence[int] | None,
+    measure: bool,
+) -> BoundRequest:
+    """The request remembered for such arrays in these places, or a new one.
+
+    Everything that decides whether an array fits is in the key, so arrays whose key is remembered
+    need no check.
+
+    Raises:
+        _NotForBursts: one of them is a buffer, which is never remembered.
+    """
+    last = burst.last_executed
+    if last is not None and last.is_of(inputs, outputs, measure):
+        return last
+    key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
+    bound = burst.remembered(key) if sizes is None else None
+    if bound is None:
+        if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
+            raise _NotForBursts
+        for parameter, array in zip(burst.inputs, inputs, strict=True):
+            if array is not None:
+                parameter.check_input(array)
+        if sizes is None:
+            sizes = [_room(p, array) for p, array in zip(burst.outputs, outputs, strict=True)]
+        bound = burst.bind_with_private(inputs, outputs, sizes, measure=measure)
+        burst.remember(key, bound)
+    burst.last_executed = bound
+    return bound
+
+
+def _room(parameter: Parameter, array: Array | None) -> int:
+    """Bytes of private memory to offer for an output."""
+    if array is not None:
+        parameter.check_output(array)
+        return array.nbytes
+    return parameter.first_room
+
+
+def _place(array: Array | None) -> object:
+    """What a request depends on: where an array lies, and everything that its check looks at."""
+    if array is None:
+        return None
+    if type(array) is not np.ndarray or not array.flags.c_contiguous:
+        return object()  # equal to nothing: to be checked
+    found = None if array.base is None else find_memory(array)
+    where = None if found is None else (found[0].number, found[1])
+    return (where, array.shape, array.dtype, array.flags.writeable)
+
+
+def _in_pool(array: Array) -> bool:
+    """Whether an array is itself part of the request, so that nothing is copied."""
+    return array.base is not None and find_memory(array) is not None
+
+
+def _grown(
+    parameters: Sequence[Parameter],
+    given: Sequence[Array | None],
+    bound: BoundRequest,
+    shapes: Sequence[OutputShape],
+) -> list[int] | None:
+    """Larger rooms, where the driver asked for more; None where that cannot help."""
+    sizes = [array.nbytes for array in bound.outputs]
+    before = list(sizes)
+    for index, (parameter, array, shape) in enumerate(zip(parameters, given, shapes, strict=False)):
+        if shape.is_sufficient:
+            continue
+        more = parameter.more_room(sizes[index], shape)
+        if array is not None or more is None:
+            return None
+        sizes[index] = more
+    return sizes if sizes != before else None
+
+
+def _results(
+    bound: BoundRequest, given: Sequence[Array | None], result: ExecutionResult, copy: bool
+) -> ExecutionResult:
+    """The outputs where the caller wants them."""
+    arrays: list[Array] = []
+    for mine, theirs, output in zip(bound.outputs, given, result.outputs, strict=True):
+        if theirs is None:
+            arrays.append(output.copy() if copy else output)
+        elif theirs is mine:
+            arrays.append(output)
+        else:
+            target = theirs if theirs.shape == output.shape else head(theirs, output.shape)
+            if not _in_pool(theirs):
+                casting: Casting = "no" if target.dtype == output.dtype else "unsafe"
+                np.copyto(target, output, casting=casting)
+            arrays.append(target)
+    return ExecutionResult(arrays, result.output_shapes, result.timing)

@@ -1,0 +1,442 @@
+"""A request bound to its memory: the packet is made once, a run is one C call."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from nnburst._native import ffi, lib
+from nnburst.client.burst.submitted_request import SubmittedRequest
+from nnburst.client.memory.arguments import (
+    OMITTED,
+    Array,
+    ExecutionResult,
+    Parameter,
+    check_timeout,
+    complete_shapes,
+    head,
+)
+from nnburst.client.session.one_thread import BUSY
+from nnburst.hal.enums import ErrorStatus, MeasureTiming
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    GeneralFailure,
+    InvalidArgument,
+    MalformedPacket,
+    MissedDeadline,
+    error_for,
+)
+from nnburst.hal.model import DataLocation
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import OutputShape, Timing
+from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request
+
+if TYPE_CHECKING:
+    from nnburst.client.burst.burst import Burst
+
+_DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
+#: Longer waits are cut to this, about 146 years.
+_LONGEST_NS: Final = 2**62
+_run: Final = lib.nnb_client_run
+_abandon: Final = lib.nnb_client_abandon
+
+_SAME: Final = int(lib.NNB_CLIENT_SAME)
+_RESULT: Final = int(lib.NNB_CLIENT_RESULT)
+_MALFORMED: Final = int(lib.NNB_CLIENT_MALFORMED)
+_TIMED_OUT: Final = int(lib.NNB_CLIENT_TIMED_OUT)
+_INTERRUPTED: Final = int(lib.NNB_CLIENT_INTERRUPTED)
+_CORRUPT: Final = int(lib.NNB_CLIENT_CORRUPT)
+_SURPLUS: Final = int(lib.NNB_CLIENT_SURPLUS)
+_NO_ROOM: Final = int(lib.NNB_CLIENT_NO_ROOM)
+_BUSY: Final = int(lib.NNB_CLIENT_BUSY)
+_IN_FLIGHT: Final = int(lib.NNB_CLIENT_IN_FLIGHT)
+_SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
+_UNBOUND: Final = int(lib.NNB_CLIENT_UNBOUND)
+
+
+class BoundRequest:
+    """Made by `Burst.bind`. Usable by the thread that uses the burst.
+
+    Attributes:
+        inputs: views of the pools; None where omitted. Write them before a run, not during it.
+        outputs: views of the pools, written by every run; buffers where the shape is open.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bound",
+        "_burst",
+        "_last",
+        "_measured",
+        "_packet",
+        "_pools",
+        "_result",
+        "_timeout_ns",
+        "in_flight",
+        "inputs",
+        "outputs",
+    )
+
+    def __init__(
+        self,
+        burst: Burst,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
+        measure: MeasureTiming,
+    ) -> None:
+        """Check the arrays, find their slots, and serialise the packet."""
+        places = _Places(burst)
+        request = Request(
+            tuple(places.input(p, a) for p, a in zip(burst.inputs, inputs, strict=True)),
+            tuple(places.output(p, a) for p, a in zip(burst.outputs, outputs, strict=True)),
+        )
+        self.inputs = cast("tuple[Array, ...]", tuple(inputs))
+        self.outputs = cast("tuple[Array, ...]", tuple(outputs))
+        self.in_flight = False
+        self._burst = burst
+        self._pools = frozenset(places.pools)
+        self._measured = bool(measure)
+        self._last: ExecutionResult | None = None
+        self._timeout_ns = _DEFAULT_TIMEOUT_NS
+        self._packet = serialize_request(request, list(places.slots), measure)
+        self._result = ffi.new("uint8_t[]", burst.result_bytes)
+        self._bound: Any = ffi.new(
+            "struct nnb_bound *",
+            {
+                "client": burst.client,
+                "timeout_ns": _DEFAULT_TIMEOUT_NS,
+                "measured": measure,
+                "request": ffi.from_buffer("uint8_t[]", self._packet),
+                "request_count": len(self._packet),
+                "result": self._result,
+            },
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether a pool of its arrays was closed."""
+        return bool(self._bound.closed)
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once and wait for the result.
+
+        Args:
+            timeout: seconds, 30 unless given.
+
+        Returns:
+            The outputs (views of the pools, overwritten by the next run), shapes and timing.
+
+        Raises:
+            MissedDeadline: no result in time. The burst stays usable: the next run first waits for the
+                late result and drops it.
+            OutputInsufficientSize: a buffer is too small; `output_shapes` says what is needed.
+            InvalidArgument, GeneralFailure: what the driver answered.
+            BurstBusy: another thread is using the burst.
+            DeadObject: the driver has died.
+            Closed: the burst, or a pool, was closed.
+        """
+        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
+        if timeout_ns != self._timeout_ns:
+            self._set_timeout(timeout_ns)
+        code = _SAME
+        try:
+            code = _run(self._bound)
+            if not code:  # SAME: there was a result before
+                return self._last  # type: ignore[return-value]
+            return self._conclude(code)
+        except BaseException:  # also KeyboardInterrupt, which can come right after the C call
+            # Let go of the burst, where this thread's run holds it; its result is overdue then. The next
+            # one is read in full, since the last may not have been. Nothing of Python's is called: on
+            # entry to it a second handler could raise. After BUSY the request may be another thread's.
+            if code != _BUSY:
+                self._bound.result_count = 0
+                _abandon(self._bound)
+            raise
+
+    async def run_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
+    ) -> ExecutionResult:
+        """Execute once; the event loop goes on meanwhile.
+
+        A result that comes within two microseconds is taken at once, without a turn of the loop. Where
+        `max_in_flight` requests are out, this one waits for its turn. Cancelling it is fine: the burst
+        stays usable, and the result is dropped when it comes.
+
+        Args:
+            timeout: seconds, 30 unless given; the wait for its turn included.
+
+        Raises:
+            BurstBusy: this request is under way, or another thread is using the burst.
+            MissedDeadline, OutputInsufficientSize, InvalidArgument, GeneralFailure, DeadObject, Closed: as
+                for `run`.
+        """
+        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
+        deadline_ns = time.monotonic_ns() + timeout_ns
+        self._check_idle()
+        try:
+            return await self._burst.waiter.run(self, deadline_ns)
+        except _NoRoom:
+            import asyncio
+
+            return await asyncio.to_thread(self._fall_back, deadline_ns)
+
+    def submit(self) -> SubmittedRequest:
+        """Send the request without waiting; results come in the order of submission.
+
+        Raises:
+            BurstBusy: `max_in_flight` requests are out, this one is, or another thread is inside.
+            DeadObject, Closed: as for `run`.
+        """
+        self._check_idle()
+        queue, me = self._burst.pending, object()
+        try:
+            queue.one_thread.enter(me)
+            pending, client = SubmittedRequest(self._burst, self), self._burst.client
+            before = client.submitted
+            try:
+                code = lib.nnb_client_submit(self._bound)
+                if code != _RESULT:
+                    self.fail(code)
+                self.in_flight = True
+                queue.append(pending)
+            except BaseException:
+                # It is in the queue if and only if it was sent, whatever a handler raised in between. One
+                # call of C's at the end: a second handler may raise right after it.
+                if client.submitted != before and pending not in queue:
+                    pending.abandoned = True
+                    queue.append(pending)
+                raise
+            return pending
+        finally:
+            queue.one_thread.pop(me, None)
+
+    def is_of(
+        self, inputs: Sequence[Array | None], outputs: Sequence[Array | None], measure: bool
+    ) -> bool:
+        """Whether exactly these array objects were bound; their memory and shape cannot have changed."""
+        return (
+            measure == self._measured
+            and all(map(is_, self.inputs, inputs))
+            and all(map(is_, self.outputs, outputs))
+            and not self.closed
+        )
+
+    def pool_closed(self, number: int) -> None:
+        """A pool is gone; if an array lies in it, no run is possible any more."""
+        if number in self._pools:
+            self.forbid()
+
+    def forbid(self) -> None:
+        """Refuse runs from now on; what is out may still be waited for. Any thread, reentrant."""
+        self._bound.closed = 1
+
+    def collect(self, deadline_ns: int) -> ExecutionResult:
+        """Wait for the result of the oldest submission, which is this one's."""
+        self.check_process()
+        code = _SAME
+        try:
+            while True:
+                left = max(deadline_ns - time.monotonic_ns(), 1)
+                code = lib.nnb_client_collect(self._bound, min(left, _LONGEST_NS))
+                if code != _INTERRUPTED:
+                    return self._finish(code)
+        except BaseException:  # as in `run`
+            if code != _BUSY:
+                self._bound.result_count = 0
+                _abandon(self._bound)
+            raise
+
+    def check_process(self) -> None:
+        """Raise Closed in a forked child."""
+        self._burst.check_process()
+
+    def _check_idle(self) -> None:
+        if self.in_flight:
+            self._burst.check_running()  # once the driver is dead, no waiting makes the request free
+            raise BurstBusy("this request is under way: its memory is in use")
+
+    def end_burst(self, reason: str) -> NoReturn:
+        """The two sides have lost each other: end the burst and say so."""
+        self._burst.end(reason)
+        self._burst.check_open()
+        raise self._burst.stopped_error()
+
+    def _set_timeout(self, timeout_ns: int) -> None:
+        self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
+        # Last: a signal handler that raises before makes the next run set both.
+        self._timeout_ns = timeout_ns
+
+    def _conclude(self, code: int) -> ExecutionResult:
+        """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
+        if code == _INTERRUPTED:
+            code = self._resume(self._bound.deadline_ns)
+        elif code == _IN_FLIGHT:
+            return self._run_later(self._bound.deadline_ns)
+        elif code == _NO_ROOM:
+            return self._fall_back(self._bound.deadline_ns)
+        return self._finish(code)
+
+    def _finish(self, code: int) -> ExecutionResult:
+        if code in (_SAME, _SAME_BUT_TIMING) and self._last is not None:
+            return self._timed(self._last)
+        if code in (_SAME, _SAME_BUT_TIMING, _RESULT):
+            return self._read()
+        return self.fail(code)
+
+    def _resume(self, deadline_ns: int) -> int:
+        """Go on waiting in slices, so that signals are handled in between."""
+        # Both clocks are CLOCK_MONOTONIC.
+        while True:
+            left = max(deadline_ns - time.monotonic_ns(), 1)
+            code = int(lib.nnb_client_resume(self._bound, min(left, _LONGEST_NS)))
+            if code != _INTERRUPTED:
+                return code
+
+    def _run_later(self, deadline_ns: int) -> ExecutionResult:
+        """Submitted requests are out, or an overdue result is still awaited."""
+        burst = self._burst
+        if burst.pending:
+            me = object()
+            try:
+                burst.pending.one_thread.enter(me)
+                while len(burst.pending) >= burst.max_in_flight:
+                    burst.pending[0].collect(deadline_ns)
+            finally:
+                burst.pending.one_thread.pop(me, None)
+            try:
+                pending = self.submit()
+            except _NoRoom:
+                return self._fall_back(deadline_ns)
+            try:
+                return pending.wait(deadline_ns)
+            except BaseException:
+                pending.abandon()  # nobody else has it, and this request is to be run again
+                raise
+        code = _IN_FLIGHT
+        while code == _IN_FLIGHT:
+            left = deadline_ns - time.monotonic_ns()
+            if left <= 0:
+                return self.fail(_TIMED_OUT)
+            self._set_timeout(left)
+            code = int(_run(self._bound))
+        return self._conclude(code)
+
+    def _fall_back(self, deadline_ns: int) -> ExecutionResult:
+        """The packet cannot be sent, so the ordinary path is taken (burst:§8)."""
+        left = max(deadline_ns - time.monotonic_ns(), 1)
+        return self._burst.prepared_model.execute(
+            self.inputs, self.outputs, measure=self._measured, timeout=left * 1e-9
+        )
+
+    def _timed(self, last: ExecutionResult) -> ExecutionResult:
+        """The last result with the timing of this one."""
+        if not self._measured:
+            return last
+        summary = self._bound.summary
+        timing = Timing(summary.time_on_device, summary.time_in_driver)
+        return ExecutionResult(last.outputs, last.output_shapes, timing)
+
+    def _read(self) -> ExecutionResult:
+        """The result packet, as it differs from the one before."""
+        data = ffi.buffer(self._result, self._bound.result_count * DATUM_BYTES)[:]
+        try:
+            status, shapes, _ = deserialize_result(data)
+        except MalformedPacket:
+            return self.fail(_MALFORMED)
+        if status != ErrorStatus.NONE:
+            self._last = None
+            raise error_for(status, f"the driver answered {status.name}", shapes)
+        arrays = self._shaped(shapes)
+        complete = complete_shapes(self._burst.outputs, shapes)
+        self._last = ExecutionResult(arrays, complete, Timing())
+        return self._timed(self._last)
+
+    def _shaped(self, shapes: Sequence[OutputShape]) -> list[Array]:
+        if shapes and len(shapes) != len(self.outputs):
+            raise GeneralFailure(
+                f"the driver reports {len(shapes)} shapes for {len(self.outputs)} outputs"
+            )
+        shaped = []
+        for index, (parameter, array) in enumerate(
+            zip(self._burst.outputs, self.outputs, strict=True)
+        ):
+            shape = parameter.shape_of(shapes[index] if shapes else None)
+            if not parameter.known and math.prod(shape) > array.size:
+                raise GeneralFailure(
+                    f"the driver reports {parameter.name} of shape {shape} in {array.size} elements"
+                )
+            shaped.append(array if parameter.known else head(array, shape))
+        return shaped
+
+    def fail(self, code: int) -> NoReturn:
+        """Raise what a code that is no result stands for."""
+        burst = self._burst
+        if code == _TIMED_OUT:
+            raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
+        if code == _BUSY:
+            burst.check_running()
+            raise BurstBusy(BUSY)
+        if code == _IN_FLIGHT:
+            burst.check_running()
+            raise BurstBusy(f"{burst.max_in_flight} requests are under way, as many as agreed")
+        if code == _MALFORMED:
+            raise GeneralFailure("the driver sent an ill-formed result packet")
+        if code == _NO_ROOM:
+            raise _NoRoom("the request does not fit the channel")
+        if code in (_CORRUPT, _SURPLUS):
+            self.end_burst(
+                "the burst has ended: the driver's counters are impossible"
+                if code == _CORRUPT
+                else "the burst has ended: the driver sent a result that nobody asked for"
+            )
+        if code == _UNBOUND:
+            burst.check_open()
+            raise Closed("a pool of the bound request is closed")
+        raise burst.stopped_error()
+
+
+class _NoRoom(GeneralFailure):
+    """The packet cannot be sent, now or ever."""
+
+
+class _Places:
+    """Where the arrays of one request lie: collects its pools in order of their first use.
+
+    Attributes:
+        slots: slot of each pool; its position is the request's pool index.
+        pools: numbers of the pools.
+    """
+
+    def __init__(self, burst: Burst) -> None:
+        self._burst = burst
+        self.slots: dict[int, int] = {}
+        self.pools: list[int] = []
+
+    def input(self, parameter: Parameter, array: Array | None) -> RequestArgument:
+        """The argument for an input, checked."""
+        if array is None:
+            return OMITTED
+        parameter.check_input(array)
+        return self._argument(parameter, array, parameter.extents(array))
+
+    def output(self, parameter: Parameter, array: Array | None) -> RequestArgument:
+        """The argument for an output, checked."""
+        if array is None:
+            raise InvalidArgument(f"{parameter.name} has no array")
+        parameter.check_output(array)
+        return self._argument(parameter, array, ())
+
+    def _argument(
+        self, parameter: Parameter, array: Array, dimensions: tuple[int, ...]
+    ) -> RequestArgument:
+        memory, offset, slot = self._burst.locate(array, parameter.name)
+        if slot not in self.slots:
+            self.slots[slot] = len(self.slots)
+            self.pools.append(memory.number)
+        location = DataLocation(self.slots[slot], offset, array.nbytes)
+        return RequestArgument(location=location, dimensions=dimensions)

@@ -1,0 +1,116 @@
+"""The two channels of a burst as the client opens and closes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from nnburst.client.burst.kicks import Kicks
+from nnburst.client.session.upcalls import BurstCallback
+from nnburst.control.messages import (
+    ConfigureExecutionBurst,
+    FreeMemory,
+    Message,
+    Nothing,
+    Opened,
+    Release,
+)
+from nnburst.fmq.cores import allowed_cores
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.tracing import Layer, Phase, trace
+from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
+
+if TYPE_CHECKING:
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a control call about the burst may take.
+_TIMEOUT: Final = 30.0
+
+
+class BurstChannels:
+    """A request and a result queue that a driver serves (NNAPI: configureExecutionBurst).
+
+    Attributes:
+        requests: written by this process.
+        results: read by this process.
+        kicks: where the driver says that a result awaited in an event loop is there.
+        handle: the driver's number for the burst.
+        may_spin: both sides can run at the same moment.
+    """
+
+    def __init__(
+        self,
+        prepared_model: PreparedModel,
+        callback: BurstCallback,
+        lengths: tuple[int, int],
+        *,
+        max_in_flight: int = 1,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+    ) -> None:
+        """Allocate the queues and have the driver open them.
+
+        Args:
+            prepared_model: an open one.
+            callback: what the driver may call.
+            lengths: elements of the request and of the result queue.
+            max_in_flight: requests that may be under way at once.
+            preference: LOW_POWER keeps the driver from spinning.
+
+        Raises:
+            NnburstError: the driver refuses.
+        """
+        # A released model and a closed device are told before there is anything to give back.
+        handle = prepared_model.handle
+        self._connection = prepared_model.device.connection
+        self._upcalls = prepared_model.device.upcalls
+        self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
+        self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
+        self.kicks = Kicks()
+        self._callback = self._upcalls.register(callback)
+        message = ConfigureExecutionBurst(
+            handle=handle,
+            callback=self._callback,
+            request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),
+            result_channel=msgspec.Raw(msgspec.msgpack.encode(self.results.descriptor)),
+            max_in_flight=max_in_flight,
+            cpus=allowed_cores(),
+            preference=preference,
+        )
+        fds = [self.requests.memories[0].fd, self.results.memories[0].fd, self.kicks.their_fd]
+        try:
+            with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
+                opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
+        except BaseException:
+            self._forget()
+            raise
+        self.kicks.give_away()
+        self.handle = opened.handle
+        self.may_spin = bool(opened.fields.get("may_spin"))
+
+    def call(self, message: Message) -> None:
+        """Make a control call about the burst and wait for it."""
+        self._connection.call(message, Nothing, timeout=_TIMEOUT)
+
+    def free_memory(self, slot: int) -> None:
+        """Have the driver forget a slot (NNAPI: IBurstContext::freeMemory)."""
+        self.call(FreeMemory(self.handle, slot))
+
+    def abandon(self) -> None:
+        """Like `close`, without waiting for the driver."""
+        self._connection.post(Release(self.handle))
+        self._forget()
+
+    def close(self) -> None:
+        """Release the driver's end and this one; fine with a dead driver."""
+        try:
+            self._connection.release(self.handle, _TIMEOUT)
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._upcalls.unregister(self._callback)
+        self.requests.close()
+        self.results.close()
+        self.kicks.close()

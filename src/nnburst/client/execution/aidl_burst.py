@@ -1,0 +1,241 @@
+"""AidlBurst: AIDL's burst, whose requests go over the socket and whose memory the driver knows by numbers.
+
+For what HIDL's burst over message queues cannot carry: deadlines, buffers, timing in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from nnburst.client.execution.aidl_results import in_microseconds
+from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.memory.arguments import (
+    Array,
+    ExecutionResult,
+    boottime_deadline_ns,
+    check_timeout,
+)
+from nnburst.client.memory.memory import Memory
+from nnburst.client.session.one_thread import OneThread
+from nnburst.control.channel import Fds
+from nnburst.control.connection import Connection
+from nnburst.control.messages import (
+    BurstExecute,
+    Executed,
+    Nothing,
+    OpenBurst,
+    Opened,
+    ReleaseMemoryResource,
+)
+from nnburst.hal.closing import Closing
+from nnburst.hal.errors import (
+    Closed,
+    MissedDeadline,
+)
+from nnburst.hal.model import BufferToken, MemoryPool
+from nnburst.hal.request import Request
+
+if TYPE_CHECKING:
+    from nnburst.client.memory.buffer import Buffer
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a control call about the burst may take.
+_CALL_TIMEOUT: Final = 30.0
+#: Pools whose numbers are given to the driver; further ones are sent each time.
+_REMEMBERED: Final = 64
+_NO_IDENTITY: Final = -1
+
+
+class _Identities:
+    """Which pool the driver knows by which number; numbers are never used again. Takes no locks."""
+
+    def __init__(self, connection: Connection, handle: int) -> None:
+        self._connection = connection
+        self._handle = handle
+        self._numbers = itertools.count()
+        self._identifiers: dict[int, int] = {}  # by the pool's number
+        self._memories: dict[int, weakref.ref[Memory]] = {}  # likewise
+        self._sent: set[int] = set()
+        self._on_close = _weakly(self)  # a pool outlives many bursts
+
+    def identifier_of(self, memory: Memory) -> tuple[int, bool]:
+        """The number of a pool, and whether the driver has its memory already."""
+        found = self._identifiers.get(memory.number)
+        if found is None:
+            if len(self._identifiers) >= _REMEMBERED:
+                return _NO_IDENTITY, False
+            found = self._identifiers[memory.number] = next(self._numbers)
+            self._memories[memory.number] = weakref.ref(memory)
+            memory.on_close(self._on_close)
+        return found, found in self._sent
+
+    def sent(self, identifiers: Sequence[int]) -> None:
+        """The driver has answered a request with these, so it knows them."""
+        self._sent.update(i for i in identifiers if i != _NO_IDENTITY)
+
+    def take(self, number: int) -> int | None:
+        """Forget a pool; its number, where the driver may know one."""
+        found = self._identifiers.pop(number, None)
+        self._memories.pop(number, None)
+        if found is not None:
+            self._sent.discard(found)
+        return found
+
+    def release(self, memory: Memory) -> int | None:
+        """Forget a pool that is still there; its number, where the driver may know one."""
+        memory.forget(self._on_close)
+        return self.take(memory.number)
+
+    def close(self) -> None:
+        """No pool needs to say that it is gone any more."""
+        for reference in list(self._memories.values()):
+            memory = reference()
+            if memory is not None:
+                memory.forget(self._on_close)
+
+    def forget(self, number: int) -> None:
+        """A pool is gone: the driver hears of it before the next call. May run anywhere."""
+        found = self.take(number)
+        if found is not None and self._connection.is_alive:
+            self._connection.post_later(ReleaseMemoryResource(self._handle, found))
+
+
+class AidlBurst(Closing):
+    """Made by `PreparedModel.open_aidl_burst`. One execution at a time: a second one gets BurstBusy.
+
+    A context manager that closes itself.
+    """
+
+    def __init__(self, model: PreparedModel) -> None:
+        """Open it.
+
+        Raises:
+            NnburstError: the driver refuses.
+        """
+        self._model = model
+        self._connection = model.device.connection
+        opened, _ = self._connection.call(OpenBurst(model.handle), Opened, timeout=_CALL_TIMEOUT)
+        self._handle = opened.handle
+        self._identities = _Identities(self._connection, opened.handle)
+        self._under_way = OneThread("the burst has an execution in flight: one at a time")
+        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
+        self._finalizer.atexit = False
+
+    def execute(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+    ) -> ExecutionResult:
+        """Execute once; arguments and errors are those of `PreparedModel.execute`.
+
+        Returns:
+            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+
+        Raises:
+            BurstBusy: an execution is under way.
+            Closed: the burst is closed.
+        """
+        deadline = time.monotonic() + check_timeout(timeout)
+        self._check_open()
+        execution = self._model.arguments(inputs, outputs)
+        me = object()
+        try:
+            self._under_way.enter(me)
+            return execution.run(
+                lambda private: in_microseconds(
+                    execution, self._call(execution, private, measure, deadline), private
+                )
+            )
+        finally:
+            self._under_way.pop(me, None)
+
+    def _call(
+        self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float
+    ) -> Executed:
+        request, memories = execution.describe(private)
+        execution.stage(private)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise MissedDeadline("timeout: it passed before the request could be sent")
+        with Fds() as fds:
+            request, identifiers = self._identified(request, memories, fds)
+            message = BurstExecute(
+                self._handle,
+                request,
+                measure,
+                boottime_deadline_ns(left),
+                memory_identifiers=identifiers,
+            )
+            executed, _ = self._connection.call(message, Executed, list(fds), timeout=left)
+        self._identities.sent(identifiers)
+        return executed
+
+    def _identified(
+        self, request: Request, memories: Sequence[Memory], fds: Fds
+    ) -> tuple[Request, tuple[int, ...]]:
+        """The request without the memory that the driver has, and the number of each pool."""
+        identifiers: list[int] = []
+        pools: list[MemoryPool | BufferToken] = []
+        remaining = iter(memories)
+        for pool in request.pools:
+            if isinstance(pool, BufferToken):
+                identifiers.append(_NO_IDENTITY)
+                pools.append(pool)
+                continue
+            memory = next(remaining)
+            identifier, known = self._identities.identifier_of(memory)
+            identifiers.append(identifier)
+            pools.append(MemoryPool(pool.size, -1 if known else len(fds)))
+            if not known:
+                fds.add(memory.duplicate())
+        return msgspec.structs.replace(request, pools=tuple(pools)), tuple(identifiers)
+
+    def release_memory_resource(self, memory: Memory) -> None:
+        """Have the driver forget a pool now; it does so by itself when the pool is closed.
+
+        Raises:
+            DeadObject: the driver has died.
+            Closed: the burst is closed.
+        """
+        self._check_open()
+        found = self._identities.release(memory)
+        if found is None:
+            return
+        message = ReleaseMemoryResource(self._handle, found)
+        self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise Closed("the burst is closed")
+
+    def close(self) -> None:
+        """End the burst; twice is fine, and so is a dead driver."""
+        if self._finalizer.detach() is None:
+            return
+        self._identities.close()
+        self._connection.release(self._handle)
+
+    def __repr__(self) -> str:
+        state = "open" if self._finalizer.alive else "closed"
+        return f"<nnburst.AidlBurst on {self._model.device.name}: {state}>"
+
+
+def _weakly(identities: _Identities) -> Callable[[int], None]:
+    """Its `forget`, without keeping it alive."""
+    reference = weakref.ref(identities)
+
+    def forget(number: int) -> None:
+        alive = reference()
+        if alive is not None:
+            alive.forget(number)
+
+    return forget

@@ -1,0 +1,39 @@
+"""Results of the ways to execute that AIDL has: their timing is in nanoseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.compat.conversion.timing import ExecutionTiming, to_hal
+from nnburst.control.messages import Executed
+from nnburst.hal.enums import FeatureLevel
+from nnburst.hal.limits import NO_TIMING
+from nnburst.hal.timing import Timing
+
+if TYPE_CHECKING:
+    from nnburst.client.execution.execution import SocketExecution
+    from nnburst.client.memory.memory import Memory
+
+
+def precise(device: int, driver: int) -> ExecutionTiming:
+    """A timing of a message in nanoseconds, where 2**64 - 1 is none."""
+    both = (None if value == NO_TIMING else value for value in (device, driver))
+    return ExecutionTiming(*both)
+
+
+def rounded(timing: ExecutionTiming) -> Timing:
+    """The same in microseconds, as HIDL has it."""
+    hidl = to_hal(timing, FeatureLevel.V1_3)
+    return hidl if isinstance(hidl, Timing) else Timing()
+
+
+def in_microseconds(
+    execution: SocketExecution, executed: Executed, private: Memory | None
+) -> ExecutionResult:
+    """The result of an execution whose timing came in nanoseconds: both are there."""
+    timing = precise(executed.timing.time_on_device, executed.timing.time_in_driver)
+    result = execution.result(Executed(executed.output_shapes, rounded(timing)), private)
+    return msgspec.structs.replace(result, timing_ns=timing)

@@ -1,0 +1,317 @@
+"""FencedExecution: an execution that begins when fences have signalled, and signals its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from nnburst.client.execution.aidl_results import precise, rounded
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.arguments import (
+    ExecutionResult,
+    boottime_deadline_ns,
+    check_timeout,
+    in_nanoseconds,
+)
+from nnburst.compat.conversion.timing import ExecutionTiming
+from nnburst.control.channel import Fds
+from nnburst.control.connection import Connection
+from nnburst.control.fences import FenceStatus
+from nnburst.control.messages import (
+    Executed,
+    ExecuteFenced,
+    Fenced,
+    GetExecutionInfo,
+    Message,
+    Release,
+)
+from nnburst.control.messages import ExecutionInfo as InfoMessage
+from nnburst.hal.closing import Closing
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import (
+    Closed,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    error_for,
+)
+
+if TYPE_CHECKING:
+    from nnburst.client.execution.execution import SocketExecution
+    from nnburst.client.memory.memory import Memory
+    from nnburst.client.prepared_model import PreparedModel
+
+
+class ExecutionInfo(msgspec.Struct, frozen=True):
+    """What is known of a fenced execution that is complete (NNAPI: getExecutionInfo).
+
+    Attributes:
+        status: how it went.
+        launched: durations in nanoseconds from the call on; None where it was not measured.
+        fenced: the same from the last fence on; never longer.
+        reason: why it failed, for people.
+    """
+
+    status: ErrorStatus
+    launched: ExecutionTiming
+    fenced: ExecutionTiming
+    reason: str = ""
+
+
+class FencedExecution(Closing):
+    """Made by `PreparedModel.execute_fenced`. Thread-safe. A context manager that closes itself.
+
+    Inputs must not change, and outputs mean nothing, until `fence` has signalled. Where inputs lie in no
+    pool they were copied before this was made.
+
+    Attributes:
+        fence: signals when it is done; in the error state where it failed, or the driver died.
+    """
+
+    def __init__(
+        self,
+        model: PreparedModel,
+        execution: SocketExecution,
+        private: Memory | None,
+        done: Callable[[Memory], None],
+        launched: tuple[Fenced, Fds],
+    ) -> None:
+        """Own what the driver answered.
+
+        Args:
+            model: what is executed.
+            execution: its arguments.
+            private: where those lie that are in no pool.
+            done: takes the private memory back when the driver uses it no more.
+            launched: the driver's answer.
+        """
+        answer, fds = launched
+        self._device = model.device
+        self._connection = model.device.connection
+        self._handle = answer.handle
+        self._execution = execution
+        self._private = private
+        self._done = done
+        self._lock = threading.Lock()
+        self._info: ExecutionInfo | None = None
+        self._result: ExecutionResult | None = None
+        try:
+            with fds:
+                self.fence = _signalled() if answer.is_done else SyncFence(fds.take(0))
+        except InvalidArgument as error:
+            self._connection.post(Release(self._handle))
+            raise GeneralFailure(f"the driver answered with {error}") from error
+        _Orphans.of(self._connection).add(self.fence)
+        self._finalizer = weakref.finalize(self, self._connection.release_later, self._handle)
+        self._finalizer.atexit = False
+
+    def done(self) -> bool:
+        """Whether `result` returns, or raises, at once."""
+        return (
+            self._result is not None
+            or self._info is not None
+            or self.fence.status != FenceStatus.ACTIVE
+        )
+
+    def info(self, timeout: float = 30.0) -> ExecutionInfo:
+        """Status and timing of an execution that is complete.
+
+        Args:
+            timeout: seconds for the driver to answer.
+
+        Raises:
+            GeneralFailure: it is not complete.
+            DeadObject: the driver has died.
+            Closed: this was closed before anybody asked.
+        """
+        self._device.check_process()
+        if self._info is None:
+            if not self._finalizer.alive:
+                raise Closed("the fenced execution is closed")
+            seconds = check_timeout(timeout)
+            message = GetExecutionInfo(self._handle)
+            found, _ = self._connection.call(message, InfoMessage, timeout=seconds)
+            self._info = ExecutionInfo(
+                found.status, precise(*found.launched), precise(*found.fenced), found.reason
+            )
+        return self._info
+
+    def result(self, timeout: float = 30.0) -> ExecutionResult:
+        """Wait until it is done; outputs, shapes and timing from the call on. May be called again.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            MissedDeadline: it is not done in time; or its own deadline has passed, and then `info` says so.
+            DeadObject: the driver has died.
+            Closed: this is closed, or another thread closed it meanwhile, before it was done.
+            NnburstError: the driver's reason.
+        """
+        deadline = time.monotonic() + check_timeout(timeout)
+        self._device.check_process()
+        if self._result is None:  # without the lock: each thread waits as long as it likes
+            if self._info is None and self._finalizer.alive:
+                self.fence.wait(timeout)
+            info = self.info(max(deadline - time.monotonic(), 1.0))
+            with self._lock:
+                if self._result is None:
+                    self._result = self._take(info)
+        return self._result
+
+    def _take(self, info: ExecutionInfo) -> ExecutionResult:
+        private, self._private = self._private, None
+        try:
+            return self._finish(info, private)
+        finally:
+            if private is not None:
+                self._done(private)
+
+    def _finish(self, info: ExecutionInfo, private: Memory | None) -> ExecutionResult:
+        if info.status != ErrorStatus.NONE:
+            self._execution.fail()
+            raise error_for(info.status, info.reason or f"the driver answered {info.status.name}")
+        result = self._execution.result(Executed((), rounded(info.launched)), private)
+        return msgspec.structs.replace(result, timing_ns=info.launched)
+
+    def close(self) -> None:
+        """Give handle and fence up; the execution goes on. Twice is fine, and so is a dead driver."""
+        self._finalizer()
+        self.fence.close()
+
+    def __repr__(self) -> str:
+        alive = self._finalizer.alive
+        state = "closed" if not alive else "done" if self.done() else "under way"
+        return f"<nnburst.FencedExecution: {state}>"
+
+
+def execute_fenced(
+    model: PreparedModel,
+    execution: SocketExecution,
+    wait_for: Sequence[SyncFence],
+    duration: float | None,
+    measure: bool,
+    timeout: float,
+) -> FencedExecution:
+    """Launch; see `PreparedModel.execute_fenced`."""
+    duration_ns = duration_in_ns(duration)
+    private, give_back = borrow(model, execution)
+    request, memories = execution.describe(private)
+    execution.stage(private)
+    message = ExecuteFenced(
+        model.handle,
+        request,
+        measure,
+        boottime_deadline_ns(timeout),
+        wait_for=len(wait_for),
+        duration_ns=duration_ns,
+    )
+    try:
+        answer = call_with(model.device.connection, message, memories, wait_for, timeout)
+    except NnburstError as error:
+        execution.fail()
+        if private is not None and not isinstance(error, MissedDeadline):
+            give_back(private)
+        raise
+    return FencedExecution(model, execution, private, give_back, answer)
+
+
+def borrow(
+    model: PreparedModel, execution: SocketExecution
+) -> tuple[Memory | None, Callable[[Memory], None]]:
+    """Private memory for what lies in no pool, and what takes it back."""
+    size = execution.lay_out()
+    return model.staging.take(size) if size else None, model.staging.give_back
+
+
+def call_with(
+    connection: Connection,
+    message: Message,
+    memories: Sequence[Memory],
+    wait_for: Sequence[SyncFence],
+    timeout: float,
+) -> tuple[Fenced, Fds]:
+    """Make a call that brings pools and fences, whose answer is a fenced execution."""
+    with Fds() as fds:
+        for memory in memories:
+            fds.add(memory.duplicate())
+        for fence in wait_for:
+            fds.add(fence.duplicate())
+        return connection.call(message, Fenced, list(fds), timeout=timeout)
+
+
+def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:
+    """`wait_for` itself, where it is a sequence of fences.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    fences = list(wait_for)
+    for index, fence in enumerate(fences):
+        if not isinstance(fence, SyncFence):
+            raise InvalidArgument(
+                f"wait_for[{index}] is of type {type(fence).__name__}, expected a SyncFence"
+            )
+    return fences
+
+
+def duration_in_ns(duration: float | None) -> int | None:
+    """A duration in seconds as a message has it.
+
+    Raises:
+        InvalidArgument: it is not positive and finite.
+    """
+    if duration is None:
+        return None
+    try:
+        return in_nanoseconds(check_timeout(duration))
+    except InvalidArgument as error:
+        raise InvalidArgument(str(error).replace("timeout", "duration", 1)) from None
+
+
+def _signalled() -> SyncFence:
+    fence, signaller = SyncFence.create()
+    signaller.signal()
+    return fence
+
+
+class _Orphans:
+    """The fences that one driver is to signal: they are in the error state at once when it dies.
+
+    By itself the kernel closes a driver's descriptors only after it has taken all its memory apart.
+    """
+
+    _all: ClassVar[weakref.WeakKeyDictionary[Connection, _Orphans]] = weakref.WeakKeyDictionary()
+
+    def __init__(self, connection: Connection) -> None:
+        self._ended = False
+        self._fences: dict[int, weakref.ref[SyncFence]] = {}
+        connection.on_end(self._end)
+
+    @classmethod
+    def of(cls, connection: Connection) -> _Orphans:
+        """Those of a driver."""
+        found = cls._all.get(connection)
+        if found is None:
+            found = cls._all.setdefault(connection, cls(connection))
+        return found
+
+    def add(self, fence: SyncFence) -> None:
+        """Look after a fence as long as it exists."""
+        key = id(fence)
+        self._fences[key] = weakref.ref(fence, lambda _: self._fences.pop(key, None))
+        if self._ended:
+            fence.orphan()
+
+    def _end(self) -> None:
+        self._ended = True
+        for reference in list(self._fences.values()):
+            fence = reference()
+            if fence is not None:
+                fence.orphan()

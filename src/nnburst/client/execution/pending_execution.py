@@ -1,0 +1,154 @@
+"""PendingExecution: an execution over the socket that nobody waits for yet."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.memory.memory import Memory
+from nnburst.client.session.callbacks import Interrupted, Notification
+from nnburst.client.session.pending import Pending
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Execute, Executed, Message, NotifyExecuted
+from nnburst.hal.errors import GeneralFailure, NnburstError, OutputInsufficientSize
+
+if TYPE_CHECKING:
+    from nnburst.client.prepared_model import PreparedModel
+
+#: Seconds that a driver gets to take a call whose outcome comes later.
+_LAUNCH_TIMEOUT: Final = 30.0
+
+
+class PendingExecution(Pending[ExecutionResult]):
+    """An execution under way. Thread-safe; made by `PreparedModel.execute_async`.
+
+    Arrays that lie in no pool have their results once `result()` has returned. All memory of the request
+    stays until the driver has notified of it, also where it is cancelled before.
+    """
+
+    def __init__(
+        self,
+        model: PreparedModel,
+        execution: SocketExecution,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        loop_timeout_ns: int,
+    ) -> None:
+        """Send nothing yet."""
+        session = model.device.session
+        super().__init__("the execution", session.callback_thread)
+        self._callbacks = session.callbacks
+        self._staging = model.staging
+        self._execution = execution
+        self._private: Memory | None = None
+        self._handle = model.hold()
+        self._ending = threading.Lock()
+        self._model: PreparedModel | None = model
+        self._measure = measure
+        self._deadline_ns = deadline_ns
+        self._loop_timeout_ns = loop_timeout_ns
+
+    def launch(self) -> None:
+        """Copy inputs that lie in no pool, and send the request.
+
+        Raises:
+            NnburstError: it could not be sent.
+        """
+        try:
+            size = self._execution.lay_out()
+            self._private = self._staging.take(size) if size else None
+            request, memories = self._execution.describe(self._private)
+            self._execution.stage(self._private)
+
+            def message(number: int) -> Message:
+                return Execute(
+                    self._handle,
+                    request,
+                    self._measure,
+                    callback=number,
+                    deadline_ns=self._deadline_ns,
+                    loop_timeout_ns=self._loop_timeout_ns,
+                )
+
+            with Fds() as fds:
+                for memory in memories:
+                    fds.add(memory.duplicate())
+                self._callbacks.launch(message, list(fds), self._notified, self._launch_timeout())
+        except NnburstError as error:
+            self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(GeneralFailure(f"it could not be sent: {error!r}"))
+            raise
+
+    def _launch_timeout(self) -> float:
+        """Seconds; the driver would refuse a call that leaves after its deadline."""
+        left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) * 1e-9
+        return min(max(left, 0.0), _LAUNCH_TIMEOUT)
+
+    def _notified(self, outcome: Notification | NnburstError) -> None:
+        if self._grows(outcome):
+            self._give_back()
+            # Inputs are copied once more, which is nothing for the thread of the upcalls.
+            try:
+                threading.Thread(target=self._again, name="nnburst execute again").start()
+            except RuntimeError as error:
+                self._fail(GeneralFailure(f"there is no thread to offer more room: {error}"))
+        elif isinstance(outcome, NotifyExecuted):
+            message = outcome
+            self._let_go()
+            if not self._complete(lambda this: PendingExecution._claim(this, message)):
+                self._give_back()
+        elif isinstance(outcome, NnburstError):
+            self._fail(outcome)
+        else:
+            self._fail(GeneralFailure("the driver notifies of an execution as of a preparation"))
+
+    def _grows(self, outcome: Notification | NnburstError) -> bool:
+        """Whether there is now more room where the driver asked for it."""
+        return (
+            isinstance(outcome, OutputInsufficientSize)
+            and not self.done()
+            and self._execution.grow(outcome.output_shapes)
+        )
+
+    def _again(self) -> None:
+        with contextlib.suppress(BaseException):  # whatever it is, it is the outcome
+            self.launch()
+
+    def _claim(self, message: NotifyExecuted) -> ExecutionResult:
+        executed = Executed(message.output_shapes, message.timing)
+        try:
+            return self._execution.result(executed, self._private)
+        except BaseException:
+            self._execution.fail()
+            raise
+        finally:
+            self._give_back()
+
+    def _fail(self, error: NnburstError) -> None:
+        self._let_go()
+        self._execution.fail()
+        if isinstance(error, Interrupted):
+            self._private = None  # the driver may be writing to it, so nobody else may have it
+        self._give_back()
+        self._complete(error)
+
+    def _let_go(self) -> None:
+        """The driver does not use the model any more for this; the second time does nothing."""
+        with self._ending:
+            model, self._model = self._model, None
+        if model is not None:
+            model.let_go()
+
+    def _give_back(self) -> None:
+        """The driver does not use the private pool any more; the second time does nothing."""
+        with self._ending:
+            private, self._private = self._private, None
+        if private is not None:
+            self._staging.give_back(private)

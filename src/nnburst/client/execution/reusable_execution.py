@@ -1,0 +1,182 @@
+"""ReusableExecution: a request that the driver has validated and bound once, run again and again.
+
+    with prepared.create_reusable_execution([x], [y]) as execution:
+        execution.run()
+
+NNAPI: IExecution of AIDL v4; ANeuralNetworksExecution_setReusable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from nnburst.client.execution.aidl_results import in_microseconds
+from nnburst.client.execution.fenced_execution import (
+    FencedExecution,
+    call_with,
+    check_fences,
+    duration_in_ns,
+)
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
+from nnburst.client.session.one_thread import OneThread
+from nnburst.control.channel import Fds
+from nnburst.control.fences import FenceStatus
+from nnburst.control.messages import (
+    CreateReusableExecution,
+    Executed,
+    ExecuteReusable,
+    ExecuteReusableFenced,
+    Opened,
+)
+from nnburst.hal.closing import Closing
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    NnburstError,
+)
+
+if TYPE_CHECKING:
+    from nnburst.client.execution.execution import SocketExecution
+    from nnburst.client.memory.memory import Memory
+    from nnburst.client.prepared_model import PreparedModel
+
+T = TypeVar("T")
+_BUSY: Final = "the execution is under way: one run at a time"
+
+
+class ReusableExecution(Closing):
+    """Made by `PreparedModel.create_reusable_execution`. One run at a time: a second one gets BurstBusy.
+
+    Arrays in pools stay where they are; the others are copied to private memory of its own with each run,
+    and results from there. A context manager that closes itself.
+    """
+
+    def __init__(
+        self, model: PreparedModel, execution: SocketExecution, measure: bool, timeout: float
+    ) -> None:
+        """Have the driver bind the request.
+
+        Raises:
+            NnburstError: the driver refuses it.
+        """
+        self._model = model
+        self._execution = execution
+        self._under_way = OneThread(_BUSY)
+        self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
+        size = execution.lay_out()
+        self._private: Memory | None = model.device.allocate(size) if size else None
+        request, memories = execution.describe(self._private)
+        self._connection = model.device.connection
+        message = CreateReusableExecution(model.handle, request, measure)
+        with Fds() as fds:
+            for memory in memories:
+                fds.add(memory.duplicate())
+            opened, _ = self._connection.call(message, Opened, list(fds), timeout=timeout)
+        self._handle = opened.handle
+        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
+        self._finalizer.atexit = False
+
+    def run(self, timeout: float = 30.0) -> ExecutionResult:
+        """Execute once and wait for it.
+
+        Args:
+            timeout: seconds; also the driver's deadline.
+
+        Returns:
+            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+
+        Raises:
+            BurstBusy: a run is under way.
+            OutputInsufficientSize: an output does not fit; its room is fixed.
+            MissedDeadline: it took too long. A driver that is not done yet refuses the next run.
+            DeadObject: the driver has died.
+            Closed: this is closed.
+        """
+        seconds = check_timeout(timeout)
+
+        def execute() -> ExecutionResult:
+            self._execution.stage(self._private)
+            message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
+            try:
+                executed, _ = self._connection.call(message, Executed, timeout=seconds)
+            except NnburstError:
+                self._execution.fail()
+                raise
+            return in_microseconds(self._execution, executed, self._private)
+
+        return self._alone(execute)
+
+    def run_fenced(
+        self,
+        *,
+        wait_for: Sequence[SyncFence] = (),
+        duration: float | None = None,
+        timeout: float = 30.0,
+    ) -> FencedExecution:
+        """Launch a run that begins when fences have signalled; see `PreparedModel.execute_fenced`.
+
+        The next run is refused until this one's fence has signalled. Inputs that lie in no pool are copied
+        now.
+
+        Raises:
+            BurstBusy: a run is under way.
+            InvalidArgument: an output has unknown dimensions, or a fence is in the error state.
+            MissedDeadline, DeadObject, Closed: as for `run`.
+        """
+        seconds, fences = check_timeout(timeout), check_fences(wait_for)
+        duration_ns = duration_in_ns(duration)
+
+        def launch() -> FencedExecution:
+            self._execution.stage(self._private)
+            message = ExecuteReusableFenced(
+                self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
+            )
+            answer = call_with(self._connection, message, (), fences, seconds)
+            fenced = FencedExecution(self._model, self._execution, self._private, _keep, answer)
+            self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
+            return fenced
+
+        return self._alone(launch)
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        if not self._finalizer.alive:
+            raise Closed("the reusable execution is closed")
+        self._model.device.connection  # noqa: B018 - a forked child lacks the memory that comes next
+        me = object()
+        try:
+            self._under_way.enter(me)
+            self._finish_fenced()
+            return work()
+        finally:
+            self._under_way.pop(me, None)
+
+    def _finish_fenced(self) -> None:
+        """Where the last run was fenced: have its result taken before its memory is used again."""
+        if self._fenced is None:
+            return
+        fence, reference = self._fenced
+        if self._connection.is_alive and fence.status == FenceStatus.ACTIVE:
+            raise BurstBusy(_BUSY)
+        fence.close()
+        self._fenced, fenced = None, reference()
+        if fenced is not None:
+            with contextlib.suppress(NnburstError):  # whoever holds it will hear of that
+                fenced.result()
+
+    def close(self) -> None:
+        """Let the driver forget it; a run under way finishes. Twice is fine, and so is a dead driver."""
+        if self._finalizer.detach() is None:
+            return
+        self._connection.release(self._handle)
+
+    def __repr__(self) -> str:
+        state = "open" if self._finalizer.alive else "closed"
+        return f"<nnburst.ReusableExecution: {state}>"
+
+
+def _keep(_memory: Memory) -> None:
+    """Private memory stays with its execution object."""

@@ -1,0 +1,122 @@
+"""SyncFence: what an execution waits for, and what it signals when it is done.
+
+    fence, signaller = SyncFence.create()
+    fenced = prepared.execute_fenced([x], wait_for=[fence])
+    signaller.signal()                      # x is ready: the driver begins
+    y = fenced.result().outputs[0]
+
+A fence is a descriptor (`fileno`), so it can be sent to other processes and waited for by any event loop.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import time
+import weakref
+from typing import Final, Self
+
+from nnburst.client.memory.arguments import check_timeout
+from nnburst.control.fences import (
+    FenceStatus,
+    Signaller,
+    adopt_fence,
+    create_fence,
+    fence_status,
+)
+from nnburst.hal.closing import Closing
+from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
+
+#: Seconds until a wait looks whether another thread has closed the fence. Nothing wakes it then: shutting the
+#: socket down would put the duplicates that other executions wait for into the error state.
+_LOOK_AGAIN: Final = 0.1
+
+
+class SyncFence(Closing):
+    """One end of a socketpair: readable once it is signalled or in the error state. Thread-safe."""
+
+    def __init__(self, fd: int) -> None:
+        """Own `fd`, a fence that somebody has made, from here on.
+
+        Raises:
+            InvalidArgument: it is none; closed.
+        """
+        self._socket: socket.socket = adopt_fence(fd)
+        weakref.finalize(self, self._socket.close)
+
+    @classmethod
+    def create(cls) -> tuple[Self, Signaller]:
+        """A fence, and what signals it: `signal()`, `fail()`, or `close()`, which is an error, too."""
+        fence, signaller = create_fence()
+        return cls(fence.detach()), signaller
+
+    @property
+    def status(self) -> FenceStatus:
+        """ACTIVE, SIGNALLED, or ERROR.
+
+        Raises:
+            Closed: it was closed.
+        """
+        self.fileno()
+        return fence_status(self._socket)
+
+    def wait(self, timeout: float = 30.0) -> FenceStatus:
+        """Wait until it is not ACTIVE any more, and say what it is.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            MissedDeadline: it is ACTIVE after that time.
+            Closed: it was closed, be it meanwhile.
+        """
+        deadline = time.monotonic() + check_timeout(timeout)
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN)
+        while (status := self.status) == FenceStatus.ACTIVE:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise MissedDeadline(f"timeout: the fence did not signal in {timeout:g} s")
+            poller.poll(math.ceil(min(left, _LOOK_AGAIN) * 1000))
+        return status
+
+    def fileno(self) -> int:
+        """Its descriptor, borrowed.
+
+        Raises:
+            Closed: it was closed.
+        """
+        fd = self._socket.fileno()
+        if fd < 0:
+            raise Closed("the fence is closed")
+        return fd
+
+    def duplicate(self) -> int:
+        """A descriptor of the same fence, which is the caller's.
+
+        Raises:
+            Closed: it was closed.
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        fd = self.fileno()
+        try:
+            return os.dup(fd)
+        except OSError as error:
+            raise ResourceExhausted(f"the fence has no second descriptor: {error}") from error
+
+    def orphan(self) -> None:
+        """Whoever was to signal it is gone: the error state, unless it was signalled before."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # closed, or the end of the socket was quicker
+
+    def close(self) -> None:
+        """Close the descriptor. Twice is fine."""
+        self._socket.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._socket.fileno() < 0 else fence_status(self._socket).name
+        return f"<nnburst.SyncFence: {state}>"

@@ -1,0 +1,280 @@
+"""Buffer: memory that the driver keeps, for arguments of executions over the socket.
+
+    state = device.allocate_buffer(inputs=[(prepared, 1)], outputs=[(prepared, 0)])
+    state.copy_from(start)
+    prepared.execute([x, state], [other])      # nothing of it crosses the process boundary
+    state.close()
+
+NNAPI: IBuffer, ANeuralNetworksMemory_createFromDesc. Bursts cannot carry buffers: `Burst.execute` sends such
+a request over the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from nnburst.client.memory.arguments import Array, Parameter, check_timeout
+from nnburst.client.memory.memory import Memory, find_memory
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Nothing
+from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.hal.closing import Closing
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import (
+    Closed,
+    GeneralFailure,
+    InvalidArgument,
+)
+from nnburst.hal.model import Operand
+from nnburst.hal.operand_types import DTYPES, SCALARS
+from nnburst.hal.validation import validate_memory_desc
+
+if TYPE_CHECKING:
+    from nnburst.client.device import Device
+    from nnburst.client.prepared_model import PreparedModel
+
+#: A use: a prepared model, and which of its inputs or outputs.
+Use = tuple["PreparedModel", int]
+
+
+class Buffer(Closing):
+    """A buffer of the driver's. A context manager that closes itself.
+
+    Its calls may come from any thread; two executions that use it at once race in the driver, and what it
+    holds afterwards is anybody's guess, as with any memory.
+
+    Attributes:
+        device: where it was allocated.
+        parameter: type and dimensions that hold for all its uses.
+        token: what requests call it.
+    """
+
+    def __init__(self, device: Device, allocated: Allocated, operand: Operand) -> None:
+        """Use `Device.allocate_buffer`."""
+        self.device = device
+        kind = OperandType(operand.type)
+        self.parameter: Final = Parameter(
+            "array", kind, DTYPES[kind], operand.dimensions, kind in SCALARS
+        )
+        self.token: Final = allocated.token
+        self._handle: Final = allocated.handle
+        self._closed = False
+        self._lock = threading.Lock()
+        self._dimensions = operand.dimensions
+        self._finalizer = weakref.finalize(self, device.connection.release_later, allocated.handle)
+
+    @staticmethod
+    def allocate(
+        device: Device,
+        inputs: Sequence[Use],
+        outputs: Sequence[Use],
+        dimensions: Sequence[int],
+        timeout: float,
+    ) -> Buffer:
+        """Allocate one; see `Device.allocate_buffer`."""
+        seconds = check_timeout(timeout)
+        _check_uses("inputs", inputs)
+        _check_uses("outputs", outputs)
+        models = list({id(model): model for model, _ in (*inputs, *outputs)}.values())
+        places = {id(model): index for index, model in enumerate(models)}
+        read, written = (
+            tuple(BufferRole(places[id(model)], index) for model, index in uses)
+            for uses in (inputs, outputs)
+        )
+        operand = validate_memory_desc(
+            dimensions,
+            models,
+            read,
+            written,
+            lambda prepared: prepared.model if prepared.device is device else None,
+        )
+        if operand.type not in DTYPES:
+            raise GeneralFailure(f"buffers cannot hold operands of type {operand.type}")
+        message = Allocate(
+            BufferDesc(tuple(dimensions)), tuple(model.handle for model in models), read, written
+        )
+        allocated, _ = device.connection.call(message, Allocated, timeout=seconds)
+        return Buffer(device, allocated, operand)
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """Of what it holds, or of what it was allocated for; 0 where they are not known."""
+        return self._dimensions
+
+    @property
+    def handle(self) -> int:
+        """The driver's number for it.
+
+        Raises:
+            Closed: it was closed.
+        """
+        if self._closed:
+            raise Closed("the buffer is closed")
+        return self._handle
+
+    def input_extents(self, parameter: Parameter) -> tuple[int, ...]:
+        """What a request says about the dimensions of an input that is this buffer.
+
+        Raises:
+            GeneralFailure: that is to be what it holds, and it holds nothing.
+            Closed: it was closed.
+        """
+        self.handle  # noqa: B018 - checks that it is open
+        if parameter.known:
+            return ()
+        if not self._is_known:
+            raise GeneralFailure(f"{parameter.name} is a Buffer that holds nothing")
+        return self._dimensions
+
+    def holds(self, dimensions: tuple[int, ...] | None) -> None:
+        """Note the dimensions of what an execution has written; None where it has failed."""
+        with self._lock:
+            self._dimensions = self.parameter.dimensions if dimensions is None else dimensions
+
+    def copy_from(self, array: Array, *, timeout: float = 30.0) -> None:
+        """Fill it (NNAPI: IBuffer::copyFrom). Where that fails it holds nothing.
+
+        Args:
+            array: of its dtype; its shape becomes that of the content. Used where it is if a pool of this
+                device begins with it, else copied once more.
+            timeout: seconds.
+
+        Raises:
+            InvalidArgument: the array does not fit; nothing was sent.
+            MissedDeadline, DeadObject, Closed: as they say.
+        """
+        seconds = check_timeout(timeout)
+        handle = self.handle
+        source = self.parameter.check_input(array)
+        dimensions = self.parameter.extents(source)
+        with self._lock:
+            self._dimensions = self.parameter.dimensions
+        with _Shared(self.device, source) as shared:
+            shared.fill()
+            message = CopyFrom(handle, source.nbytes, dimensions)
+            shared.call(message, seconds)
+        self.holds(source.shape)
+
+    def copy_to(self, array: Array | None = None, *, timeout: float = 30.0) -> Array:
+        """Copy what it holds out (NNAPI: IBuffer::copyTo).
+
+        Args:
+            array: where to, of its dtype and of the content's shape; a new one unless given.
+            timeout: seconds.
+
+        Returns:
+            The array.
+
+        Raises:
+            InvalidArgument: the array does not fit.
+            GeneralFailure: it holds nothing.
+            MissedDeadline, DeadObject, Closed: as they say.
+        """
+        seconds = check_timeout(timeout)
+        handle = self.handle
+        if array is None:
+            array = self._new_array()
+        target = self.parameter.check_output(array)
+        if self._is_known and target.shape != self._dimensions:
+            raise InvalidArgument(
+                f"array has shape {target.shape}, the buffer holds {self._dimensions}"
+            )
+        with _Shared(self.device, target) as shared:
+            shared.call(CopyTo(handle, target.nbytes), seconds)
+            shared.fetch()
+        return array
+
+    @property
+    def _is_known(self) -> bool:
+        return self.parameter.scalar or (bool(self._dimensions) and 0 not in self._dimensions)
+
+    def _new_array(self) -> Array:
+        if not self._is_known:
+            raise GeneralFailure("the buffer holds nothing, and its shape is not known")
+        return np.empty(self._dimensions, self.parameter.dtype)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Give it up; executions under way finish first. Twice is fine, and so is a dead driver."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._finalizer.detach()
+        with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
+            self.device.connection.release(self._handle)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<nnburst.Buffer {self.token}: {list(self._dimensions)}, {state}>"
+
+
+class _Shared:
+    """Shared memory that begins with an array's bytes: its own pool, or one for the moment."""
+
+    def __init__(self, device: Device, array: Array) -> None:
+        found = find_memory(array)
+        own = found is not None and found[1] == 0 and found[0].device is device
+        self._array = array
+        self._own = own
+        self._device = device
+        self._memory: Memory = (
+            found[0] if found is not None and own else device.allocate(array.nbytes)
+        )
+
+    def fill(self) -> None:
+        if not self._own:
+            self._view()[...] = self._array
+
+    def fetch(self) -> None:
+        if not self._own:
+            self._array[...] = self._view()
+
+    def _view(self) -> Array:
+        return self._memory.array(self._array.dtype, self._array.shape)
+
+    def call(self, message: CopyTo | CopyFrom, seconds: float) -> None:
+        with Fds([self._memory.duplicate()]) as fds:
+            self._device.connection.call(message, Nothing, list(fds), timeout=seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._own:
+            self._memory.close()
+
+
+def _check_uses(kind: str, uses: Sequence[Use]) -> None:
+    from nnburst.client.prepared_model import PreparedModel
+
+    for index, use in enumerate(uses):
+        pair = isinstance(use, tuple | list) and len(use) == 2
+        if not pair or not isinstance(use[0], PreparedModel) or not isinstance(use[1], int):
+            raise InvalidArgument(
+                f"{kind}[{index}]: {use!r}, expected a prepared model and a number"
+            )
+
+
+def refuse_buffers(kind: str, values: Sequence[object]) -> None:
+    """What cannot carry buffers says so.
+
+    Raises:
+        InvalidArgument: one of the arguments is a buffer.
+    """
+    for index, value in enumerate(values):
+        if isinstance(value, Buffer):
+            raise InvalidArgument(
+                f"{kind}[{index}] is a Buffer, which no burst can carry: Burst.execute and"
+                " PreparedModel.execute send it over the socket"
+            )

@@ -1,0 +1,272 @@
+"""Pools of shared memory that driver and client both map, with numpy views on the client's side.
+
+    memory = device.allocate(4096)                    # zeroed
+    memory = Memory.from_fd(device, camera_memfd)     # what another program writes to, where it is
+    memory = Memory.from_file(device, "weights.bin")  # copied once
+    memory = Memory.from_dlpack(device, tensor)       # copied once
+
+Two devices share no pool; one memfd can be a pool of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.client.memory.foreign_memory import adopt_memfd, open_file, read_all, readable_array
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.closing import Closing
+from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
+
+if TYPE_CHECKING:
+    from nnburst.client.device import Device
+
+Array = npt.NDArray[Any]
+_numbers: Final = itertools.count(1)
+
+
+class _State:
+    """What outlives a Memory object until its descriptor is closed."""
+
+    def __init__(self, shared: SharedMemory) -> None:
+        self.shared = shared
+        self.lock = threading.Lock()
+        self.closed = False
+        self.callbacks: list[Callable[[int], None]] = []
+
+    def close(self, number: int) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            callbacks, self.callbacks = self.callbacks, []
+            self.shared.close()
+        for callback in callbacks:
+            callback(number)
+
+
+class Memory(Closing):
+    """A pool: a sealed memfd, mapped. Thread-safe but for the bytes.
+
+    Made by `Device.allocate`, or by `from_fd`, `from_file` and `from_dlpack` of what exists. Arrays made
+    from it keep the mapping alive, whatever happens to this object; drivers find such arrays where they
+    lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
+
+    Attributes:
+        device: where it belongs.
+        size: in bytes.
+        number: unique in this process; never used again.
+    """
+
+    def __init__(self, device: Device, size: int) -> None:
+        """Allocate `size` > 0 bytes, zeroed.
+
+        Raises:
+            InvalidArgument: `size` is not a positive integer.
+            ResourceExhausted: there is not so much memory.
+        """
+        try:
+            size = operator.index(size)
+        except TypeError:
+            raise InvalidArgument(f"size: {size!r}, expected a number of bytes") from None
+        if size <= 0:
+            raise InvalidArgument(f"size: {size} bytes, expected more than 0")
+        self._own(device, SharedMemory.create(size, name="pool"), writable=True)
+
+    def _own(self, device: Device, shared: SharedMemory, *, writable: bool) -> None:
+        self.device = device
+        self.size = shared.size
+        self.number = next(_numbers)
+        self._state = _State(shared)
+        # Not at exit, where a forked child would wait for a lock that another thread held at the fork.
+        weakref.finalize(self, self._state.close, self.number).atexit = False
+        self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
+        self.address: int = self._bytes.__array_interface__["data"][0]
+
+    @staticmethod
+    def from_fd(device: Device, fd: int) -> Memory:
+        """Make a pool of somebody else's memfd, where it is: nothing is copied.
+
+        The memfd is sealed against shrinking, growing and further seals, so its owner can never resize
+        it again. Arrays are read-only where it is open for reading only or sealed against writing; such
+        a pool holds inputs and constants.
+
+        Args:
+            device: where it belongs.
+            fd: stays the caller's, who may close it at once.
+
+        Raises:
+            InvalidArgument: `fd` is no memfd, cannot be sealed, is empty, of huge pages, or cannot be
+                read; nothing was sealed.
+            ResourceExhausted: it cannot be mapped.
+            Closed: the device is closed.
+        """
+        device.connection  # noqa: B018 - checks that it is open
+        shared, writable = adopt_memfd(fd)
+        memory = Memory.__new__(Memory)
+        try:
+            memory._own(device, shared, writable=writable)
+        except BaseException:
+            shared.close()
+            raise
+        return memory
+
+    @staticmethod
+    def from_file(device: Device, path: str | os.PathLike[str]) -> Memory:
+        """A new pool with the bytes of a file, which the kernel copies once.
+
+        A file may shrink under its reader, which kills whoever has it mapped; so it is never mapped.
+
+        Args:
+            device: where the pool belongs.
+            path: of a regular file.
+
+        Raises:
+            InvalidArgument: it is no regular file, is empty, or became shorter meanwhile.
+            ResourceExhausted: there is not so much memory.
+            OSError: it cannot be read.
+            Closed: the device is closed.
+        """
+        with open_file(path) as (file, size):
+            memory = device.allocate(size)
+            try:
+                read_all(file, memory.view())
+            except BaseException:
+                memory.close()
+                raise
+        return memory
+
+    @staticmethod
+    def from_dlpack(device: Device, array: object) -> Memory:
+        """A new pool with the numbers of an array, in C order, which are copied once.
+
+        `memory.array(dtype, shape)` is the array again.
+
+        Args:
+            device: where the pool belongs.
+            array: anything with `__dlpack__` in the CPU's memory (numpy, torch, jax, another pool), of
+                any strides.
+
+        Raises:
+            InvalidArgument: it offers no DLPack, lies elsewhere, is of a type that numpy lacks, or empty.
+            ResourceExhausted: there is not so much memory.
+            Closed: the device is closed.
+        """
+        source = readable_array(array)
+        memory = device.allocate(source.nbytes)
+        memory.array(source.dtype, source.shape)[...] = source
+        return memory
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """What numpy needs to make an array whose `base` is this object."""
+        return self._bytes.__array_interface__
+
+    def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:
+        """A view of part of the pool.
+
+        Args:
+            dtype: of the elements.
+            shape: of the view; row-major, no padding.
+            offset: of its first byte.
+
+        Raises:
+            InvalidArgument: it does not lie in the pool.
+            Closed: the pool is closed.
+        """
+        self._check_open()
+        kind, extents = np.dtype(dtype), tuple(int(extent) for extent in shape)
+        if offset < 0 or any(extent < 0 for extent in extents):
+            raise InvalidArgument(f"offset {offset} and shape {extents} must not be negative")
+        length = kind.itemsize * int(np.prod(extents, dtype=object))
+        if offset + length > self.size:
+            raise InvalidArgument(
+                f"offset: {length} bytes from {offset} do not fit a pool of {self.size}"
+            )
+        return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
+
+    def view(self) -> memoryview:
+        """All bytes, writable. Python 3.11 has no buffer protocol for classes, so this gives it."""
+        self._check_open()
+        return np.asarray(self).data
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 - a capsule
+        """The bytes as a DLPack capsule of uint8."""
+        self._check_open()
+        return np.asarray(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU."""
+        kind, number = self._bytes.__dlpack_device__()
+        return int(kind), int(number)
+
+    def duplicate(self) -> int:
+        """A descriptor of the pool that the caller owns and closes.
+
+        Raises:
+            Closed: the pool is closed.
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        with self._state.lock:
+            self._check_open()
+            try:
+                return os.dup(self._state.shared.fd)
+            except OSError as error:
+                raise ResourceExhausted(f"the pool has no second descriptor: {error}") from error
+
+    def on_close(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(number)` once when the pool is closed or nobody can reach it any more.
+
+        Raises:
+            Closed: that has happened.
+        """
+        with self._state.lock:
+            self._check_open()
+            self._state.callbacks.append(callback)
+
+    def forget(self, callback: Callable[[int], None]) -> None:
+        """Do not call `callback` any more; unknown ones are ignored."""
+        with self._state.lock, contextlib.suppress(ValueError):
+            self._state.callbacks.remove(callback)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._state.closed
+
+    def close(self) -> None:
+        """Give the pool up: descriptor and slots at once, the mapping with its last view.
+
+        Never raises for live views. Twice is fine.
+        """
+        self._state.close(self.number)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<nnburst.Memory {self.number}: {self.size} bytes, {state}>"
+
+    def _check_open(self) -> None:
+        if self._state.closed:
+            raise Closed("the pool is closed")
+
+
+def find_memory(array: Array) -> tuple[Memory, int] | None:
+    """The pool that an array lies in and the offset of its first byte; None for other arrays.
+
+    Follows `base`, so it takes the same time for any number of pools.
+    """
+    base: object = array.base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if not isinstance(base, Memory) or base.closed:
+        return None
+    return base, int(array.__array_interface__["data"][0]) - base.address

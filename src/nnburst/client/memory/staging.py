@@ -1,0 +1,64 @@
+"""Private pools for arrays that lie outside of shared memory: copied in before, copied out after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from nnburst.client.memory.memory import Memory
+
+#: Engines want their tensors aligned like this.
+ALIGNMENT: Final = 64
+_SMALLEST: Final = 4096
+
+
+class Layout:
+    """Places tensors in a pool, one after the other, aligned."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.size = 0
+
+    def place(self, length: int) -> int:
+        """Reserve `length` bytes and return their offset."""
+        offset = -(-self.size // ALIGNMENT) * ALIGNMENT
+        self.size = offset + length
+        return offset
+
+
+class StagingPools:
+    """Pools that one execution at a time uses, kept for the next. Thread-safe."""
+
+    def __init__(self, allocate: Callable[[int], Memory]) -> None:
+        """`allocate(size)` makes a pool."""
+        self._allocate = allocate
+        self._lock = threading.Lock()
+        self._free: list[Memory] = []
+        self._closed = False
+
+    def take(self, size: int) -> Memory:
+        """A pool of at least `size` bytes that nobody else uses; the last one used comes first."""
+        with self._lock:
+            memory = self._free.pop() if self._free else None
+        if memory is not None and memory.size >= size:
+            return memory
+        if memory is not None:
+            memory.close()
+        return self._allocate(max(_SMALLEST, 1 << (size - 1).bit_length()))
+
+    def give_back(self, memory: Memory) -> None:
+        """Keep a pool for the next execution. Not after a timeout: the driver may still write to it."""
+        with self._lock:
+            if not self._closed:
+                self._free.append(memory)
+                return
+        memory.close()
+
+    def close(self) -> None:
+        """Free all pools."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for memory in free:
+            memory.close()

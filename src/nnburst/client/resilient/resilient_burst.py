@@ -1,0 +1,98 @@
+"""ResilientBurst: opened again, and its requests bound again, when the driver has died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.burst import Burst
+from nnburst.client.memory.arguments import Array, ExecutionResult
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.resilient.recovery import Recoverable
+from nnburst.hal.closing import Closing
+
+
+class ResilientBurst(Closing):
+    """Like a `Burst`, but outlives its driver. One thread at a time. A context manager."""
+
+    def __init__(
+        self, models: Recoverable[PreparedModel], open_burst: Callable[[PreparedModel], Burst]
+    ) -> None:
+        """Open it; `PreparedModel.open_burst` says what that may raise."""
+        self._bursts = Recoverable(models.call(open_burst), lambda _dead: models.call(open_burst))
+
+    @property
+    def current(self) -> Burst:
+        """The burst as it is now; one whose driver has died is opened again first."""
+        return self._bursts.get()
+
+    @property
+    def recoveries(self) -> int:
+        """How often it was opened again."""
+        return self._bursts.recoveries
+
+    def bind(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        outputs: Sequence[Array | None] | None = None,
+        **options: Any,  # noqa: ANN401 - those of Burst.bind
+    ) -> ResilientBoundRequest:
+        """Bind a request; see `Burst.bind`. Its arrays stay the same whatever happens to the driver."""
+        return ResilientBoundRequest(self._bursts, inputs, outputs, options)
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        **options: Any,  # noqa: ANN401 - those of Burst.execute
+    ) -> ExecutionResult:
+        """Execute once on numpy arrays; see `Burst.execute`.
+
+        Raises:
+            DeadObject: the driver died meanwhile; nothing is retried, and the next call recovers.
+        """
+        return self.current.execute(inputs, outputs, **options)
+
+    def close(self) -> None:
+        """Close the burst; twice is fine, and so is a dead driver."""
+        self._bursts.close()
+
+
+class ResilientBoundRequest:
+    """Like a `BoundRequest`; bound again to the same arrays after a recovery.
+
+    Attributes:
+        inputs: views of the pools; None where omitted.
+        outputs: views of the pools, written by every run.
+    """
+
+    __slots__ = ("_bound", "_burst", "_bursts", "_measure", "inputs", "outputs")
+
+    def __init__(
+        self,
+        bursts: Recoverable[Burst],
+        inputs: Sequence[Array | None] | None,
+        outputs: Sequence[Array | None] | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Bind to the current burst."""
+        self._bursts = bursts
+        self._burst = bursts.get()
+        self._measure = bool(options.get("measure", False))
+        self._bound: BoundRequest = self._burst.bind(inputs, outputs, **options)
+        self.inputs, self.outputs = self._bound.inputs, self._bound.outputs
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once; see `BoundRequest.run`.
+
+        Raises:
+            DeadObject: the driver died meanwhile; nothing is retried, and the next run recovers.
+        """
+        burst = self._burst
+        if not burst.is_alive:
+            burst = self._bursts.get()
+        if burst is not self._burst:
+            self._bound = burst.bind(self.inputs, self.outputs, measure=self._measure)
+            self._burst = burst
+        return self._bound.run(timeout)
