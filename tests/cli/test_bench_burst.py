@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nnburst.bench.plot import line_of
+from nnburst.bench.steal import stolen_seconds, stolen_ticks
 from nnburst.cli import main
-from nnburst.testing.bench.plot import line_of
-from nnburst.testing.bench.steal import stolen_seconds, stolen_ticks
 
 
 @pytest.mark.slow
