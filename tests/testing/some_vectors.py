@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from nnburst.testing.conformance import find_files
+from nnburst.testing.conformance.campaign import find_files
 
 #: One file of so many: a prime, so that the operations, of which each has a few files, take turns.
 _ONE_OF: Final = 23
