@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import posix_ipc
 import pytest
 
 from fmq.queues import ELEMENT, descriptors, numbers
@@ -23,6 +22,8 @@ from nnburst.fmq import named_queue
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.named_queue import create_named_queue, open_named_queue
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
+
+posix_ipc = pytest.importorskip("posix_ipc", reason="there is no posix_ipc for this Python")
 
 PEER = """
 import sys
@@ -227,3 +228,27 @@ def test_name_that_stands_for_another_queue_by_now_is_left_alone(
         open_named_queue(name, ELEMENT, timeout=1)
     monkeypatch.setattr(named_queue, "_descriptor", real)
     assert open_named_queue(name, ELEMENT, timeout=1).capacity == 8
+
+
+def test_without_posix_ipc_a_queue_with_a_name_says_what_is_missing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "posix_ipc", None)
+    with pytest.raises(DeviceUnavailable, match="named queues need posix_ipc"):
+        create_named_queue(name, ELEMENT, 8)
+    with pytest.raises(DeviceUnavailable, match="named queues need posix_ipc"):
+        open_named_queue(name, ELEMENT, timeout=1)
+
+
+def test_nothing_but_a_named_queue_imports_posix_ipc() -> None:
+    """Every module that a client or a driver loads, in a Python without it."""
+    program = """
+import importlib, pkgutil, sys
+sys.modules["posix_ipc"] = None
+import nnburst.client, nnburst.driver, nnburst.fmq, nnburst.control
+for package in (nnburst.client, nnburst.driver, nnburst.fmq, nnburst.control):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

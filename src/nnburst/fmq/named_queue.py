@@ -10,6 +10,8 @@ The name goes as soon as the second process has opened it: nothing is left in /d
 process never comes, whoever created the name removes it (`posix_ipc.unlink_shared_memory`). POSIX shared
 memory cannot be sealed, so whoever holds it can shrink it under its reader; a driver never accepts
 it, and neither should anyone who does not trust the other side.
+
+Nothing else needs `posix_ipc`, and it has not wheels for every Python: it is imported when a queue is named.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import posix_ipc
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
@@ -54,12 +55,13 @@ def create_named_queue(
 
     Raises:
         InvalidArgument: the name or a size makes no sense.
-        DeviceUnavailable: the name is taken.
+        DeviceUnavailable: the name is taken, or posix_ipc is not installed.
         ResourceExhausted: the kernel has no memory left.
     """
     path, kind = _checked(name), np.dtype(dtype)
     descriptor = layout(kind.itemsize, capacity, flavor, start=_HEADER)
     size = descriptor.size_bytes()
+    posix_ipc = _posix_ipc()
     try:
         # A name that exists is never taken over: O_CREX fails, whoever it belongs to.
         region = posix_ipc.SharedMemory(path, posix_ipc.O_CREX, mode=0o600, size=size)
@@ -85,7 +87,8 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
         timeout: seconds to wait until the queue is there.
 
     Raises:
-        DeviceUnavailable: nobody has created it in time, or another process was faster.
+        DeviceUnavailable: nobody has created it in time, or another process was faster, or posix_ipc is
+            not installed.
         InvalidArgument: it belongs to another user, or is no queue of this element type.
     """
     path, kind = _checked(name), np.dtype(dtype)
@@ -103,6 +106,17 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
     return MessageQueue(descriptor, [memory], [view], kind)
 
 
+def _posix_ipc() -> Any:  # noqa: ANN401 - a module without types
+    try:
+        import posix_ipc
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"named queues need posix_ipc, which is not installed ({error}): `pip install posix_ipc`"
+            " compiles it; other queues go without"
+        ) from None
+    return posix_ipc
+
+
 def _checked(name: str) -> str:
     if not name.startswith("/") or "/" in name[1:] or not 1 < len(name) < 256 or "\0" in name:
         raise InvalidArgument(f"name is {name!r}, expected '/' and 1 to 254 other characters")
@@ -111,6 +125,7 @@ def _checked(name: str) -> str:
 
 def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
     """The region called `name`, complete; None where it is not there yet."""
+    posix_ipc = _posix_ipc()
     try:
         fd = posix_ipc.SharedMemory(name).fd
     except posix_ipc.ExistentialError:
@@ -141,6 +156,7 @@ def _unlink(name: str, fd: int) -> bool:
 
     Another opener may have taken it away, and a creator given it to a new queue since.
     """
+    posix_ipc = _posix_ipc()
     try:
         now = posix_ipc.SharedMemory(name).fd
         same = os.path.sameopenfile(now, fd)
