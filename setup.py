@@ -1,5 +1,45 @@
-"""Only what pyproject.toml cannot say: the C module is built by csrc/build.py."""
+"""Only what pyproject.toml cannot say: csrc/build.py knows what is compiled, and how."""
+
+import runpy
+from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
 
-setup(cffi_modules=["csrc/build.py:ffibuilder"])
+BUILD = runpy.run_path("csrc/build.py")
+
+
+class BuildNative(build_ext):
+    """The C module, which cffi adds, and the libraries of csrc/build.py beside it."""
+
+    def build_extensions(self) -> None:
+        """Compile and link what has changed."""
+        super().build_extensions()
+        for library in BUILD["LIBRARIES"]:
+            self._build_library(library, Path(self.build_lib, "nnburst", library.path))
+
+    def copy_extensions_to_source(self) -> None:
+        """For `--inplace`, which setuptools builds elsewhere first."""
+        super().copy_extensions_to_source()
+        for library in BUILD["LIBRARIES"]:
+            place = Path("src", "nnburst", library.path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(Path(self.build_lib, "nnburst", library.path)), str(place))
+
+    def _build_library(self, library, path: Path) -> None:  # noqa: ANN001 - of a module without a name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        objects = self.compiler.compile(
+            [f"csrc/{name}" for name in library.sources],
+            output_dir=self.build_temp,
+            include_dirs=["csrc"],
+            extra_postargs=BUILD["COMPILE"],
+        )
+        self.compiler.link_shared_object(
+            objects,
+            str(path),
+            libraries=list(library.libraries),
+            extra_postargs=[f"-Wl,-soname,{path.name}", *library.link],
+        )
+
+
+setup(cffi_modules=["csrc/build.py:ffibuilder"], cmdclass={"build_ext": BuildNative})

@@ -2,10 +2,12 @@
 
 NNBURST_SANITIZE=address,undefined or =thread builds with those sanitizers; the process that imports
 the module then needs the sanitizer's runtime preloaded. NNBURST_TRAPS=1 builds with the points of trap.h.
+setup.py builds the module, and each row of LIBRARIES beside it.
 """
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from cffi import FFI
@@ -27,6 +29,28 @@ COMPILE = [
     "-D_FORTIFY_SOURCE=2",
     "-fvisibility=hidden",
 ]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library that is installed with the package and has nothing of Python in it.
+
+    Attributes:
+        path: below the package; its last part is the SONAME.
+        sources: below csrc/.
+        libraries: to link, without "lib".
+        link: further words for the linker, such as a version script.
+    """
+
+    path: str
+    sources: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+
+
+#: What wheels bring along besides the C module, one row each.
+LIBRARIES: tuple[Library, ...] = ()
+
 # cffi's generated wrappers and Python's headers are not ours to warn about.
 PREAMBLE = """
 #pragma GCC diagnostic ignored "-Wconversion"
