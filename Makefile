@@ -8,14 +8,15 @@ INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 NETWORKS := $(VENV)/.networks
 DOCUMENTATION := $(VENV)/.documentation
+WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel clean
+.PHONY: help setup demo tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel wheels try-wheels lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(NATIVE) $(NETWORKS) ## create .venv, install what is missing, compile the C module
 
@@ -118,6 +119,20 @@ $(DOCUMENTATION): $(INSTALLED)
 
 docs: setup $(DOCUMENTATION) ## docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going --quiet docs docs/_build/html
+
+$(WHEEL_TOOLS): $(INSTALLED)
+	$(PIP) install --no-build-isolation -e ".[wheels]"
+	@touch $@
+
+wheels: setup $(WHEEL_TOOLS) ## sealed and audited wheels for glibc and musl, x86-64 and Arm, in dist/; TWICE=1 compares two builds
+	$(BIN)/python -m tools.wheels --outdir dist $(if $(TWICE),--twice)
+
+try-wheels: ## install dist/ without a compiler on every Python that is found (PYTHONS="…" names them), and run its selftest
+	$(BIN)/python -m tools.wheels.trial dist $(PYTHONS)
+
+lock: setup $(WHEEL_TOOLS) ## requirements.lock: a version and hashes of everything that any extra needs
+	$(BIN)/uv pip compile pyproject.toml --universal --all-extras --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --quiet --upgrade -o requirements.lock
 
 wheel: setup ## sdist and abi3 wheel in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

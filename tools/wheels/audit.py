@@ -1,0 +1,50 @@
+"""What a finished wheel must hold to; the judges are auditwheel, abi3audit and a look at its bytes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tools.wheels.compile import ROOT, BuildFailed, run
+from tools.wheels.target import Target
+
+
+def audit(wheel: Path, target: Target) -> str:
+    """Check `wheel`; a sentence for the reader.
+
+    Raises:
+        BuildFailed: it asks more of a machine than `target` has, uses what is not in the stable ABI,
+            or has paths of this machine in it.
+    """
+    found = run(sys.executable, "-m", "auditwheel", "show", "--json", *_libraries(target), wheel)
+    shown = json.loads(found[found.index("{") :])
+    if shown["overall_tag"] != target.platform or shown["external_libs"]:
+        raise BuildFailed(f"{wheel.name} is not {target.platform}:\n{found}")
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        run(sys.executable, "-m", "abi3audit", "--strict", "-R", "-o", report.name, wheel)
+        (scanned,) = json.loads(Path(report.name).read_text())["specs"].values()
+    extensions = scanned["wheel"]
+    problems = [each for each in extensions if not each["result"]["is_abi3"]]
+    if problems or not extensions:
+        raise BuildFailed(f"{wheel.name} is not of the stable ABI: {problems}")
+    _look_for_paths(wheel)
+    return (
+        f"{target.platform}, {len(extensions)} extension of the stable ABI, no path of the builder"
+    )
+
+
+def _libraries(target: Target) -> list[str]:
+    """The C library musl is not to be looked for among those of this machine."""
+    return ["--ldpaths", "/nonexistent"] if target.is_musl else []
+
+
+def _look_for_paths(wheel: Path) -> None:
+    unwanted = [str(path).encode() for path in (ROOT, Path(tempfile.gettempdir()), Path.home())]
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            data = archive.read(name) if name.endswith(".so") else b""
+            if paths := [path.decode() for path in unwanted if path + b"/" in data]:
+                raise BuildFailed(f"{wheel.name}: {name} has {paths} in it")
