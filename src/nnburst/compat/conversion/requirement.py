@@ -25,7 +25,7 @@ from nnburst.hal.operand_types import INTRODUCED, SCALARS, is_extension
 from nnburst.hal.request import Request
 from nnburst.hal.validation.broken import Broken
 from nnburst.hal.validation.operand import Surroundings
-from nnburst.hal.validation.operation import Signatures, validate_operation
+from nnburst.hal.validation.operation import Signatures, required_level
 from nnburst.hal.validation.request import RequestValidator
 
 V1_0: Final = FeatureLevel.V1_0
@@ -65,14 +65,11 @@ def operation(
     Raises:
         InvalidArgument: it is in none (P1 to P4, M9).
     """
-    for level in FeatureLevel:
-        try:
-            validate_operation(used, graph, signatures, Surroundings(0, (), 0, prefixes, level))
-        except Broken as broken:
-            reason = broken
-        else:
-            return level
-    raise reason.at("operation")
+    around = Surroundings(0, (), 0, prefixes, max(FeatureLevel))
+    try:
+        return required_level(used, graph, signatures, around)
+    except Broken as broken:
+        raise broken.at("operation") from None
 
 
 def model(described: Model, signatures: Signatures) -> FeatureLevel:
