@@ -2,6 +2,11 @@
 
 plan.py        the plan: steps, lists of operands, roles
 candidate.py   what is asked of a device
-planned.py     a plan with its prepared parts
 models/        a finished model: run order, trailing arguments, version, slices
+placement/     the best device for each operation
+steps/         from best devices to steps, their models and roles
+planner.py     all of it together, and the CPU where planning fails
+planned.py     a plan with its prepared parts
+cache_token.py under which token and file names a part is cached
+memory_preference.py  alignment and padding of arguments and temporaries
 """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnburst.hal.model import Model
-from nnburst.runtime.planning.models.version import ModelVersion
+from nnburst.hal.model import Model, Subgraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +16,14 @@ class FinishedModel:
             operands are all there under the client's numbers, used or not.
         run_orders: for each subgraph the client's operation at each position of the run order (RT:M11).
         relaxed: for each subgraph whether float32 may be computed as float16.
-        version: what it needs as a whole.
         architecture_hash: 32 bytes over everything but the weights (RT:T6).
     """
 
     model: Model
     run_orders: tuple[tuple[int, ...], ...]
     relaxed: tuple[bool, ...]
-    version: ModelVersion
     architecture_hash: bytes
+
+    def subgraph(self, number: int) -> Subgraph:
+        """A subgraph by its number."""
+        return self.model.referenced[number - 1] if number else self.model.main

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from nnburst.hal.enums import FeatureLevel
+from nnburst.compat.conversion import requirement
+from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
+from nnburst.hal.model import Model, Operand, Operation, Subgraph
+from nnburst.hal.operand_types import SCALARS, is_extension
+from nnburst.runtime.planning.models.signatures import SIGNATURES
+
+CONTROL_FLOW: Final = frozenset({OperationType.IF, OperationType.WHILE})
 
 
 class ModelVersion(NamedTuple):
@@ -21,3 +28,83 @@ class ModelVersion(NamedTuple):
     def fits(self, level: FeatureLevel, *, is_runtime: bool) -> bool:
         """Whether a driver of `level` (or the framework itself) takes it."""
         return self.level <= level and (is_runtime or not self.runtime_only)
+
+    def combined(self, others: Iterable[ModelVersion]) -> ModelVersion:
+        """What it and all others need together."""
+        level, runtime_only = self
+        for other in others:
+            level = max(level, other.level)
+            runtime_only = runtime_only or other.runtime_only
+        return ModelVersion(level, runtime_only)
+
+
+def has_unknown_size(operand: Operand) -> bool:
+    """Whether it is a tensor without rank or with a 0 among its dimensions.
+
+    Of an extension's type only a 0 counts: without rank it may be a scalar, which the framework cannot know.
+    """
+    if operand.type in SCALARS:
+        return False
+    return 0 in operand.dimensions or not (operand.dimensions or is_extension(operand.type))
+
+
+def has_unknown_sizes(operation: Operation, graph: Subgraph, model: Model) -> bool:
+    """Whether an IF or WHILE touches an operand of unknown size, inside or outside (RT:P6)."""
+    if operation.type not in CONTROL_FLOW:
+        return False
+    operands = [graph.operands[i] for i in (*operation.inputs, *operation.outputs)]
+    for outer in tuple(operands):
+        if outer.type == OperandType.SUBGRAPH:
+            inner = model.referenced[outer.location.offset]
+            operands += [inner.operands[i] for i in (*inner.input_indexes, *inner.output_indexes)]
+    return any(map(has_unknown_size, operands))
+
+
+def operation_versions(model: Model) -> list[ModelVersion]:
+    """What each operation of a valid model's main subgraph needs, with its operands and their memory."""
+    prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)
+    pools = [requirement.memory(pool) for pool in model.pools]
+    levels = [_operand_level(operand, pools) for operand in model.main.operands]
+    return [
+        ModelVersion(
+            max(
+                requirement.operation(operation, model.main, SIGNATURES, prefixes),
+                *[levels[index] for index in (*operation.inputs, *operation.outputs)],
+            ),
+            has_unknown_sizes(operation, model.main, model),
+        )
+        for operation in model.main.operations
+    ]
+
+
+def model_version(model: Model, operations: Iterable[ModelVersion]) -> ModelVersion:
+    """What a valid model needs.
+
+    Args:
+        model: the model.
+        operations: `operation_versions` of its main subgraph.
+    """
+    inner = [
+        ModelVersion(FeatureLevel.V1_3, has_unknown_sizes(operation, graph, model))
+        for graph in model.referenced
+        for operation in graph.operations
+    ]
+    shell = Model(
+        _without_operations(model.main),
+        model.referenced,
+        b"",
+        model.pools,
+        extension_name_to_prefix=model.extension_name_to_prefix,
+    )
+    return ModelVersion(requirement.model(shell, SIGNATURES)).combined([*inner, *operations])
+
+
+def _without_operations(graph: Subgraph) -> Subgraph:
+    return Subgraph(graph.operands, (), graph.input_indexes, graph.output_indexes)
+
+
+def _operand_level(operand: Operand, pools: list[FeatureLevel]) -> FeatureLevel:
+    since = requirement.operand(operand)
+    if operand.lifetime == operand.lifetime.CONSTANT_REFERENCE:
+        return max(since, pools[operand.location.pool_index])
+    return since

@@ -1,0 +1,202 @@
+"""Planner: from a finished model and its devices to a plan whose parts are prepared (RT:P1 to P3, P9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from nnburst.hal.enums import ExecutionPreference, OperationType, ResultCode
+from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.model import Operation
+from nnburst.hal.operand_types import is_extension
+from nnburst.runtime.planning.candidate import Candidate
+from nnburst.runtime.planning.models.finished_model import FinishedModel
+from nnburst.runtime.planning.models.hal_model import hal_model
+from nnburst.runtime.planning.placement.best_devices import BestDevices
+from nnburst.runtime.planning.plan import (
+    CompoundPlan,
+    ExecutionStep,
+    PartitioningMode,
+    Plan,
+    SimplePlan,
+    SourceOperand,
+    Step,
+)
+from nnburst.runtime.planning.planned import Discard, Planned, Prepare
+from nnburst.runtime.planning.steps.boundaries import Boundaries
+from nnburst.runtime.planning.steps.partitioner import Partitioner
+from nnburst.runtime.planning.steps.roles import StepRoles
+from nnburst.runtime.planning.steps.step_builder import StepBuilder
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("nnburst.runtime")
+#: The caller's own errors, after which nothing is tried on the CPU (RT:P2).
+_FINAL: Final = (ResultCode.BAD_DATA, ResultCode.UNEXPECTED_NULL)
+
+
+class Planner(Generic[T]):
+    """Makes plans of one model over one list of devices. Holds nothing but its arguments. Not thread-safe."""
+
+    def __init__(
+        self,
+        source: FinishedModel,
+        devices: Sequence[Candidate],
+        *,
+        prepare: Prepare[T],
+        discard: Discard[T],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        strict_slicing: bool = False,
+        review: Callable[[Plan], None] | None = None,
+    ) -> None:
+        """Keep the arguments.
+
+        Args:
+            source: the model.
+            devices: in the order of the list, at least one; their order breaks ties.
+            prepare: has a device prepare a part. Called in the order of the steps, as soon as a step model is
+                made; its first NnburstError ends the plan.
+            discard: lets go of what `prepare` returned, for each part of a plan that is thrown away.
+            preference: whether power or time is compared.
+            strict_slicing: a slice that is not valid although it should be is an error (RT:S6).
+            review: gets each partitioned plan once all its parts are prepared; its NnburstError counts as
+                one of planning.
+        """
+        self._source = source
+        self._devices = devices
+        self._names = tuple(device.name for device in devices)
+        self._prepare = prepare
+        self._discard = discard
+        self._preference = preference
+        self._strict = strict_slicing
+        self._review = review
+
+    def plan(self, mode: PartitioningMode, cpu: Candidate | None = None) -> Planned[T]:
+        """A plan by the rules of a mode (RT:P1, P2).
+
+        Args:
+            mode: whether there is partitioning, and whether the CPU may stand in for a plan that failed.
+            cpu: the CPU device, needed if the mode may use it and it is not listed.
+
+        Raises:
+            InvalidArgument: no listed device can run some operation (RT:P3), or a device said so of its part.
+            NnburstError: planning or preparing failed, and the mode or the model forbids the CPU; or the CPU
+                failed.
+        """
+        if mode is PartitioningMode.NONE:
+            return self._on_cpu(cpu, fell_back=False)
+        try:
+            return self.partition()
+        except NnburstError as error:
+            if error.code in _FINAL or mode is PartitioningMode.WITHOUT_FALLBACK:
+                raise
+            if any(map(_is_vendors, self._source.model.main.operations)):
+                _log.error(
+                    "no fallback: the CPU device runs no OEM and no extension operations: %s", error
+                )
+                raise
+            _log.warning("the whole model goes to the CPU device: %s", error)
+        return self._on_cpu(cpu, fell_back=True)
+
+    def partition(self) -> Planned[T]:
+        """A plan of best devices, with no regard to modes.
+
+        Raises:
+            NnburstError: as `plan` without fallback.
+        """
+        best_devices = BestDevices(
+            self._source, self._devices, self._preference, strict_slicing=self._strict
+        )
+        best = best_devices.find(0)
+        only = set(best)
+        if len(only) == 1 and best[0] != best_devices.interpreter:
+            return self._reviewed(self._simple(best[0], self._names))
+        layout = Partitioner(self._source, best_devices.find, best_devices.interpreter)
+        layout.lay_out_main(best)
+        return self._compound(layout)
+
+    def _on_cpu(self, cpu: Candidate | None, *, fell_back: bool) -> Planned[T]:
+        """The whole model as a simple plan on the CPU device."""
+        listed = (n for n, device in enumerate(self._devices) if device.is_cpu)
+        position = next(listed, len(self._devices))
+        names = self._names
+        if position == len(self._devices):
+            if cpu is None:
+                raise InvalidArgument("cpu: not given, and no listed device is the CPU device")
+            names = (*names, cpu.name)
+        plan = self._simple(position, names)
+        return Planned(plan, (self._prepare(plan),), fell_back)
+
+    def _simple(self, device: int, names: tuple[str, ...]) -> SimplePlan:
+        model, pools = hal_model(self._source)
+        return SimplePlan(names, device, model, pools, tuple(range(len(model.main.operations))))
+
+    def _reviewed(self, plan: SimplePlan) -> Planned[T]:
+        prepared: list[T] = []
+        try:
+            prepared.append(self._prepare(plan))
+            self._check(plan)
+        except BaseException:
+            self._discard_all(prepared)
+            raise
+        return Planned(plan, tuple(prepared))
+
+    def _compound(self, layout: Partitioner) -> Planned[T]:
+        prepared: list[T] = []
+        try:
+            plan = self._finished(layout, prepared)
+            self._check(plan)
+        except BaseException:
+            self._discard_all(prepared)
+            raise
+        return Planned(plan, tuple(prepared))
+
+    def _finished(self, layout: Partitioner, prepared: list[T]) -> CompoundPlan:
+        """Finish and prepare step after step; the first error ends it (RT:P16)."""
+        boundaries = Boundaries(self._source, layout.steps, layout.source_models)
+        steps: list[Step] = []
+        dynamic: list[tuple[SourceOperand, int]] = []
+        for raw in layout.steps:
+            if not isinstance(raw, StepBuilder):
+                steps.append(raw)
+                continue
+            step = raw.finish(
+                self._devices[raw.device],
+                boundaries.temps_out[raw.index],
+                boundaries.downstream[raw.source_model],
+            )
+            steps.append(step)
+            dynamic += _dynamic_temporaries(step)
+            prepared.append(self._prepare(step))
+        roles = StepRoles(steps)
+        main = self._source.model.main
+        return CompoundPlan(
+            devices=self._names,
+            steps=tuple(steps),
+            source_models=tuple(layout.source_models),
+            dynamic_temporaries=tuple(sorted(dynamic)),
+            boundary_constants=boundaries.boundary_constants,
+            input_roles=tuple(roles.of(SourceOperand(0, i)) for i in main.input_indexes),
+            output_roles=tuple(roles.of(SourceOperand(0, i)) for i in main.output_indexes),
+        )
+
+    def _check(self, plan: Plan) -> None:
+        if self._review is not None:
+            self._review(plan)
+
+    def _discard_all(self, prepared: Sequence[T]) -> None:
+        for each in prepared:
+            self._discard(each)
+
+
+def _dynamic_temporaries(step: ExecutionStep) -> list[tuple[SourceOperand, int]]:
+    outputs = step.outputs
+    return [
+        (SourceOperand(step.source_model, outputs[position].source), step.index)
+        for position in step.dynamic_outputs
+    ]
+
+
+def _is_vendors(operation: Operation) -> bool:
+    """Whether it is an OEM or an extension operation."""
+    return operation.type == OperationType.OEM_OPERATION or is_extension(operation.type)
