@@ -13,6 +13,8 @@ from nnburst.cli.options import at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.testing.conformance.campaign import Result, Selection, find_files, run_files
 from nnburst.testing.conformance.suites import SUITES
+from nnburst.testing.partitioning import SUITE as PARTITIONING
+from nnburst.testing.partitioning import run_partitioning
 
 if TYPE_CHECKING:
     from nnburst.cli import Subparsers
@@ -25,10 +27,16 @@ _TIMED_AT_MOST = 20
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = subparsers.add_parser("conformance", help="run conformance vectors")
-    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="vector files")
+    parser.add_argument(
+        "directories",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="vector files; for suite partitioning the file of expected plans",
+    )
     parser.add_argument("--executor", default="reference", metavar="NAME")
     parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
-    parser.add_argument("--suite", default="all", choices=(*SUITES, "all"))
+    parser.add_argument("--suite", default="all", choices=(*SUITES, PARTITIONING, "all"))
     parser.add_argument(
         "--filter", type=pattern, default="", metavar="REGEX", help="in folder/spec/name"
     )
@@ -49,6 +57,22 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the tests; 0 only if nothing failed and something ran."""
+    started = time.monotonic()
+    results = _plans(args) if args.suite == PARTITIONING else _vectors(args)
+    with text_for_people(args.json):
+        _report(results, time.monotonic() - started)
+    write_json(args.json, _summary(results))
+    return 0 if results and not any(r.outcome == "failed" for r in results) else 1
+
+
+def _plans(args: argparse.Namespace) -> list[Result]:
+    """Plans are made in this process, whatever the executor."""
+    return [
+        r for path in args.directories for r in run_partitioning(path, args.filter, args.operation)
+    ]
+
+
+def _vectors(args: argparse.Namespace) -> list[Result]:
     selection = Selection(
         executor=args.executor,
         via=args.via,
@@ -59,16 +83,12 @@ def run(args: argparse.Namespace) -> int:
         dump=args.dump,
     )
     files = find_files(args.directories)
-    started = time.monotonic()
     results: list[Result] = []
     with text_for_people(args.json), progress("conformance", len(files)) as advance:
         for found in run_files(files, selection, args.jobs):
             results.extend(found)
             advance(1)
-    with text_for_people(args.json):
-        _report(results, time.monotonic() - started)
-    write_json(args.json, _summary(results))
-    return 0 if results and not any(r.outcome == "failed" for r in results) else 1
+    return results
 
 
 def _report(results: Sequence[Result], seconds: float) -> None:
