@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from nnburst.hal import environment
+
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "tests" / "faults"
 #: The group of tests that kill processes or compare times.
 TIMING = "timing"
-SHARED = Path(os.environ.get("NNBURST_SHARED", ROOT / "../shared")).resolve()
+SHARED = (ROOT / environment.SHARED.read()).resolve()
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
 # CI says about a change must not depend on luck; everywhere else each run tries new examples.

@@ -32,6 +32,7 @@ from nnburst import (
     Priority,
 )
 from nnburst.client.execution.pending_execution import PendingExecution
+from nnburst.client.prepared_model import executes_synchronously
 from nnburst.control.messages import Execute, ExecuteSynchronously, Message
 from nnburst.driver.calls.handlers import HANDLERS
 from nnburst.executor.base import Outcome
@@ -397,6 +398,26 @@ def test_launches_of_one_client_go_by_priority_too(driver: ScriptedDriver) -> No
     assert len(order) == len(holding) + 3
 
 
+@pytest.fixture(autouse=True)
+def read_again() -> Iterator[None]:
+    """What a test has set in the environment counts for no other."""
+    yield
+    executes_synchronously.cache_clear()
+
+
+def test_variable_is_read_once_and_a_value_that_is_neither_is_refused_by_its_name(
+    prepared: PreparedModel, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executes_synchronously.cache_clear()
+    monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", "yes")
+    with pytest.raises(InvalidArgument, match=r"^NNBURST_SYNCEXEC_HAL is 'yes', expected 0 or 1"):
+        prepared.execute(pair)
+    monkeypatch.delenv("NNBURST_SYNCEXEC_HAL")
+    prepared.execute(pair)
+    monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", "yes")
+    prepared.execute(pair)
+
+
 @pytest.mark.parametrize(
     ("value", "call"), [(None, ExecuteSynchronously), ("1", ExecuteSynchronously), ("0", Execute)]
 )
@@ -410,6 +431,7 @@ def test_variable_chooses_how_execute_is_done(
         monkeypatch.delenv("NNBURST_SYNCEXEC_HAL", raising=False)
     else:
         monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", value)
+    executes_synchronously.cache_clear()
     handled: list[type] = []
 
     def note(kind: type[Message]) -> None:
@@ -437,6 +459,7 @@ def test_execute_the_asynchronous_way_behaves_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NNBURST_SYNCEXEC_HAL", "0")
+    executes_synchronously.cache_clear()
     np.testing.assert_array_equal(prepared.execute(pair).outputs[0], pair[0] + pair[1])
     with pytest.raises(InvalidArgument, match="inputs"):
         prepared.execute(pair[:1])

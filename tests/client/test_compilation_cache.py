@@ -32,6 +32,7 @@ from nnburst import (
     Priority,
 )
 from nnburst.client.compilation_cache import framework_token, model_token
+from nnburst.hal import environment
 from nnburst.hal.configs import NO_CACHE_TOKEN
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
@@ -41,7 +42,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
 )
 
-STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
+STRICT = environment.STRICT_TIMING.read()
 needs_litert = pytest.mark.skipif(
     importlib.util.find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
 )

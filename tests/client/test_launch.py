@@ -194,7 +194,9 @@ def test_death_is_told_once_without_a_call(own_device: Device) -> None:
 
 
 def test_driver_that_cannot_start_tells_its_last_lines() -> None:
-    with pytest.raises(DeviceUnavailable, match=r"exit status 1(.|\n)*Unknown level: 'ODD'"):
+    with pytest.raises(
+        DeviceUnavailable, match=r"exit status 1(.|\n)*NNBURST_LOG is 'ODD', expected DEBUG"
+    ):
         nnburst.launch("null", env={"NNBURST_LOG": "ODD"})
 
 

@@ -43,6 +43,7 @@ from client.life_cycle import (
     sum_model,
 )
 from nnburst import BurstBusy, Device, GeneralFailure, InvalidArgument, SyncFence
+from nnburst.hal import environment
 from nnburst.testing.faults.footprint import footprint, settle
 
 #: Seconds for what ends by itself, on however busy a machine.
@@ -490,7 +491,7 @@ def served() -> Iterator[None]:
 
 TestLifeCycle = LifeCycle.TestCase
 TestLifeCycle.settings = settings(
-    max_examples=int(os.environ.get("NNBURST_LIVES", "8")),
+    max_examples=environment.LIVES.read(),
     stateful_step_count=80,
     report_multiple_bugs=False,
     deadline=None,

@@ -32,6 +32,7 @@ import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.base import Argument
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference.executor import ReferenceExecutor, ReferencePrepared
+from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.signature import Role
@@ -43,7 +44,7 @@ from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 Bytes = npt.NDArray[np.uint8]
 
-RUNS: Final = int(os.environ.get("NNBURST_RUNS", "48"))
+RUNS: Final = environment.RUNS.read()
 RUNS_PER_BINDING: Final = 8
 #: A case of each operation that random graphs do not draw.
 VECTORS: Final = {

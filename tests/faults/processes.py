@@ -24,10 +24,11 @@ import numpy as np
 import pytest
 
 from nnburst.client.launch import driver_environment
+from nnburst.hal import environment
 from nnburst.testing.faults.footprint import SETTLED, is_running, thread_states
 
-KILLS = int(os.environ.get("NNBURST_KILLS", "10"))
-STRICT = os.environ.get("NNBURST_STRICT_TIMING") == "1"
+KILLS = environment.KILLS.read()
+STRICT = environment.STRICT_TIMING.read()
 #: Seconds after which a client that does not come back hangs.
 HANG = 10.0
 #: Seconds after which a client that was asked something hangs; one may take long to start on a busy machine.

@@ -16,11 +16,12 @@ import pytest
 
 import nnburst
 from faults.processes import HANG, KILLS, Client, Row, Supervisor, stop
+from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.fuzzing.packet_fuzzer import judge, small_model, valid_packet
 from nnburst.testing.peers.raw_burst import RawBurst
 
-SECONDS = float(os.environ.get("NNBURST_STOPPED", "0.1"))
+SECONDS = environment.STOPPED.read()
 #: Longest time between two stops.
 LATEST = 0.03
 

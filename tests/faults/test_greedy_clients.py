@@ -6,7 +6,6 @@ NNBURST_CLIENTS says how many they are (2 by default; 200 take some ten minutes 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -18,9 +17,10 @@ import pytest
 from faults.processes import HANG, LAP, Client, Row, Supervisor, figures, quiet_lap
 from nnburst.client.launch import driver_environment
 from nnburst.control.limits import MAX_BUFFERS, MAX_MODELS, MAX_POOLS
+from nnburst.hal import environment
 from nnburst.testing.faults.footprint import children, footprint, proportional_bytes, settle
 
-CLIENTS = int(os.environ.get("NNBURST_CLIENTS", "2"))
+CLIENTS = environment.CLIENTS.read()
 #: Bytes that a worker takes whose client has all of its counts, with small models (docs/quotas.md).
 PROMISED = 64 << 20
 #: Seconds that the workers of so many clients may take to go.

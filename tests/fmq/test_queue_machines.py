@@ -5,7 +5,6 @@ A short run by default; `NNBURST_EXAMPLES=20000` makes it a long one.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from hypothesis import assume, settings
@@ -15,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fmq.queues import ELEMENT, counter, create, numbers, other_end
 from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import Claim, MessageQueue, QueueStatistics
+from nnburst.hal import environment
 
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("NNBURST_EXAMPLES", "60")),
+    max_examples=environment.EXAMPLES.read(),
     stateful_step_count=40,
     deadline=None,
 )

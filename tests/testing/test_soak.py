@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnburst.hal import environment
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.resilient import Broken
 from nnburst.testing.soak.__main__ import main
@@ -18,7 +19,7 @@ from nnburst.testing.soak.report import Report
 from nnburst.testing.soak.samples import ALLOWANCES, Samples
 from nnburst.testing.soak.series import Series
 
-SECONDS = float(os.environ.get("NNBURST_SOAK", "20"))
+SECONDS = environment.SOAK.read()
 
 
 def series(an_hour: float, allowance: float = 2.0, warm_up: float = 0.0) -> Series:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from nnburst.hal.environment import SHARED
+
 _TRIAL: Final = Path(__file__).with_name("trial.py")
 _TOOLS: Final = Path(__file__).resolve().parents[1]
 #: What is copied; whatever else lies beside it is only read, and linked.
@@ -31,7 +33,7 @@ class Project:
     def __init__(self, root: Path, copy: Path, package: str = "nnburst") -> None:
         self.copy = copy.resolve()
         self.sources = self.copy / "src" / package
-        shared = Path(os.environ.get("NNBURST_SHARED", root / "../shared")).resolve()
+        shared = (root / SHARED.read()).resolve()
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.copy / "src"), str(_TOOLS)]),

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias, cast
 
 from nnburst.cli.output import printable
+from nnburst.hal.environment import LOG, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 
 #: Where a command adds its parser (argparse gives the type no public name).
@@ -58,12 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C; 141 where the reader of the output went away. Wrong usage exits with 2.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    args = _parser(words).parse_args(words)
-    logging.basicConfig(
-        level=[logging.WARNING, logging.INFO, logging.DEBUG][min(args.verbose, 2)],
-        format="%(name)s: %(message)s",
-    )
     try:
+        args = _parser(words).parse_args(words)
+        logging.basicConfig(
+            level=["INFO", "DEBUG"][min(args.verbose, 2) - 1] if args.verbose else LOG.read(),
+            format="%(name)s: %(message)s",
+        )
+        warn_of_unknown_names()
         status = _load(_module_name(args.command, getattr(args, "subcommand", ""))).run(args)
         if sys.stdout is not None:  # one that was closed before the start is
             sys.stdout.flush()  # here, where a reader that went away is understood

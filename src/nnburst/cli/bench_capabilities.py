@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
+from nnburst.hal.environment import SHARED
 
 if TYPE_CHECKING:
     from nnburst.bench.capabilities import Measured
@@ -36,7 +37,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--models",
         type=Path,
         metavar="DIR",
-        default=Path(os.environ.get("NNBURST_SHARED", "../shared"), "models"),
+        default=SHARED.read() / "models",
         help="folder of .tflite files, where there is one (default: %(default)s)",
     )
     parser.add_argument(

@@ -17,6 +17,7 @@ from nnburst.client.memory.arguments import check_timeout
 from nnburst.client.session.ending import DriverDied
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
+from nnburst.hal.environment import warn_of_unknown_names
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
 
 
@@ -47,6 +48,7 @@ def launch(
         MissedDeadline: it does not answer.
     """
     seconds = check_timeout(timeout)
+    warn_of_unknown_names()
     command = [sys.executable, "-m", "nnburst.driver", "--executor", executor]
     if cpus is not None:
         command += ["--cpus", _cores(cpus)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import threading
 import time
 import weakref
@@ -25,6 +25,7 @@ from nnburst.control.connection import Connection
 from nnburst.control.messages import Release
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.environment import SYNCEXEC_HAL
 from nnburst.hal.errors import Closed
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
@@ -37,6 +38,16 @@ if TYPE_CHECKING:
     from nnburst.client.execution.reusable_execution import ReusableExecution
     from nnburst.client.execution.sync_fence import SyncFence
     from nnburst.client.memory.buffer import Buffer
+
+
+@functools.cache
+def executes_synchronously() -> bool:
+    """Whether `PreparedModel.execute` is one call; read once from the environment.
+
+    Raises:
+        InvalidArgument: NNBURST_SYNCEXEC_HAL is neither 0 nor 1.
+    """
+    return SYNCEXEC_HAL.read()
 
 
 class PreparedModel(Closing):
@@ -119,7 +130,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        if os.environ.get("NNBURST_SYNCEXEC_HAL") == "0":
+        if not executes_synchronously():
             pending = self.execute_async(inputs, outputs, measure=measure, timeout=timeout)
             try:
                 return pending.result(timeout)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from nnburst.hal import environment
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
@@ -36,7 +37,7 @@ NETWORKS = {
 #: Random inputs, and as many photographs and digits, where their packages are installed.
 EXAMPLES = 200
 #: Executions of each of two bursts at once.
-RUNS = int(os.environ.get("NNBURST_RUNS", "50"))
+RUNS = environment.RUNS.read()
 PAGE = 4096
 
 

@@ -36,6 +36,7 @@ from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.environment import POLLING_WINDOW
 from nnburst.hal.errors import (
     DeadObject,
     GeneralFailure,
@@ -50,9 +51,8 @@ from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserial
 
 logger = logging.getLogger(__name__)
 
-#: How long the driver spins for the next request before a rhythm is known, in microseconds (NNAPI: the
-#: sample driver's; there a property, debug.nn.sample-driver-burst-polling-window).
-_POLLING_WINDOW: Final = int(os.environ.get("NNBURST_BURST_SERVER_POLLING_WINDOW", "50"))
+#: How long the driver spins for the next request before a rhythm is known, in microseconds.
+_POLLING_WINDOW: Final = POLLING_WINDOW.read()
 #: How long a result may wait for room before the client counts as gone astray. Promised are 2 s
 #: (docs/promises.md, P11): the rest is for waking up on a busy machine and for telling the client.
 _STUCK_NS: Final = 1_500_000_000

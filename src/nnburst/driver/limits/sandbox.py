@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from nnburst._native import ffi, lib
+from nnburst.hal.environment import SANDBOX
 from nnburst.hal.errors import GeneralFailure
 
 logger = logging.getLogger(__name__)
 
 #: NNBURST_SANDBOX=0 leaves workers as they are, for executors that need more (a GPU's driver, say).
-_WANTED: Final = os.environ.get("NNBURST_SANDBOX", "1") != "0"
+_WANTED: Final = SANDBOX.read()
 
 
 class Sandbox(IntFlag):

@@ -19,16 +19,20 @@ from pathlib import Path
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.limits.logs import configure_logging
 from nnburst.driver.service.listener import Listener
+from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`)."""
     args = _parser().parse_args(argv)
-    configure_logging(args.executor, os.environ.get("NNBURST_LOG", "WARNING"))
+    configure_logging(args.executor, "WARNING")
     listener: Listener | None = None
     try:
+        logging.getLogger().setLevel(LOG.read())
+        check(DRIVERS)
         if args.serve is not None:
+            warn_of_unknown_names()
             listener = _claim(args.serve, any_user=args.any_user)
         _install(args.extension)
     except (NnburstError, OSError) as error:

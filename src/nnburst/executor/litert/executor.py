@@ -20,6 +20,7 @@ from nnburst.executor.litert.split import Part, SplitPrepared, cut
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.environment import LITERT_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -136,13 +137,14 @@ class LiteRtExecutor:
 
         Raises:
             DeviceUnavailable: `ai-edge-litert` is not installed.
+            InvalidArgument: the variable is no such number.
         """
         if importlib.util.find_spec("ai_edge_litert") is None:
             raise DeviceUnavailable(
                 "executor litert needs the package ai-edge-litert: pip install 'nnburst[litert]'"
             )
-        wanted = int(os.environ.get("NNBURST_LITERT_THREADS", "1"))
-        self._threads = max(1, min(wanted, len(os.sched_getaffinity(0))))
+        wanted = LITERT_THREADS.read()
+        self._threads = min(wanted, len(os.sched_getaffinity(0)))
         self._reference = ReferenceExecutor()
         native.available()  # found out while the driver starts, not while a model is prepared
 

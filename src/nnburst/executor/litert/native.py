@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.graph import GraphWriter
 from nnburst.executor.litert.network import Network
 from nnburst.hal.enums import ErrorStatus, OperandType
+from nnburst.hal.environment import LITERT_ROUTE
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.operand_types import DTYPES
 
@@ -54,7 +54,7 @@ def available() -> bool:
     The trial runs in a child process, so that a library with other functions cannot harm this one.
     Set NNBURST_LITERT_ROUTE=interpreter to do without the library.
     """
-    if os.environ.get("NNBURST_LITERT_ROUTE") == "interpreter":
+    if LITERT_ROUTE.read() == "interpreter":
         return False
     with _opening:
         why = _missing() or _failed_trial() or _failed_open()

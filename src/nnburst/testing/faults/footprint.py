@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -10,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nnburst.hal.environment import STRICT_TIMING
+
 _MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
 _STEP: Final = 0.001
 #: Seconds until a process must have given back what it does not need: promised is one, which only a quiet
 #: machine keeps.
-SETTLED: Final = 1.0 if os.environ.get("NNBURST_STRICT_TIMING") == "1" else 20.0
+SETTLED: Final = 1.0 if STRICT_TIMING.read() else 20.0
 
 
 @dataclass(frozen=True)

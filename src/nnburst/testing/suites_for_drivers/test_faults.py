@@ -20,6 +20,7 @@ import pytest
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.launch import driver_environment
+from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import ACTIVITIES, check_sum, sum_model, summands
@@ -27,7 +28,7 @@ from nnburst.testing.faults.footprint import Footprint, footprint, settle, threa
 
 pytestmark = [pytest.mark.nnburst_values, pytest.mark.usefixtures("nnburst_adds")]
 
-_KILLS: Final = int(os.environ.get("NNBURST_KILLS", "10"))
+_KILLS: Final = KILLS.read()
 #: Seconds after which something that does not end hangs.
 _HANG: Final = 30.0
 _LATEST: Final = 0.03

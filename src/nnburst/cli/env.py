@@ -1,0 +1,60 @@
+"""`nnburst env`: the variables of the environment that count, their values, and where those come from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from nnburst.cli.output import add_json_option, printable, table, write_json
+from nnburst.hal.environment import Variable, unknown_names, variables
+from nnburst.hal.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser(
+        "env",
+        help="list environment variables and their values",
+        description=f"{__doc__} 1 if a value is refused or a name is unknown.",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List all variables; then what is wrong with those that are set."""
+    problems = unknown_names()
+    facts = []
+    for variable in variables():
+        is_set = variable.name in os.environ
+        if is_set:
+            problems += _refusal(variable)
+        facts.append(
+            {
+                "name": variable.name,
+                "value": os.environ.get(variable.name, variable.default),
+                "origin": "environment" if is_set else "default",
+                "expected": variable.expected,
+                "reader": variable.reader,
+                "what": variable.what,
+            }
+        )
+    if str(args.json) != "-":
+        rows = [(f["name"], f["value"] or "", f["origin"], f["reader"]) for f in facts]
+        table("environment variables", ("variable", "value", "origin", "read by"), rows)
+    write_json(args.json, {"variables": facts, "problems": problems})
+    for problem in problems:
+        print(f"nnburst: {printable(problem)}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _refusal(variable: Variable[object]) -> list[str]:
+    try:
+        variable.read()
+    except InvalidArgument as error:
+        return [str(error)]
+    return []

@@ -1,0 +1,327 @@
+"""The `NNBURST_…` variables of the environment, each in one place: name, values, default, reader and page.
+
+Whatever reads one takes it from here (`POLLING_WINDOW.read()`), so a value that does not parse is refused by
+the variable's name. `nnburst env` lists them, and docs/environment.md is written from them.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from nnburst.hal.errors import InvalidArgument
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PREFIX: Final = "NNBURST_"
+_all: Final[dict[str, Variable[Any]]] = {}
+
+
+class Variable(Generic[T]):
+    """A variable of the environment.
+
+    Attributes:
+        name: with its prefix.
+        default: the value where it is not set, as it would be written; None where there is none.
+        expected: the rule that a value must keep, for messages.
+        reader: what reads it, and when.
+        what: what it does.
+        page: where more is written, below docs/; empty where there is no more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], T],
+        expected: str,
+        default: str | None,
+        *,
+        reader: str,
+        what: str,
+        page: str = "",
+    ) -> None:
+        """Join the registry.
+
+        Args:
+            name: without prefix.
+            parse: makes a value of the text; ValueError where it breaks the rule.
+            expected: the rule.
+            default: a text that parses, or None.
+            reader: what reads it, and when.
+            what: what it does.
+            page: where more is written.
+        """
+        self.name = _PREFIX + name
+        self._parse = parse
+        self.expected = expected
+        self.default = default
+        self.reader = reader
+        self.what = what
+        self.page = page
+        _all[self.name] = self
+
+    def read(self, environ: Mapping[str, str] | None = None) -> T:
+        """The value in `environ` (this process's unless given), or the default.
+
+        Raises:
+            InvalidArgument: the value breaks the rule, or there is none and no default.
+        """
+        text = (os.environ if environ is None else environ).get(self.name, self.default)
+        if text is None:
+            raise InvalidArgument(f"{self.name} is not set, expected {self.expected}")
+        try:
+            return self._parse(text)
+        except ValueError:
+            raise InvalidArgument(f"{self.name} is {text!r}, expected {self.expected}") from None
+
+
+def variables() -> tuple[Variable[Any], ...]:
+    """All of them, in the order of the page."""
+    return tuple(_all.values())
+
+
+def check(reader: str) -> None:
+    """Read all variables of a reader.
+
+    Raises:
+        InvalidArgument: a value breaks its rule.
+    """
+    for variable in variables():
+        if variable.reader == reader:
+            variable.read()
+
+
+def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """A line about each variable of the environment that has our prefix and is not in the registry."""
+    import difflib  # a driver that takes its name has no time for what a typing mistake needs
+
+    set_there = os.environ if environ is None else environ
+    lines = []
+    for name in sorted(set_there):
+        if name.startswith(_PREFIX) and name not in _all:
+            near = difflib.get_close_matches(name, _all, 1)
+            meant = f"did you mean {near[0]}?" if near else "`nnburst env` lists those that count"
+            lines.append(f"{name} is set and means nothing: {meant}")
+    return lines
+
+
+@functools.cache
+def warn_of_unknown_names() -> None:
+    """Log those lines, once in a process."""
+    for line in unknown_names():
+        logger.warning("%s", line)
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _switch(text: str) -> bool:
+    return _one_of("0", "1")(text) == "1"
+
+
+def _level(text: str) -> str:
+    return _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")(text.upper())
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = int(text)
+        if not least <= number <= most:
+            raise ValueError(text)
+        return number
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError(text)
+    return Path(text)
+
+
+_SWITCH: Final = "0 or 1"
+_COUNT: Final = "a whole number from 1 to 1000000000"
+_count: Final = _whole(1, 1_000_000_000)
+_SECONDS: Final = "seconds, a number above 0"
+
+#: Readers that check all their variables at once.
+DRIVERS: Final = "a driver, at start"
+_BUILD: Final = "`csrc/build.py`"
+_FAULTS: Final = "`tests/faults`"
+
+LOG: Final = Variable(
+    "LOG",
+    _level,
+    "DEBUG, INFO, WARNING, ERROR or CRITICAL",
+    "WARNING",
+    reader="the command line and drivers, at start",
+    what="level from which on log lines go to stderr; `nnburst -v` goes before it",
+)
+POLLING_WINDOW: Final = Variable(
+    "BURST_SERVER_POLLING_WINDOW",
+    _whole(0, 60_000_000),
+    "whole microseconds, 0 to 60000000",
+    "50",
+    reader=DRIVERS,
+    what="microseconds to spin for the next request before a rhythm is known; 0 never spins"
+    " (NNAPI: `debug.nn.sample-driver-burst-polling-window`)",
+)
+SANDBOX: Final = Variable(
+    "SANDBOX",
+    _switch,
+    _SWITCH,
+    "1",
+    reader=DRIVERS,
+    what="0 leaves workers out of the sandbox, for executors that need more",
+    page="security.md",
+)
+SYNCEXEC_HAL: Final = Variable(
+    "SYNCEXEC_HAL",
+    _switch,
+    _SWITCH,
+    "1",
+    reader="clients, once, at the first `PreparedModel.execute`",
+    what="0 executes by a call that launches and a notification (NNAPI: `debug.nn.syncexec-hal`)",
+)
+LITERT_ROUTE: Final = Variable(
+    "LITERT_ROUTE",
+    _one_of("library", "interpreter"),
+    "library or interpreter",
+    "library",
+    reader="the litert executor, at start",
+    what="`interpreter` takes the wheel's Interpreter instead of its C library",
+)
+LITERT_THREADS: Final = Variable(
+    "LITERT_THREADS",
+    _whole(1, 1024),
+    "a whole number from 1 to 1024",
+    "1",
+    reader="the litert executor, at start",
+    what="threads of each engine if `prepare` is given no `num_threads`, at most one for each core",
+)
+SHARED: Final = Variable(
+    "SHARED",
+    _path,
+    "a folder",
+    "../shared",
+    reader="tests, `nnburst bench capabilities`",
+    what="where the reference data lie; tests that read them skip without",
+)
+KILLS: Final = Variable(
+    "KILLS",
+    _count,
+    _COUNT,
+    "10",
+    reader=f"{_FAULTS}, the suites for drivers",
+    what="processes killed in each test (100 in `make faults`, or `make faults KILLS=N`)",
+    page="testing_drivers.md",
+)
+STOPPED: Final = Variable(
+    "STOPPED",
+    _seconds,
+    _SECONDS,
+    "0.1",
+    reader=_FAULTS,
+    what="seconds that a client or worker is stopped each time",
+)
+CLIENTS: Final = Variable(
+    "CLIENTS",
+    _count,
+    _COUNT,
+    "2",
+    reader=_FAULTS,
+    what="clients that take all of their quotas at once",
+    page="quotas.md",
+)
+STRICT_TIMING: Final = Variable(
+    "STRICT_TIMING",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=f"{_FAULTS}, `tests/client`",
+    what="1 asserts times, which only a quiet machine keeps (`make faults STRICT=1`)",
+    page="promises.md",
+)
+SOAK: Final = Variable(
+    "SOAK",
+    _seconds,
+    _SECONDS,
+    "20",
+    reader="`tests/testing/test_soak.py`",
+    what="seconds of mixed load in a campaign",
+)
+RUNS: Final = Variable(
+    "RUNS",
+    _count,
+    _COUNT,
+    "50",
+    reader="`tests/executor`",
+    what="executions of each of two bursts at once, and of each operation on memory that changes under it",
+)
+LIVES: Final = Variable(
+    "LIVES",
+    _count,
+    _COUNT,
+    "8",
+    reader="`tests/client/test_life_cycle.py`",
+    what="random lives of drivers and what hangs on them",
+)
+EXAMPLES: Final = Variable(
+    "EXAMPLES",
+    _count,
+    _COUNT,
+    "60",
+    reader="`tests/fmq/test_queue_machines.py`",
+    what="random orders of calls on a queue of each flavour",
+)
+CORPUS: Final = Variable(
+    "CORPUS",
+    _path,
+    "a folder",
+    None,
+    reader="`csrc/tests/fuzz/run.sh`",
+    what="where libFuzzer's inputs that reach something new are kept",
+)
+TRAPS: Final = Variable(
+    "TRAPS",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=_BUILD,
+    what="1 builds the C module with the points of `csrc/trap.h`, for tests",
+)
+TRAP: Final = Variable(
+    "TRAP",
+    str,
+    "POINT:N",
+    None,
+    reader="a C module built with `NNBURST_TRAPS`",
+    what="`POINT:N`: the process kills itself when it is there for the N-th time",
+)
+SANITIZE: Final = Variable(
+    "SANITIZE",
+    str,
+    "sanitizers as gcc names them",
+    None,
+    reader=_BUILD,
+    what="sanitizers to build the C module with: `address,undefined` or `thread`",
+)
