@@ -9,10 +9,10 @@ NATIVE := $(VENV)/.native
 NETWORKS := $(VENV)/.networks
 DOCUMENTATION := $(VENV)/.documentation
 WHEEL_TOOLS := $(VENV)/.wheel_tools
-NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h)
+NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel wheels try-wheels lock clean
+.PHONY: help setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel wheels try-wheels lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -85,6 +85,10 @@ soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.j
 	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
 
 RUN_C := csrc/tests/run.sh
+
+cts: setup ## Android's conformance program for the C interface: CTS_SOURCES=checkout; WHAT=all, SHARDS=2, JSON=cts.json
+	PYTHONPATH=tools $(BIN)/python -m cts $(or $(CTS_SOURCES),$(error say CTS_SOURCES=checkout)) \
+	    --what $(or $(WHAT),core) $(if $(SHARDS),--shards $(SHARDS)) $(if $(JSON),--json $(JSON)) $(CTS_ARGS)
 
 asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at trap points
 	$(RUN_C) address hostile_counters $(or $(ROUNDS),100000000)

@@ -1,6 +1,7 @@
 """Only what pyproject.toml cannot say: csrc/build.py knows what is compiled, and how."""
 
 import runpy
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -25,6 +26,8 @@ class BuildNative(build_ext):
             place = Path("src", "nnburst", library.path)
             place.parent.mkdir(parents=True, exist_ok=True)
             self.copy_file(str(Path(self.build_lib, "nnburst", library.path)), str(place))
+            # Which interpreter a library in a checkout belongs to; an installed one lies in its environment.
+            place.with_suffix(".python").write_text(f"{sys.executable}\n", encoding="utf-8")
 
     def _build_library(self, library, path: Path) -> None:  # noqa: ANN001 - of a module without a name
         path.parent.mkdir(parents=True, exist_ok=True)

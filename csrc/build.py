@@ -49,7 +49,20 @@ class Library:
 
 
 #: What wheels bring along besides the C module, one row each.
-LIBRARIES: tuple[Library, ...] = ()
+LIBRARIES: tuple[Library, ...] = (
+    Library(
+        "capi/lib/libneuralnetworks.so",
+        tuple(str(path.relative_to(HERE)) for path in sorted((HERE / "capi").glob("*.c"))),
+        libraries=("dl", "pthread"),  # part of libc since glibc 2.34
+        link=(
+            f"-Wl,--version-script={os.path.relpath(HERE / 'capi' / 'exports.map', ROOT)}",
+            "-Wl,-z,nodelete",  # dlclose leaves it loaded: an interpreter cannot be unloaded
+            "-Wl,-z,now",
+            "-Wl,-z,relro",
+            "-Wl,--no-undefined",
+        ),
+    ),
+)
 
 # cffi's generated wrappers and Python's headers are not ours to warn about.
 PREAMBLE = """
@@ -61,6 +74,7 @@ PREAMBLE = """
 #include "bench.h"
 #include "burst_client.h"
 #include "burst_server.h"
+#include "capi/exchange.h"
 #include "clock.h"
 #include "event_flag.h"
 #include "litert.h"

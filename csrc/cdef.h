@@ -180,6 +180,31 @@ int32_t nnb_litert_run_unlocked(struct nnb_litert_call *);
 void nnb_litert_message(struct nnb_litert_call *, char *message);
 uint64_t nnb_litert_copied_bytes(struct nnb_litert_call *);
 
+struct nnb_copy {
+    void *to;
+    const void *from;
+    uint64_t bytes;
+};
+struct nnb_fast_run {
+    int (*run)(void *bound);
+    void *bound;
+    uint64_t burst;
+    const struct nnb_copy *copies_in;
+    const struct nnb_copy *copies_out;
+    uint32_t copies_in_count;
+    uint32_t copies_out_count;
+};
+struct nnb_exchange {
+    uint32_t version;
+    int64_t (*call)(uint32_t function, int64_t *words);
+    int64_t (*finish)(uint64_t execution, int32_t status);
+    uint64_t (*new_handle)(uint32_t kind);
+    void (*offer)(uint64_t execution, const struct nnb_fast_run *run);
+};
+extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
+extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
+int nnb_capi_run(void *bound);
+
 int nnb_empty_call(int);
 int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);
@@ -195,6 +220,7 @@ uint64_t nnb_bench_futex_client(nnb_atomic_u32 *, uint64_t rounds, uint64_t *sam
 void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *, uint64_t patience_ns);
 uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *samples_ns);
 
+#define NNB_EXCHANGE_VERSION ...
 #define NNB_DATUM_BYTES ...
 #define NNB_MAX_BINDINGS ...
 #define NNB_LITERT_ALIGNMENT ...

@@ -11,13 +11,33 @@
 #define Py_BEGIN_ALLOW_THREADS {
 #define Py_END_ALLOW_THREADS }
 
-static void *let_go(void) { return PyEval_SaveThread(); }
-static void take_back(void *token) { PyEval_RestoreThread((PyThreadState *)token); }
+/* Whether this thread came here from C without the lock: there is none to let go of then. */
+static _Thread_local int outside;
+
+static void *let_go(void) { return outside ? NULL : PyEval_SaveThread(); }
+static void take_back(void *token) {
+    if (token != NULL) {
+        PyEval_RestoreThread((PyThreadState *)token);
+    }
+}
 
 /* A client's wait keeps the lock for its first two microseconds and lets go of it for the rest. */
 static void nnb_client_share_interpreter(struct nnb_client *client) {
     client->long_wait.begin = let_go;
     client->long_wait.end = take_back;
+}
+
+/* A run from C (csrc/capi/fast.h), to its end: nobody there looks for signals between two slices of a wait. */
+static int nnb_capi_run(void *argument) {
+    struct nnb_bound *bound = argument;
+    outside = 1;
+    int status = nnb_client_run(bound);
+    while (status == NNB_CLIENT_INTERRUPTED) {
+        uint64_t now = nnb_now_ns();
+        status = nnb_client_resume(bound, now < bound->deadline_ns ? bound->deadline_ns - now : 0);
+    }
+    outside = 0;
+    return status;
 }
 
 #define NNB_WITHOUT_LOCK(type, call) \

@@ -15,7 +15,8 @@ _CONTROL: Final = {"hal", "fmq"}
 _ENDS: Final = {*_CONTROL, "compat", "serialize", "control"}
 _DRIVER: Final = {*_ENDS, "executor"}
 _RUNTIME: Final = {*_DRIVER, "driver", "client"}
-_TESTING: Final = {*_RUNTIME, "importer", "runtime"}
+_CAPI: Final = {"hal", "client", "runtime"}
+_TESTING: Final = {*_RUNTIME, "importer", "runtime", "capi"}
 
 #: Layers that each layer may import besides itself.
 ALLOWED: Final[dict[str, set[str]]] = {
@@ -30,6 +31,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "client": _ENDS,
     "driver": _DRIVER,
     "runtime": _RUNTIME,
+    "capi": _CAPI,
     "testing": {*_TESTING, "__init__"},
     "bench": {*_TESTING, "__init__", "testing"},
     "cli": {*_TESTING, "__init__", "testing", "bench", "demo"},
@@ -39,8 +41,11 @@ ALLOWED: Final[dict[str, set[str]]] = {
 }
 
 #: The C module is for those who move packets: the hostile client of the tests, too, and the
-#: benchmark, whose floor and whose queues are measured from C to C.
+#: benchmark, whose floor and whose queues are measured from C to C; and for who answers C programs.
 NATIVE_USERS: Final = (
+    "capi/addresses",
+    "capi/entry",
+    "capi/handlers/device",
     "fmq",
     "client",
     "driver",

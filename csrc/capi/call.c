@@ -1,0 +1,198 @@
+#include "call.h"
+
+#include <stddef.h>
+
+#include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
+#include "handles.h"
+#include "interpreter.h"
+#include "log.h"
+
+/* No array of handles that a program passes is longer. */
+#define MOST_HANDLES 65536
+
+static void *address(int64_t word) { return (void *)(uintptr_t)word; }
+
+/* RT:L1: nulls come before all else. */
+static bool refused_null(const struct nnb_function_description *description, const int64_t *words) {
+    for (uint32_t i = 0; i < description->argument_count; i++) {
+        const struct nnb_argument *argument = &description->arguments[i];
+        if (words[i] == 0 && argument->passing != NNB_PASS_VALUE &&
+            (argument->required || (argument->count >= 0 && words[argument->count] != 0))) {
+            nnb_log("%s: argument %u is null", description->name, i + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int check_array(const struct nnb_function_description *description, uint32_t index,
+                       const int64_t *words) {
+    const struct nnb_argument *argument = &description->arguments[index];
+    const uint64_t *handles = address(words[index]);
+    int64_t count = words[argument->count];
+    if (count > MOST_HANDLES) {
+        nnb_log("%s: argument %u has %lld entries, the limit is %d", description->name, index + 1,
+                (long long)count, MOST_HANDLES);
+        return ANEURALNETWORKS_BAD_DATA;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (handles[i] == 0) {
+            nnb_log("%s: entry %lld of argument %u is null", description->name, (long long)i, index + 1);
+            return ANEURALNETWORKS_UNEXPECTED_NULL;
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (nnb_handle_slot(handles[i], argument->kind) == NULL) {
+            nnb_log("%s: entry %lld of argument %u is no living object of its kind", description->name,
+                    (long long)i, index + 1);
+            return ANEURALNETWORKS_BAD_DATA;
+        }
+    }
+    return ANEURALNETWORKS_NO_ERROR;
+}
+
+/* Looks every handle up among the living; what is refused has not been followed. */
+static int check_handles(const struct nnb_function_description *description, const int64_t *words) {
+    int code = ANEURALNETWORKS_NO_ERROR;
+    for (uint32_t i = 0; i < description->argument_count && code == ANEURALNETWORKS_NO_ERROR; i++) {
+        const struct nnb_argument *argument = &description->arguments[i];
+        if (argument->passing == NNB_PASS_HANDLES) {
+            code = check_array(description, i, words);
+        } else if (argument->passing == NNB_PASS_HANDLE &&
+                   nnb_handle_slot((uint64_t)words[i], argument->kind) == NULL) {
+            nnb_log("%s: argument %u is no living object of its kind", description->name, i + 1);
+            code = ANEURALNETWORKS_BAD_DATA;
+        }
+    }
+    return code;
+}
+
+/* RT:L1: the room for a new object is null unless the call succeeds. */
+static int new_object_at(const struct nnb_function_description *description) {
+    for (uint32_t i = 0; i < description->argument_count; i++) {
+        if (description->arguments[i].passing == NNB_PASS_NEW_HANDLE) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static int call_that_makes(enum nnb_function function, int64_t *words, uint32_t index) {
+    enum nnb_handle_kind kind = nnb_descriptions[function].arguments[index].kind;
+    uint64_t *room = address(words[index]);
+    uint64_t handle = nnb_handle_new(kind);
+    if (handle == 0) {
+        return ANEURALNETWORKS_OUT_OF_MEMORY;
+    }
+    words[index] = (int64_t)handle;
+    int code = (int)nnb_services.call(function, words);
+    if (code == ANEURALNETWORKS_NO_ERROR) {
+        *room = handle;
+    } else {
+        nnb_handle_end(handle, kind);
+    }
+    return code;
+}
+
+static int call_that_frees(enum nnb_function function, int64_t *words) {
+    uint64_t handle = (uint64_t)words[0];
+    enum nnb_handle_kind kind = nnb_descriptions[function].arguments[0].kind;
+    struct nnb_slot *slot = nnb_handle_slot(handle, kind);
+    /* SYNC POINT R: whatever ran by the offer has ended when this succeeds. */
+    if (slot == NULL || !nnb_try_lock(&slot->fast.busy)) {
+        nnb_log("%s: it is computing, and stays", nnb_descriptions[function].name);
+        return ANEURALNETWORKS_BAD_STATE; /* RT:E9 */
+    }
+    const struct nnb_fast_run *offer = slot->fast.offer;
+    slot->fast.offer = NULL;
+    int code = (int)nnb_services.call(function, words);
+    if (code == ANEURALNETWORKS_NO_ERROR) {
+        nnb_handle_end(handle, kind);
+    } else {
+        slot->fast.offer = offer;
+    }
+    /* SYNC POINT R: the offer is as it will be for who enters next. */
+    nnb_unlock(&slot->fast.busy);
+    return code;
+}
+
+int nnb_enter(enum nnb_function function, int64_t *words) {
+    const struct nnb_function_description *description = &nnb_descriptions[function];
+    int new_object = new_object_at(description);
+    if (new_object >= 0 && words[new_object] != 0) {
+        *(uint64_t *)address(words[new_object]) = 0;
+    }
+    if (function == NNB_EVENT_GET_SYNC_FENCE_FD && words[1] != 0) {
+        *(int *)address(words[1]) = -1;
+    }
+    if (refused_null(description, words)) {
+        return ANEURALNETWORKS_UNEXPECTED_NULL;
+    }
+    if (description->frees && words[0] == 0) {
+        return ANEURALNETWORKS_NO_ERROR;
+    }
+    int code = check_handles(description, words);
+    if (code != ANEURALNETWORKS_NO_ERROR) {
+        return code;
+    }
+    if (function == NNB_MEMORY_CREATE_FROM_AHARDWARE_BUFFER) {
+        return ANEURALNETWORKS_BAD_DATA; /* without starting anything */
+    }
+    if (!nnb_interpreter_started()) {
+        return ANEURALNETWORKS_UNAVAILABLE_DEVICE;
+    }
+    if (description->frees) {
+        return call_that_frees(function, words);
+    }
+    return new_object >= 0 ? call_that_makes(function, words, (uint32_t)new_object)
+                           : (int)nnb_services.call(function, words);
+}
+
+static void copy(const struct nnb_copy *copies, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+    }
+}
+
+/* Runs by the offer, with the slot locked: 0 if all went as before, 1 if the Python side must do the call, 2 if
+ * it must finish the run whose outcome is in `*status`. */
+static int run_offer(const struct nnb_fast *fast, uint64_t burst, int *status) {
+    const struct nnb_fast_run *offer = fast->offer;
+    if (offer == NULL || offer->burst != burst ||
+        (burst != 0 && nnb_handle_slot(burst, NNB_BURST) == NULL)) {
+        return 1;
+    }
+    copy(offer->copies_in, offer->copies_in_count);
+    *status = offer->run(offer->bound);
+    if (*status != 0) {
+        return 2;
+    }
+    copy(offer->copies_out, offer->copies_out_count);
+    return 0;
+}
+
+int nnb_enter_fast(enum nnb_function function, int64_t *words) {
+    struct nnb_slot *slot = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION);
+    if (slot == NULL || nnb_forked()) {
+        return nnb_enter(function, words);
+    }
+    uint64_t burst = function == NNB_EXECUTION_BURST_COMPUTE ? (uint64_t)words[1] : 0;
+    /* SYNC POINT R: the offer is complete. */
+    if (!nnb_try_lock(&slot->fast.busy)) {
+        nnb_log("%s: it is computing already", nnb_descriptions[function].name);
+        return ANEURALNETWORKS_BAD_STATE; /* RT:E4 */
+    }
+    int status = 0;
+    /* Looked up again: the handle may have ended, and the slot have got another. */
+    int outcome = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION) == slot
+                      ? run_offer(&slot->fast, burst, &status)
+                      : 1;
+    int code = ANEURALNETWORKS_NO_ERROR;
+    if (outcome == 2) {
+        slot->fast.offer = NULL; /* the Python side offers anew when it has run well */
+        code = (int)nnb_services.finish((uint64_t)words[0], status);
+    }
+    /* SYNC POINT R: what the run wrote is visible to who enters next. */
+    nnb_unlock(&slot->fast.busy);
+    return outcome == 1 ? nnb_enter(function, words) : code;
+}

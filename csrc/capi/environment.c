@@ -1,0 +1,197 @@
+#include "environment.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+
+#define BESIDE "libneuralnetworks.python"
+
+/* Joins up to three parts; false if they do not fit. */
+static bool join(char *to, const char *first, const char *second, const char *third) {
+    int length = snprintf(to, PATH_MAX, "%s%s%s", first, second, third);
+    return length >= 0 && length < PATH_MAX;
+}
+
+static bool is_program(const char *path) {
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISREG(found.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool is_folder(const char *path) {
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+static void strip_last(char *path) {
+    char *slash = strrchr(path, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+}
+
+/* Folder of this library, links resolved. */
+static bool library_folder(char *folder) {
+    Dl_info info;
+    static const char here = 0;
+    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL || realpath(info.dli_fname, folder) == NULL) {
+        return false;
+    }
+    strip_last(folder);
+    return true;
+}
+
+static bool first_line(const char *path, char *line) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    bool found = fgets(line, PATH_MAX, file) != NULL;
+    (void)fclose(file);
+    if (found) {
+        line[strcspn(line, "\r\n")] = '\0';
+    }
+    return found && line[0] != '\0';
+}
+
+/* The value of a key in a pyvenv.cfg: `key = value`. */
+static bool setting(const char *path, const char *key, char *value) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    char line[PATH_MAX];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file) != NULL) {
+        char *equals = strchr(line, '=');
+        size_t length = strlen(key);
+        if (equals == NULL || strncmp(line, key, length) != 0 ||
+            (line[length] != ' ' && line[length] != '=')) {
+            continue;
+        }
+        equals += 1 + strspn(equals + 1, " \t");
+        equals[strcspn(equals, "\r\n")] = '\0';
+        found = join(value, equals, "", "");
+    }
+    (void)fclose(file);
+    return found;
+}
+
+/* Keeps "3.11" of "3.11.7". */
+static bool keep_minor(char *to, size_t room, const char *version) {
+    unsigned major;
+    unsigned minor;
+    if (sscanf(version, "%u.%u", &major, &minor) != 2) {
+        return false;
+    }
+    int length = snprintf(to, room, "%u.%u", major, minor);
+    return length > 0 && (size_t)length < room;
+}
+
+/* An environment's pyvenv.cfg says what it was made from; any other interpreter is its own. */
+static bool look_at(struct nnb_environment *environment) {
+    char folder[PATH_MAX];
+    char path[PATH_MAX];
+    char value[PATH_MAX];
+    if (!join(folder, environment->program, "", "")) {
+        return false;
+    }
+    strip_last(folder);
+    if (join(path, folder, "/../pyvenv.cfg", "") && setting(path, "home", environment->home) &&
+        (setting(path, "version", value) || setting(path, "version_info", value))) {
+        return keep_minor(environment->version, sizeof environment->version, value);
+    }
+    char real[PATH_MAX];
+    if (realpath(environment->program, real) == NULL) {
+        return false;
+    }
+    const char *name = strrchr(real, '/');
+    const char *digits = name == NULL ? NULL : strpbrk(name, "0123456789");
+    if (digits == NULL || !keep_minor(environment->version, sizeof environment->version, digits)) {
+        return false;
+    }
+    strip_last(real);
+    return join(environment->home, real, "", "");
+}
+
+/* Takes `path`, an interpreter or the folder of an environment, as the choice of `said_by`. */
+static bool choose(struct nnb_environment *environment, const char *said_by, const char *path) {
+    (void)snprintf(environment->said_by, sizeof environment->said_by, "%s", said_by);
+    bool fits = is_folder(path) ? join(environment->program, path, "/bin/python3", "")
+                                : join(environment->program, path, "", "");
+    if (!fits || !is_program(environment->program)) {
+        nnb_complain("%s names no Python interpreter: %s", said_by, path);
+        return false;
+    }
+    if (!look_at(environment)) {
+        nnb_complain("%s: cannot see which version of Python %s is", said_by, environment->program);
+        return false;
+    }
+    return true;
+}
+
+/* ENV of ENV/lib/python3.11/site-packages/nnburst/capi/lib, if that is where the library lies. */
+static bool installed_in(const char *folder, char *environment) {
+    const char *packages = strstr(folder, "/site-packages/");
+    if (packages == NULL || (size_t)(packages - folder) >= PATH_MAX) {
+        return false;
+    }
+    memcpy(environment, folder, (size_t)(packages - folder));
+    environment[packages - folder] = '\0';
+    strip_last(environment); /* python3.11 */
+    strip_last(environment); /* lib */
+    return environment[0] != '\0';
+}
+
+bool nnb_environment_find(struct nnb_environment *environment) {
+    const char *named = getenv("NNBURST_PYTHON");
+    if (named != NULL && named[0] != '\0') {
+        return choose(environment, "NNBURST_PYTHON", named);
+    }
+    char folder[PATH_MAX];
+    char path[PATH_MAX];
+    char line[PATH_MAX];
+    bool have_folder = library_folder(folder);
+    if (have_folder && join(path, folder, "/", BESIDE) && first_line(path, line)) {
+        char said_by[PATH_MAX + 8];
+        (void)snprintf(said_by, sizeof said_by, "%s", path);
+        return choose(environment, said_by, line);
+    }
+    named = getenv("VIRTUAL_ENV");
+    if (named != NULL && named[0] != '\0') {
+        return choose(environment, "VIRTUAL_ENV", named);
+    }
+    if (have_folder && installed_in(folder, path)) {
+        return choose(environment, "the environment of the library", path);
+    }
+    nnb_complain("no Python environment with nnburst: set NNBURST_PYTHON to its interpreter");
+    return false;
+}
+
+static void *open_library(const char *path) { return dlopen(path, RTLD_NOW | RTLD_GLOBAL); }
+
+void *nnb_environment_open(const struct nnb_environment *environment) {
+    static const char *const folders[] = {"/../lib/", "/../lib64/", "/../lib/x86_64-linux-gnu/",
+                                          "/../lib/aarch64-linux-gnu/", "/"};
+    char name[64];
+    (void)snprintf(name, sizeof name, "libpython%s.so.1.0", environment->version);
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        if (join(path, environment->home, folders[i], name) && access(path, R_OK) == 0) {
+            void *library = open_library(path);
+            if (library != NULL) {
+                return library;
+            }
+        }
+    }
+    void *library = open_library(name);
+    if (library == NULL) {
+        nnb_complain("%s: there is no %s for %s (a Python without its shared library cannot be embedded)",
+                     environment->said_by, name, environment->program);
+    }
+    return library;
+}

@@ -1,0 +1,98 @@
+#include "handles.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* Bits 63 to 48: no address of a program on x86-64 (4 or 5 levels) or aarch64 (48 or 52 bits, tagged or not). */
+#define TAG UINT64_C(0x4E4E)
+#define KIND_SHIFT 44
+#define GENERATION_SHIFT 24
+#define GENERATION_MASK UINT32_C(0xFFFFF)
+#define INDEX_SHIFT 4 /* a handle looks as aligned as what malloc returns */
+#define INDEX_MASK UINT32_C(0xFFFFF)
+
+#define CHUNK_SLOTS 1024u
+#define CHUNKS 1024u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static nnb_atomic_u64 chunks[CHUNKS]; /* addresses of arrays of CHUNK_SLOTS slots */
+static uint32_t slots_made;
+static uint32_t first_free; /* index plus 1 */
+
+static uint64_t compose(enum nnb_handle_kind kind, uint32_t generation, uint32_t index) {
+    return TAG << 48 | (uint64_t)kind << KIND_SHIFT | (uint64_t)generation << GENERATION_SHIFT |
+           (uint64_t)index << INDEX_SHIFT;
+}
+
+static struct nnb_slot *at(uint32_t index) {
+    /* SYNC POINT P: the slots of a chunk are there before its address is.
+     * TRUST: memory of this process. */
+    uintptr_t chunk = (uintptr_t)nnb_load_acquire_u64(&chunks[index / CHUNK_SLOTS]);
+    return chunk == 0 ? NULL : (struct nnb_slot *)chunk + index % CHUNK_SLOTS;
+}
+
+/* A slot that no living handle has, with the lock held; NULL if there is no room. */
+static struct nnb_slot *take(uint32_t *index) {
+    if (first_free != 0) {
+        *index = first_free - 1;
+        struct nnb_slot *slot = at(*index);
+        first_free = slot->next_free;
+        return slot;
+    }
+    if (slots_made == CHUNKS * CHUNK_SLOTS) {
+        return NULL;
+    }
+    *index = slots_made;
+    if (slots_made % CHUNK_SLOTS == 0) {
+        struct nnb_slot *chunk = calloc(CHUNK_SLOTS, sizeof *chunk);
+        if (chunk == NULL) {
+            return NULL;
+        }
+        /* SYNC POINT P: zeroed slots are visible to who sees the chunk's address. */
+        nnb_store_release_u64(&chunks[slots_made / CHUNK_SLOTS], (uint64_t)(uintptr_t)chunk);
+    }
+    slots_made++;
+    return at(*index);
+}
+
+uint64_t nnb_handle_new(enum nnb_handle_kind kind) {
+    uint64_t handle = 0;
+    pthread_mutex_lock(&lock);
+    uint32_t index;
+    struct nnb_slot *slot = take(&index);
+    if (slot != NULL) {
+        slot->generation++;
+        handle = compose(kind, slot->generation, index);
+        /* SYNC POINT Q: what the slot held for the handle before is gone for who sees this one. */
+        nnb_store_release_u64(&slot->handle, handle);
+    }
+    pthread_mutex_unlock(&lock);
+    return handle;
+}
+
+struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind) {
+    if (handle >> KIND_SHIFT != (TAG << 4 | (uint64_t)kind)) {
+        return NULL;
+    }
+    uint32_t index = (uint32_t)(handle >> INDEX_SHIFT) & INDEX_MASK;
+    struct nnb_slot *slot = at(index);
+    if (slot == NULL) {
+        return NULL;
+    }
+    /* SYNC POINT Q: see nnb_handle_new. TRUST: memory of this process. */
+    return nnb_load_acquire_u64(&slot->handle) == handle ? slot : NULL;
+}
+
+void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind) {
+    pthread_mutex_lock(&lock);
+    struct nnb_slot *slot = nnb_handle_slot(handle, kind);
+    if (slot != NULL) {
+        /* SYNC POINT Q: nothing is handed over but that the handle has ended. */
+        nnb_store_release_u64(&slot->handle, 0);
+        if (slot->generation < GENERATION_MASK) { /* else a value would come again */
+            slot->next_free = first_free;
+            first_free = ((uint32_t)(handle >> INDEX_SHIFT) & INDEX_MASK) + 1;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,35 @@
+/* Handles: the opaque pointers that programs hold.
+ *
+ * A handle is no address but a number that no pointer of the program can equal: a tag that makes it
+ * non-canonical, the object's kind, the slot's generation, the slot. So a freed, foreign or wild handle is
+ * recognised without being followed, and is never mistaken for a newer object in the same slot.
+ *
+ * Any thread. */
+#ifndef NNB_CAPI_HANDLES_H
+#define NNB_CAPI_HANDLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../atomics.h"
+#include "fast.h"
+#include "functions.h"
+
+struct nnb_slot {
+    nnb_atomic_u64 handle; /* 0 while the slot is free */
+    uint32_t generation;   /* of the latest handle */
+    uint32_t next_free;    /* index of the next free slot, plus 1 */
+    struct nnb_fast fast;  /* of an execution: the way that needs no interpreter */
+};
+
+/* A new handle; 0 if there is no room for one. */
+uint64_t nnb_handle_new(enum nnb_handle_kind kind);
+
+/* The slot of a living handle of this kind; NULL for any other value. A slot is never given back to the system,
+ * so it may be looked at even if another thread frees the handle meanwhile. */
+struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind);
+
+/* Ends a handle's life; nothing for a handle that has ended. */
+void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind);
+
+#endif

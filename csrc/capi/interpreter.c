@@ -1,0 +1,154 @@
+#include "interpreter.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "environment.h"
+#include "handles.h"
+#include "log.h"
+#include "python.h"
+
+#define ENTRY "nnburst.capi.entry"
+#define OLDEST_MINOR 11
+
+enum state { UNTRIED, STARTED, REFUSED };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static nnb_atomic_u32 state; /* of enum state */
+static nnb_atomic_u32 forked;
+
+static uint64_t new_handle(uint32_t kind) { return nnb_handle_new((enum nnb_handle_kind)kind); }
+
+/* Called by the Python side within a computation of `execution`, whose slot this thread or none has locked. */
+static void offer(uint64_t execution, const struct nnb_fast_run *run) {
+    struct nnb_slot *slot = nnb_handle_slot(execution, NNB_EXECUTION);
+    /* SYNC POINT R: the offer is complete for who runs by it; a run that is inside has not seen it. */
+    if (slot != NULL && nnb_try_lock(&slot->fast.busy)) {
+        slot->fast.offer = run;
+        /* SYNC POINT R: see above. */
+        nnb_unlock(&slot->fast.busy);
+    }
+}
+
+struct nnb_exchange nnb_services = {
+    .version = NNB_EXCHANGE_VERSION,
+    .new_handle = new_handle,
+    .offer = offer,
+};
+
+static void say_why(const struct nnb_python *python, const char *what) {
+    void *type;
+    void *value;
+    void *trace;
+    python->error_fetch(&type, &value, &trace);
+    void *text = value == NULL ? NULL : python->string_of(value);
+    const char *message = text == NULL ? NULL : python->utf8_of(text, NULL);
+    nnb_complain("%s: %s", what, message ? message : "no reason given");
+    if (text != NULL) {
+        python->let_go(text);
+    }
+}
+
+/* Hands the exchange to the Python side, with the interpreter lock held. */
+static bool connect_to(const struct nnb_python *python, bool ours) {
+    void *module = python->import_module(ENTRY);
+    if (module == NULL) {
+        say_why(python, "cannot import " ENTRY);
+        return false;
+    }
+    void *done = python->call_method(module, "start", "Ki", (unsigned long long)(uintptr_t)&nnb_services, ours);
+    python->let_go(module);
+    if (done == NULL) {
+        say_why(python, "cannot start " ENTRY);
+        return false;
+    }
+    python->let_go(done);
+    return true;
+}
+
+static bool new_enough(const char *version) {
+    unsigned major;
+    unsigned minor;
+    return sscanf(version, "%u.%u", &major, &minor) == 2 && major == 3 && minor >= OLDEST_MINOR;
+}
+
+/* The interpreter that runs in this process already. */
+static bool use_running(const struct nnb_python *python) {
+    if (!new_enough(python->get_version())) {
+        nnb_complain("the Python of this process is %.16s, nnburst needs 3.%d", python->get_version(),
+                     OLDEST_MINOR);
+        return false;
+    }
+    int held = python->ensure();
+    bool connected = connect_to(python, false);
+    python->release(held);
+    return connected;
+}
+
+static bool start_own(void) {
+    struct nnb_environment environment;
+    struct nnb_python python;
+    if (!nnb_environment_find(&environment)) {
+        return false;
+    }
+    if (!new_enough(environment.version)) {
+        nnb_complain("%s is Python %s, nnburst needs 3.%d", environment.program, environment.version,
+                     OLDEST_MINOR);
+        return false;
+    }
+    void *library = nnb_environment_open(&environment);
+    if (library == NULL || !nnb_python_look_up(&python, library)) {
+        return false;
+    }
+    if (!nnb_python_initialize(&python, environment.program)) {
+        return false;
+    }
+    bool connected = connect_to(&python, true);
+    (void)python.save_thread(); /* whichever thread calls next takes the lock */
+    return connected;
+}
+
+static void in_child(void) {
+    /* SYNC POINT S: a word of this process alone, which has one thread now. TRUST: memory of this process. */
+    if (nnb_load_acquire_u32(&state) != UNTRIED) {
+        /* SYNC POINT S: see above. */
+        nnb_store_release_u32(&forked, 1);
+    }
+}
+
+bool nnb_forked(void) {
+    /* SYNC POINT S: see in_child. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&forked) != 0;
+}
+
+static bool start(void) {
+    struct nnb_python python;
+    int (*running)(void);
+    void *found = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    *(void **)&running = found;
+    return found != NULL && running() ? nnb_python_look_up(&python, RTLD_DEFAULT) && use_running(&python)
+                                      : start_own();
+}
+
+bool nnb_interpreter_started(void) {
+    if (nnb_forked()) {
+        nnb_log("this process was forked from one that used NNAPI: it cannot use it itself");
+        return false;
+    }
+    /* SYNC POINT T: nnb_services is complete. TRUST: memory of this process. */
+    uint32_t now = nnb_load_acquire_u32(&state);
+    if (now != UNTRIED) {
+        return now == STARTED;
+    }
+    pthread_mutex_lock(&lock);
+    now = nnb_load_relaxed_u32(&state); /* TRUST: memory of this process */
+    if (now == UNTRIED) {
+        (void)pthread_atfork(NULL, NULL, in_child);
+        now = start() ? STARTED : REFUSED;
+        /* SYNC POINT T: what the Python side has set is visible to who sees the state. */
+        nnb_store_release_u32(&state, now);
+    }
+    pthread_mutex_unlock(&lock);
+    return now == STARTED;
+}

@@ -1,0 +1,65 @@
+/* The few functions of libpython that the library calls, looked up at run time: it links none.
+ *
+ * All are in the limited API but those that start an interpreter. */
+#ifndef NNB_CAPI_PYTHON_H
+#define NNB_CAPI_PYTHON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* PyStatus: what starting returns. */
+struct nnb_python_status {
+    int type; /* 0 is success */
+    const char *function;
+    const char *message;
+    int exit_code;
+};
+
+/* PyPreConfig of 3.11 to 3.13 (one layout), with room behind it. */
+struct nnb_python_preconfig {
+    int config_init;
+    int parse_argv;
+    int isolated;
+    int use_environment;
+    int configure_locale;
+    int coerce_c_locale;
+    int coerce_c_locale_warn;
+    int utf8_mode;
+    int room[56];
+};
+
+/* PyConfig, whose layout differs between versions: nothing in it is named here. */
+struct nnb_python_config {
+    _Alignas(16) char room[4096];
+};
+
+struct nnb_python {
+    int (*is_initialized)(void);
+    const char *(*get_version)(void);
+    void (*preconfig_init)(struct nnb_python_preconfig *);
+    struct nnb_python_status (*preinitialize)(const struct nnb_python_preconfig *);
+    wchar_t *(*decode)(const char *, size_t *);
+    void (*set_program_name)(const wchar_t *);
+    void (*config_init)(struct nnb_python_config *);
+    struct nnb_python_status (*initialize)(const struct nnb_python_config *);
+    void (*config_clear)(struct nnb_python_config *);
+    void *(*save_thread)(void);
+    int (*ensure)(void);
+    void (*release)(int);
+    void *(*import_module)(const char *);
+    void *(*call_method)(void *, const char *, const char *, ...);
+    void (*error_fetch)(void **, void **, void **);
+    void *(*string_of)(void *);
+    const char *(*utf8_of)(void *, void *);
+    long (*as_long)(void *);
+    void (*let_go)(void *);
+};
+
+/* Looks the functions up in `library` (from dlopen, or RTLD_DEFAULT); false with one line on stderr. */
+bool nnb_python_look_up(struct nnb_python *python, void *library);
+
+/* Starts an interpreter that leaves signals, locale and argv alone and takes its packages from the environment of
+ * `program`. False with one line on stderr. The calling thread then holds the interpreter lock. */
+bool nnb_python_initialize(const struct nnb_python *python, const char *program);
+
+#endif

@@ -1,0 +1,90 @@
+"""The constants of the C interface; what the HAL has with the same value is taken from there.
+
+NNAPI: NeuralNetworksTypes.h and NeuralNetworksOEM.h.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from nnburst.hal.enums import (
+    DeviceType,
+    ExecutionPreference,
+    FeatureLevel,
+    FusedActivationFunc,
+    OperandType,
+    OperationType,
+    PaddingScheme,
+    ResultCode,
+)
+
+PREFIX: Final = "ANEURALNETWORKS_"
+
+
+_DURATIONS: Final = {
+    "DURATION_ON_HARDWARE": 0,
+    "DURATION_IN_DRIVER": 1,
+    "FENCED_DURATION_ON_HARDWARE": 2,
+    "FENCED_DURATION_IN_DRIVER": 3,
+}
+_PRIORITIES: Final = {
+    "PRIORITY_LOW": 90,
+    "PRIORITY_MEDIUM": 100,
+    "PRIORITY_HIGH": 110,
+    "PRIORITY_DEFAULT": 100,
+}
+#: The HAL's word where the C interface has another.
+_OPERAND_NAMES: Final = {OperandType.SUBGRAPH: "MODEL"}
+_FIRST_OEM: Final = 10000
+
+#: Seconds; programs give nanoseconds.
+NANOSECOND: Final = 1e-9
+
+DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
+MAXIMUM_LOOP_TIMEOUT_NS: Final = 15_000_000_000
+
+
+def feature_level(level: int) -> int:
+    """The number that the interface has for a feature level: 27 to 31, then 1000006 and so on."""
+    return 26 + level if level <= 5 else 1_000_000 + level
+
+
+RUNTIME_FEATURE_LEVEL: Final = feature_level(max(FeatureLevel))
+
+
+def _prefixed(prefix: str, members: type[IntEnum]) -> dict[str, int]:
+    return {f"{prefix}{member.name}": int(member) for member in members}
+
+
+#: Enumerations of the header in its order: name (none: constants alone) to constants without prefix.
+ENUMS: Final[tuple[tuple[str | None, dict[str, int]], ...]] = (
+    (
+        "OperandCode",
+        {
+            _OPERAND_NAMES.get(member, member.name): int(member)
+            for member in OperandType
+            if member < _FIRST_OEM
+        },
+    ),
+    (
+        "OperationCode",
+        {member.name: int(member) for member in OperationType if member < _FIRST_OEM},
+    ),
+    ("FuseCode", _prefixed("FUSED_", FusedActivationFunc)),
+    ("PaddingCode", _prefixed("PADDING_", PaddingScheme)),
+    ("PreferenceCode", _prefixed("PREFER_", ExecutionPreference)),
+    ("DeviceTypeCode", _prefixed("DEVICE_", DeviceType)),
+    (
+        "FeatureLevelCode",
+        {f"FEATURE_LEVEL_{level}": feature_level(level) for level in FeatureLevel},
+    ),
+    ("ResultCode", {code.name: int(code) for code in ResultCode}),
+    ("DurationCode", _DURATIONS),
+    ("PriorityCode", _PRIORITIES),
+    (None, {"MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": 128, "BYTE_SIZE_OF_CACHE_TOKEN": 32}),
+    (
+        None,
+        {"OEM_SCALAR": _FIRST_OEM, "TENSOR_OEM_BYTE": _FIRST_OEM + 1, "OEM_OPERATION": _FIRST_OEM},
+    ),
+)

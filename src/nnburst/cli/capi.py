@@ -1,0 +1,53 @@
+"""`nnburst capi`: what a compiler needs to build programs against libneuralnetworks.so.
+
+gcc main.c $(nnburst capi --cflags --libs)
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from nnburst.capi import installed
+from nnburst.cli.output import add_json_option, text_for_people, write_json
+from nnburst.hal.errors import DeviceUnavailable
+
+if TYPE_CHECKING:
+    from nnburst.cli import Subparsers
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser("capi", help="flags for C programs", description=__doc__)
+    parser.add_argument("--cflags", action="store_true", help="flags for the compiler")
+    parser.add_argument("--libs", action="store_true", help="flags for the linker")
+    parser.add_argument("--path", action="store_true", help="the folder of the library")
+    parser.add_argument("--pkg-config", action="store_true", help="the folder of neuralnetworks.pc")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was asked for; flags stand in one line."""
+    if not installed.LIBRARY.is_file():
+        raise DeviceUnavailable(
+            f"{installed.LIBRARY}: it is not there, this nnburst was built without"
+        )
+    flags = [
+        *([installed.cflags()] if args.cflags else []),
+        *([installed.libs()] if args.libs else []),
+        *([str(installed.LIBRARY_FOLDER)] if args.path else []),
+        *([str(installed.PKG_CONFIG_FOLDER)] if args.pkg_config else []),
+    ]
+    with text_for_people(args.json):
+        print(" ".join(flags) or f"{installed.cflags()} {installed.libs()}")
+    write_json(
+        args.json,
+        {
+            "cflags": installed.cflags(),
+            "libs": installed.libs(),
+            "path": str(installed.LIBRARY_FOLDER),
+            "pkg_config": str(installed.PKG_CONFIG_FOLDER),
+            "library": str(installed.LIBRARY),
+        },
+    )
+    return 0

@@ -1,0 +1,76 @@
+"""C and C++ programs against libneuralnetworks.so: compiled and run by the tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from nnburst.capi import installed
+
+#: Compiles a source text with a compiler of this name; the program.
+Compile: TypeAlias = Callable[..., Path]
+#: Runs a program to its end; what it printed, stderr behind stdout.
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def compile_program(tmp_path: Path) -> Compile:
+    """Compiles C, or C++ if the compiler's name has a +; skips without compiler or library."""
+
+    def compile_(text: str, *flags: str, compiler: str = "gcc", name: str = "program") -> Path:
+        if shutil.which(compiler) is None:
+            pytest.skip(f"no {compiler}")
+        if not installed.LIBRARY.is_file():
+            pytest.skip(f"no {installed.LIBRARY}: this nnburst was built without")
+        plus = "+" in compiler
+        source = tmp_path / f"{name}.{'cpp' if plus else 'c'}"
+        source.write_text(text)
+        standard = "-std=c++11" if plus else "-std=c99"
+        words = [compiler, standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-D_GNU_SOURCE"]
+        program = tmp_path / name
+        done = subprocess.run(
+            [
+                *words,
+                installed.cflags(),
+                str(source),
+                "-o",
+                str(program),
+                *flags,
+                *installed.libs().split(),
+                "-lpthread",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return program
+
+    return compile_
+
+
+@pytest.fixture
+def run_compiled(tmp_path: Path) -> Run:
+    """Runs a program with this installation behind the library and no other device than the CPU."""
+
+    def run(program: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        base = {k: v for k, v in os.environ.items() if not k.startswith("NNBURST_")}
+        return subprocess.run(
+            [str(program), *args],
+            cwd=tmp_path,
+            env={**base, "NNBURST_PYTHON": sys.executable, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run

@@ -1,0 +1,132 @@
+"""The table of the C interface, and that everything which is written from it is what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from c_interface.__main__ import files
+from capi.conftest import Compile, Run
+from nnburst.capi import installed
+from nnburst.capi.interface.arguments import PREFIX, Pass
+from nnburst.capi.interface.constants import ENUMS
+from nnburst.capi.interface.constants import PREFIX as CONSTANT_PREFIX
+from nnburst.capi.interface.functions import FUNCTIONS
+from nnburst.capi.interface.structs import STRUCTS
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = {function.name for function in FUNCTIONS}
+
+
+def checks() -> str:
+    """C that does not compile unless sizes, offsets, values and types are the table's."""
+    lines = ["#define SAME(what, value) typedef char check_##what[(value) ? 1 : -1]"]
+    for _, constants in ENUMS:
+        lines += [
+            f"SAME({name}, {CONSTANT_PREFIX}{name} == {value});"
+            for name, value in constants.items()
+        ]
+    for known in STRUCTS:
+        lines.append(f"SAME({known.name}, sizeof({known.name}) == {known.layout.size});")
+        letters = known.layout.format.removesuffix("0P")
+        for index, (_, field, _) in enumerate(known.fields):
+            offset = struct.calcsize(letters[: index + 1]) - struct.calcsize(letters[index])
+            lines.append(
+                f"SAME({known.name}_{field}, offsetof({known.name}, {field}) == {offset});"
+            )
+    for function in FUNCTIONS:
+        arguments = ", ".join(argument.ctype for argument in function.arguments) or "void"
+        pointer = f"{function.result} (*check_{function.name})({arguments})"
+        lines.append(f"{pointer} = {function.name};")
+    return "\n".join(lines)
+
+
+def test_there_are_69_functions_and_6_of_extensions() -> None:
+    assert len(NAMES) == len(FUNCTIONS) == 75
+    assert sum(1 for function in FUNCTIONS if not function.level) == 6
+    assert {function.level for function in FUNCTIONS} == {0, 1, 2, 3, 4, 5}
+
+
+def test_each_function_makes_at_most_one_object() -> None:
+    for function in FUNCTIONS:
+        made = [a for a in function.arguments if a.passing is Pass.NEW_HANDLE]
+        assert len(made) <= 1
+        assert bool(made) == any(word in function.name for word in ("create", "startCompute"))
+
+
+@pytest.mark.parametrize("name", files())
+def test_generated_file_is_what_the_table_says(name: str) -> None:
+    path = ROOT / name
+    if not path.exists():
+        pytest.skip(f"no {name}: this is no checkout")
+    assert path.read_text() == files()[name]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "clang-16", "g++", "clang++-16"])
+@pytest.mark.parametrize("include", ["android/NeuralNetworks.h", "NeuralNetworks.h"])
+def test_header_is_clean_c99_and_cpp_and_as_the_table_says(
+    compile_program: Compile, compiler: str, include: str
+) -> None:
+    text = f"#include <{include}>\n{checks()}\nint main(void) {{ return 0; }}\n"
+    compile_program(text, compiler=compiler)
+
+
+def test_androids_header_has_the_same_sizes_offsets_values_and_types(tmp_path: Path) -> None:
+    folder = os.environ.get("NNBURST_ANDROID_HEADERS")
+    if folder is None or shutil.which("gcc") is None:
+        pytest.skip("NNBURST_ANDROID_HEADERS is not set to the folder of Android's headers")
+    source = tmp_path / "same.c"
+    headers = ("NeuralNetworks.h", "NeuralNetworksExtensions.h", "NeuralNetworksOEM.h")
+    included = "".join(f'#include "{folder}/{name}"\n' for name in headers)
+    ours = (
+        "typedef struct AHardwareBuffer AHardwareBuffer;\n"
+        "int ANeuralNetworksMemory_createFromAHardwareBuffer(const AHardwareBuffer*, "
+        "ANeuralNetworksMemory**);\n"  # their header has it on Android alone
+    )
+    source.write_text(f"#define __INTRODUCED_IN(x)\n{included}{ours}{checks()}\n")
+    command = ["gcc", "-std=c11", "-Werror", "-fsyntax-only", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_library_exports_exactly_the_functions() -> None:
+    if shutil.which("nm") is None or not installed.LIBRARY.is_file():
+        pytest.skip("no nm, or no library")
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", str(installed.LIBRARY)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert {line.split()[-1] for line in listed.splitlines()} == NAMES
+
+
+def test_library_links_no_python_and_has_its_soname() -> None:
+    if shutil.which("readelf") is None or not installed.LIBRARY.is_file():
+        pytest.skip("no readelf, or no library")
+    dynamic = subprocess.run(
+        ["readelf", "-d", str(installed.LIBRARY)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "soname: [libneuralnetworks.so]" in dynamic
+    assert "libpython" not in dynamic
+    assert "NODELETE" in dynamic
+
+
+def test_pkg_config_gives_what_builds_a_program(
+    compile_program: Compile, run_compiled: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("pkg-config") is None:
+        pytest.skip("no pkg-config")
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(installed.PKG_CONFIG_FOLDER))
+    command = ["pkg-config", "--cflags", "--libs", "neuralnetworks"]
+    flags = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    text = (
+        "#include <android/NeuralNetworks.h>\n"
+        f"int main(void) {{ return {PREFIX}_getRuntimeFeatureLevel() == 1000008 ? 0 : 1; }}\n"
+    )
+    assert run_compiled(compile_program(text, *flags)).returncode == 0

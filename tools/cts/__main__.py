@@ -1,0 +1,82 @@
+"""`python -m cts SOURCES`: build CTS and run it against the library of this installation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+from cts import report
+from cts.build import build
+from cts.expected import unexpected
+from cts.program import cases
+from cts.run import Results, run
+from nnburst.capi.installed import LIBRARY_FOLDER
+from nnburst.hal.errors import NnburstError
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m cts", description=__doc__)
+    parser.add_argument("sources", type=Path, help="a checkout of Android's NeuralNetworks module")
+    parser.add_argument("--out", type=Path, default=Path("build/cts"), help="objects and results")
+    parser.add_argument(
+        "--library", type=Path, default=LIBRARY_FOLDER, help="folder of the library"
+    )
+    parser.add_argument("--what", choices=["core", "all"], default="core")
+    parser.add_argument("--shards", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--patience", type=float, default=120, help="seconds that a case may be silent"
+    )
+    parser.add_argument("--filter", default="", help="run only cases that contain this")
+    parser.add_argument("--every", type=int, default=1, help="run only one case in so many")
+    parser.add_argument("--fresh", action="store_true", help="forget the results of an earlier run")
+    parser.add_argument("--json", type=Path, help="also write the figures as JSON")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Build, run and report; 1 if a result is not as it must be."""
+    args = _arguments()
+    out = args.out.resolve()
+    program = build(args.sources, out, args.library, generated=args.what == "all", jobs=args.shards)
+    names = [name for name in cases(program) if args.filter in name][:: args.every]
+    results = Results(out / f"results-{args.what}.jsonl", resume=not args.fresh)
+    began = time.monotonic()
+
+    def progress(done: int) -> None:
+        if done % 100 == 0:
+            sys.stderr.write(f"{done} of {len(names)} cases\n")
+
+    try:
+        run(
+            program,
+            names,
+            results,
+            shards=args.shards,
+            patience=args.patience,
+            environment={"NNBURST_PYTHON": sys.executable},
+            progress=progress,
+        )
+    finally:
+        results.close()
+    wanted = {name: results.by_name[name] for name in names}
+    facts = {
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+        "cases": len(wanted),
+    }
+    sys.stdout.write(report.text(wanted, facts))
+    if args.json:
+        args.json.write_text(json.dumps(report.as_json(wanted, {}, facts), indent=2) + "\n")
+    return 1 if unexpected(wanted) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except NnburstError as error:
+        sys.exit(f"nnburst: {error}")
