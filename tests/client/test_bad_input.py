@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,25 +80,6 @@ def test_wrong_number_of_outputs_is_refused(silent: PreparedModel, count: int) -
 def test_timeout_that_makes_no_sense_is_refused(silent: PreparedModel, timeout: Any) -> None:
     with pytest.raises(InvalidArgument, match="timeout: "):
         silent.execute([A, A], timeout=timeout)
-
-
-@pytest.mark.parametrize("where", ["input", "output"])
-def test_pool_of_another_device_is_refused(
-    silent: PreparedModel, own_device: Device, where: str
-) -> None:
-    foreign = own_device.allocate(64).array(np.float32, (2, 3))
-    inputs: Sequence[np.ndarray] = [A, foreign] if where == "input" else [A, A]
-    outputs = [foreign] if where == "output" else None
-    named = r"inputs\[1\]" if where == "input" else r"outputs\[0\]"
-    with pytest.raises(InvalidArgument, match=f"{named} lies in a pool of device null.*reference"):
-        silent.execute(inputs, outputs)
-
-
-def test_pool_of_another_device_is_refused_for_constants(
-    device: Device, own_device: Device, make_model: Callable[..., Model]
-) -> None:
-    with pytest.raises(InvalidArgument, match=r"pools\[0\] lies in a pool of device null"):
-        device.prepare(make_model(), pools=[own_device.allocate(64)])
 
 
 def test_closed_device_says_so(make_model: Callable[..., Model]) -> None:

@@ -83,17 +83,6 @@ def test_array_in_a_closed_pool_cannot_be_bound(silent: Burst) -> None:
         silent.bind([array, array])
 
 
-@pytest.mark.parametrize("where", ["input", "output"])
-def test_pool_of_another_device_is_refused(silent: Burst, own_device: Device, where: str) -> None:
-    foreign, ours = pooled(own_device), pooled(silent.device)
-    inputs = [ours, foreign if where == "input" else ours]
-    outputs = [foreign if where == "output" else ours]
-    named = r"inputs\[1\]" if where == "input" else r"outputs\[0\]"
-    for call in (silent.execute, silent.bind):
-        with pytest.raises(InvalidArgument, match=f"{named} lies in a pool of device null"):
-            call(inputs, outputs)
-
-
 def test_read_only_output_is_refused(silent: Burst) -> None:
     output = pooled(silent.device)
     output.flags.writeable = False

@@ -42,7 +42,7 @@ from client.life_cycle import (
     held_by_driver,
     sum_model,
 )
-from nnburst import BurstBusy, Device, GeneralFailure, InvalidArgument, SyncFence
+from nnburst import BurstBusy, Device, GeneralFailure, SyncFence
 from nnburst.hal import environment
 from nnburst.testing.faults.footprint import footprint, settle
 
@@ -332,13 +332,11 @@ class LifeCycle(RuleBasedStateMachine):
         if pool is None:
             made = attempt(of.real.bind, of, may_work=of.is_dead)
         else:
-            foreign = InvalidArgument if pool.device is not of.device else None
             made = attempt(
                 lambda: self.bind_in(of, pool),
                 of,
                 pool,
                 may_work=of.is_dead and not pool.closed,
-                refused=foreign,
             )
         needs = (of,) if pool is None else (of, pool)
         assert made is None or not any(thing.is_closed for thing in needs)
@@ -426,10 +424,7 @@ class LifeCycle(RuleBasedStateMachine):
         if view is None:
             number = next(self.numbers)
             return self.check(lambda: of.real.execute([four(number)] * 2), 2 * number, of)
-        foreign = InvalidArgument if view.device is not of.device and not view.closed else None
-        return self.check(
-            lambda: of.real.execute([view.kept, view.kept]), 2 * view.number, of, refused=foreign
-        )
+        return self.check(lambda: of.real.execute([view.kept, view.kept]), 2 * view.number, of)
 
     @staticmethod
     def check(work: Callable[[], Any], value: int, *things: Any, **expected: Any) -> bool:

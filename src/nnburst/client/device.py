@@ -76,7 +76,6 @@ class Device(Closing):
         self._extensions: tuple[Extension, ...] | None = None
         self._capabilities: Capabilities | None = None
         self._cache_files: NumberOfCacheFiles | None = None
-        self._home: object = object()  # whose pools count as this device's
         self._finalizer = weakref.finalize(self, _collected, session, process, self._owner)
 
     @property
@@ -166,7 +165,7 @@ class Device(Closing):
             Closed: the device is closed.
         """
         self.connection  # noqa: B018 - checks that it is open
-        return Memory(self, size)
+        return Memory(size)
 
     def allocate_buffer(
         self,
@@ -445,7 +444,6 @@ class Device(Closing):
             raise InvalidArgument(f"pools: {len(pools)} given, the model has {len(model.pools)}")
         declared = [pool.size for pool in model.pools] or [pool.size for pool in pools]
         for index, (memory, size) in enumerate(zip(pools, declared, strict=True)):
-            self.check_owns(memory, f"pools[{index}]")
             if not 0 < size <= memory.size:
                 raise InvalidArgument(
                     f"pools[{index}] has {memory.size} bytes, the model declares {size}"
@@ -460,17 +458,11 @@ class Device(Closing):
             extension_name_to_prefix=model.extension_name_to_prefix,
         )
 
-    def inherit_pools(self, previous: Device) -> None:
-        """Count the pools of `previous`, which has died, as this device's: they are the client's memory."""
-        self._home = previous._home
-
-    def check_owns(self, memory: Memory | Buffer, name: str) -> None:
-        """Raise InvalidArgument, naming `name`, unless `memory` was allocated here."""
-        kind = "buffer" if isinstance(memory, Buffer) else "pool"
-        mine = memory.device is self  # a buffer dies with its driver, a pool does not
-        if not mine and (kind == "buffer" or memory.device._home is not self._home):
+    def check_owns(self, buffer: Buffer, name: str) -> None:
+        """Raise InvalidArgument, naming `name`, unless `buffer` was allocated here: drivers share none."""
+        if buffer.device is not self:
             raise InvalidArgument(
-                f"{name} lies in a {kind} of device {memory.device.name} (pid {memory.device.pid}),"
+                f"{name} lies in a buffer of device {buffer.device.name} (pid {buffer.device.pid}),"
                 f" expected one of {self.name} (pid {self.pid})"
             )
 

@@ -367,7 +367,6 @@ class Burst(Closing):
                 f"{name} does not lie in an open pool, expected an array of Device.allocate(...)"
             )
         memory, offset = found
-        self.device.check_owns(memory, name)
         if not self.slots.has(memory):
             memory.on_close(self._on_pool_closed)  # first, so that no slot is without it
         slot, new = self.slots.slot_of(memory)

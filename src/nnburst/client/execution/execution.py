@@ -75,7 +75,7 @@ class SocketExecution:
             for parameter, value in zip(model.outputs, outputs, strict=True)
         ]
         for place in (*self._inputs, *self._outputs):
-            if place.memory is not None:
+            if isinstance(place.memory, Buffer):
                 model.device.check_owns(place.memory, place.parameter.name)
 
     def grow(self, shapes: Sequence[OutputShape]) -> bool:

@@ -224,7 +224,7 @@ class _Shared:
 
     def __init__(self, device: Device, array: Array) -> None:
         found = find_memory(array)
-        own = found is not None and found[1] == 0 and found[0].device is device
+        own = found is not None and found[1] == 0
         self._array = array
         self._own = own
         self._device = device

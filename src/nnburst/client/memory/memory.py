@@ -5,7 +5,7 @@
     memory = Memory.from_file(device, "weights.bin")  # copied once
     memory = Memory.from_dlpack(device, tensor)       # copied once
 
-Two devices share no pool; one memfd can be a pool of each.
+A pool belongs to no driver: it is attached to each that uses it, by the first call that names it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -62,12 +62,11 @@ class Memory(Closing):
     lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
 
     Attributes:
-        device: where it belongs.
         size: in bytes.
         number: unique in this process; never used again.
     """
 
-    def __init__(self, device: Device, size: int) -> None:
+    def __init__(self, size: int) -> None:
         """Allocate `size` > 0 bytes, zeroed.
 
         Raises:
@@ -80,10 +79,28 @@ class Memory(Closing):
             raise InvalidArgument(f"size: {size!r}, expected a number of bytes") from None
         if size <= 0:
             raise InvalidArgument(f"size: {size} bytes, expected more than 0")
-        self._own(device, SharedMemory.create(size, name="pool"), writable=True)
+        self._own(SharedMemory.create(size, name="pool"), writable=True)
 
-    def _own(self, device: Device, shared: SharedMemory, *, writable: bool) -> None:
-        self.device = device
+    @classmethod
+    def adopt(cls, shared: SharedMemory, *, writable: bool) -> Self:
+        """Take over a sealed region.
+
+        Args:
+            shared: closed if it cannot be mapped.
+            writable: whether arrays can be written.
+
+        Raises:
+            ResourceExhausted: it cannot be mapped.
+        """
+        memory = cls.__new__(cls)
+        try:
+            memory._own(shared, writable=writable)
+        except BaseException:
+            shared.close()
+            raise
+        return memory
+
+    def _own(self, shared: SharedMemory, *, writable: bool) -> None:
         self.size = shared.size
         self.number = next(_numbers)
         self._state = _State(shared)
@@ -112,13 +129,7 @@ class Memory(Closing):
         """
         device.connection  # noqa: B018 - checks that it is open
         shared, writable = adopt_memfd(fd)
-        memory = Memory.__new__(Memory)
-        try:
-            memory._own(device, shared, writable=writable)
-        except BaseException:
-            shared.close()
-            raise
-        return memory
+        return Memory.adopt(shared, writable=writable)
 
     @staticmethod
     def from_file(device: Device, path: str | os.PathLike[str]) -> Memory:

@@ -98,7 +98,7 @@ class ResilientDevice(Closing):
         """End the connection; twice is fine."""
         self._devices.close()
 
-    def _again(self, dead: Device) -> Device:
+    def _again(self, _dead: Device) -> Device:
         """Connect once more, to the same device.
 
         Raises:
@@ -116,7 +116,6 @@ class ResilientDevice(Closing):
                 raise InvalidDevice(
                     f"the device came back different: its {name} was {before}, now {facts[name]}"
                 )
-        device.inherit_pools(dead)
         return device
 
 
