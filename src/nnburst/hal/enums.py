@@ -56,6 +56,20 @@ class ResultCode(IntEnum):
     DEAD_OBJECT = 14
 
 
+class DurationCode(IntEnum):
+    """Which duration of a computation is asked for (NNAPI: ANEURALNETWORKS_DURATION_…)."""
+
+    ON_HARDWARE = 0
+    IN_DRIVER = 1
+    FENCED_ON_HARDWARE = 2
+    FENCED_IN_DRIVER = 3
+
+    @property
+    def is_on_hardware(self) -> bool:
+        """Whether it is the device's share."""
+        return self in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
+
+
 class DeviceStatus(IntEnum):
     """Answer of getStatus (HIDL)."""
 

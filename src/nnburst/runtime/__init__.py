@@ -1,4 +1,66 @@
 """The framework: one model over several devices (NNAPI: libneuralnetworks).
 
-planning/   which device runs which operation, in which steps: pure, model and answers in, plan out
+    model = runtime.Model()                      # built call by call
+    compilation = runtime.Compilation(model)     # placed on all devices, or on those listed
+    execution = compilation.execution()          # arguments, and computations on them
+
+objects/      what applications hold, with states, codes and orders of checks
+devices/      drivers, engines and the CPU, and the manager that knows them
+planning/     which device runs which operation, in which steps: pure, model and answers in, plan out
+execution/    how plans compute
+extensions/   vendor extensions: prefixes, types, who may use them
+
+Names are imported when first used. `nnburst.compile` is the face that most people use.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from nnburst.runtime.devices.manager import Manager
+    from nnburst.runtime.objects.burst import Burst
+    from nnburst.runtime.objects.compilation import Compilation
+    from nnburst.runtime.objects.event import Event
+    from nnburst.runtime.objects.execution import Execution
+    from nnburst.runtime.objects.memory import Memory
+    from nnburst.runtime.objects.memory_desc import MemoryDesc
+    from nnburst.runtime.objects.model import Model
+    from nnburst.runtime.objects.operand_description import OperandDescription
+
+__all__ = [
+    "Manager",
+    "Model",
+    "OperandDescription",
+    "Compilation",
+    "Execution",
+    "Event",
+    "Burst",
+    "Memory",
+    "MemoryDesc",
+]
+
+_HOME: Final = {
+    "Manager": "nnburst.runtime.devices.manager",
+    "Model": "nnburst.runtime.objects.model",
+    "OperandDescription": "nnburst.runtime.objects.operand_description",
+    "Compilation": "nnburst.runtime.objects.compilation",
+    "Execution": "nnburst.runtime.objects.execution",
+    "Event": "nnburst.runtime.objects.event",
+    "Burst": "nnburst.runtime.objects.burst",
+    "Memory": "nnburst.runtime.objects.memory",
+    "MemoryDesc": "nnburst.runtime.objects.memory_desc",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'nnburst.runtime' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

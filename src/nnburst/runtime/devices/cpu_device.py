@@ -1,0 +1,152 @@
+"""CpuDevice: `nnapi-reference`, the reference executor in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+import nnburst
+from nnburst.client.memory.memory import Memory as Pool
+from nnburst.executor.base import Argument as ExecutorArgument
+from nnburst.executor.base import Prepared
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import (
+    DeviceType,
+    ErrorStatus,
+    ExecutionPreference,
+    FeatureLevel,
+    OperandType,
+    OperationType,
+    Priority,
+    ResultCode,
+)
+from nnburst.hal.errors import MissedDeadline, NnburstError, result_code
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+from nnburst.hal.operand_types import is_extension
+from nnburst.runtime.devices.device import CacheRequest, Use
+from nnburst.runtime.execution.argument import Argument, Options, Outcome
+
+_ONE: Final = PerformanceInfo(1.0, 1.0)
+
+
+class CpuDevice:
+    """The CPU. Always last, and the one that every other is measured against. Thread-safe.
+
+    NNAPI: RT:D3.
+    """
+
+    name: Final = "nnapi-reference"
+    type: Final = DeviceType.CPU
+    is_cpu: Final = True
+    extensions: tuple[Extension, ...] = ()
+    cache_files: Final = NumberOfCacheFiles(0, 0)
+    capabilities: Final = Capabilities(
+        _ONE,
+        _ONE,
+        tuple(
+            OperandPerformance(t, _ONE) for t in sorted(OperandType) if t != OperandType.SUBGRAPH
+        ),
+        _ONE,
+        _ONE,
+    )
+
+    def __init__(self, feature_level: FeatureLevel = FeatureLevel.AIDL_V4) -> None:
+        """Of the runtime's level."""
+        self.feature_level: Final = feature_level
+        self._executor: Final = ReferenceExecutor()
+
+    @property
+    def version_string(self) -> str:
+        """That of this package."""
+        return nnburst.__version__
+
+    def supports_extension(self, name: str) -> bool:  # noqa: ARG002
+        """It has none."""
+        return False
+
+    def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:  # noqa: ARG002
+        """All that are neither OEM nor an extension's, whatever their operands."""
+        return [
+            operation.type != OperationType.OEM_OPERATION and not is_extension(operation.type)
+            for operation in model.main.operations
+        ]
+
+    def wait(self, timeout: float = 30.0) -> None:
+        """Return at once: it is always there."""
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Pool],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline_ns: int | None = None,
+        cache: CacheRequest | None = None,  # noqa: ARG002 - RT:K2: never given any
+    ) -> CpuPrepared:
+        """Prepare a model.
+
+        Raises:
+            MissedDeadline: the deadline has passed.
+            NnburstError: the executor's reason.
+        """
+        if _has_passed(deadline_ns):
+            raise MissedDeadline(
+                "the deadline passed before the CPU began to prepare",
+                status=ErrorStatus.MISSED_DEADLINE_PERSISTENT,
+            )
+        views = [np.asarray(pool) for pool in pools]
+        return CpuPrepared(self._executor.prepare(model, views, preference, priority))
+
+    def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> None:  # noqa: ARG002
+        """None: plain shared memory."""
+        return
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+class CpuPrepared:
+    """A model that the CPU has prepared. Thread-safe."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Own what the executor has made."""
+        self._prepared = prepared
+
+    def execute(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+    ) -> Outcome:
+        """Execute on the arguments' own memory."""
+        if _has_passed(options.deadline_ns):
+            return Outcome(
+                ResultCode.MISSED_DEADLINE_PERSISTENT,
+                message="the deadline passed before the CPU began to compute",
+            )
+        try:
+            execution = self._prepared.bind(
+                [ExecutorArgument(a.bytes, a.dimensions) for a in inputs],
+                [ExecutorArgument(a.bytes, a.dimensions) for a in outputs],
+            )
+        except NnburstError as error:
+            return Outcome.of(error)
+        try:
+            outcome = execution.run(options.deadline_ns, options.loop_timeout_ns)
+        finally:
+            execution.close()
+        return Outcome(result_code(outcome.status), outcome.output_shapes, message=outcome.message)
+
+    def open_burst(self) -> None:
+        """None: there is no process to talk to."""
+
+    def close(self) -> None:
+        """Drop constants and layouts."""
+        self._prepared.close()
+
+
+def _has_passed(deadline_ns: int | None) -> bool:
+    return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= deadline_ns

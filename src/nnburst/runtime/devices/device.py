@@ -1,0 +1,93 @@
+"""Device: what the framework needs of whatever executes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nnburst.client.memory.buffer import Buffer
+from nnburst.client.memory.memory import Memory as Pool
+from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+from nnburst.runtime.execution.argument import PreparedPart
+from nnburst.runtime.planning.plan import Direction
+
+#: A use of a buffer: what a device has prepared, and which of its inputs or outputs.
+Use = tuple[PreparedPart, Direction, int]
+
+
+class CacheRequest(Protocol):
+    """Where a compilation is cached."""
+
+    @property
+    def directory(self) -> str:
+        """Of the files; may be empty."""
+
+    @property
+    def token(self) -> bytes:
+        """32 bytes."""
+
+
+class Device(Protocol):
+    """A driver, an engine, or the CPU. Thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the devices."""
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware."""
+
+    @property
+    def version_string(self) -> str:
+        """Opaque; part of cache tokens."""
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """Not above the runtime's (RT:D6)."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is the CPU device."""
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Those that it has."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """How fast it says it is."""
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """In how many files it caches a compilation."""
+
+    def supports_extension(self, name: str) -> bool:
+        """Whether it has an extension."""
+
+    def supported_operations(self, model: Model, pools: Sequence[Pool]) -> Sequence[bool]:
+        """Which operations of the main subgraph it can run."""
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Pool],
+        preference: ExecutionPreference,
+        priority: Priority,
+        deadline_ns: int | None,
+        cache: CacheRequest | None,
+    ) -> PreparedPart:
+        """Prepare a model or a step."""
+
+    def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer | None:
+        """A buffer of its own; None if plain shared memory is what it allocates."""
+
+    def wait(self, timeout: float = 30.0) -> None:
+        """Wait until it is there."""
+
+    def close(self) -> None:
+        """Give it up."""

@@ -1,0 +1,1 @@
+"""How finished compilations compute: arguments, steps, temporaries, control flow, falling back."""

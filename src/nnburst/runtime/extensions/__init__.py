@@ -1,0 +1,1 @@
+"""Vendor extensions on the framework side: prefixes, types, and which programs may use them."""

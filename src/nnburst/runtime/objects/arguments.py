@@ -1,0 +1,133 @@
+"""ArgumentInfo: an argument of an execution as the application set it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.model import Operand
+from nnburst.runtime.execution.argument import Argument, Bytes
+from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.objects.memory import Memory
+from nnburst.runtime.objects.operand_description import (
+    OperandDescription,
+    is_fully_specified,
+    is_scalar_operand,
+)
+
+_CORE_SCALARS: Final = (OperandType.OEM,)
+
+
+@dataclass(slots=True)
+class ArgumentInfo:
+    """What was set, and where it lies.
+
+    Attributes:
+        operand: the model's, with the dimensions that the argument's type gave it.
+        view: bytes of a pointer argument.
+        memory: memory of a memory argument.
+        offset: in the memory.
+        length: bytes of it; 0 for all of a memory that is used whole.
+    """
+
+    operand: Operand
+    view: Bytes | None = None
+    memory: Memory | None = None
+    offset: int = 0
+    length: int = 0
+
+    @property
+    def is_omitted(self) -> bool:
+        """Whether it has no value."""
+        return self.view is None and self.memory is None
+
+    @property
+    def is_fully_specified(self) -> bool:
+        """Whether its dimensions were known when it was set."""
+        return is_fully_specified(self.operand, TYPES)
+
+    def as_argument(self, *, is_output: bool = False) -> Argument:
+        """It as devices take it; staged memory is read now, unless it is written only.
+
+        Raises:
+            Unmappable: its memory cannot be read.
+        """
+        if self.memory is None:
+            return Argument(self.view, self.operand.dimensions)
+        if self.memory.buffer is not None:
+            return Argument(None, self.operand.dimensions, self.memory.buffer)
+        content = self.memory.room if is_output else self.memory.read
+        return Argument(content(self.offset, self.length), self.operand.dimensions)
+
+    def write_back(self, argument: Argument) -> None:
+        """Store what was written into staged memory.
+
+        Raises:
+            Unmappable: it cannot be written.
+        """
+        if self.memory is not None and argument.bytes is not None:
+            self.memory.write(self.offset, argument.bytes)
+
+
+def described(
+    operand: Operand, description: OperandDescription | None, what: str, *, may_be_unknown: bool
+) -> Operand:
+    """The model's operand with an argument's type (RT:E2).
+
+    Raises:
+        InvalidArgument: the type is not valid, contradicts the model, or leaves open what must be known.
+    """
+    if description is None:
+        if not may_be_unknown and not is_fully_specified(operand, TYPES):
+            raise InvalidArgument(
+                f"{what}: the model leaves dimensions {list(operand.dimensions)} open, and no type is given"
+            )
+        return operand
+    given = description.checked(f"{what}: type", TYPES)
+    if not may_be_unknown and not is_fully_specified(given, TYPES):
+        raise InvalidArgument(
+            f"{what}: type: dimensions {list(given.dimensions)} are not all known"
+        )
+    known = operand.dimensions
+    if known and len(known) != len(given.dimensions):
+        raise InvalidArgument(
+            f"{what}: type: rank {len(given.dimensions)}, the model says {len(known)}"
+        )
+    for axis, (a, b) in enumerate(zip(known, given.dimensions, strict=False)):
+        if a not in (0, b):
+            raise InvalidArgument(f"{what}: type: dimension {axis} is {b}, the model says {a}")
+    if is_scalar_operand(operand, TYPES) and given.dimensions:
+        raise InvalidArgument(f"{what}: type: a scalar has no dimensions")
+    return replace(operand, dimensions=given.dimensions)
+
+
+def checked_length(operand: Operand, length: int, what: str, *, padding: bool) -> int:
+    """Bytes that a computation uses of `length`: those of the operand, or all if those are not known.
+
+    Raises:
+        InvalidArgument: RT:E2: too few, or too many while padding is not enabled.
+    """
+    if not 0 <= length <= UINT32_MAX:
+        raise InvalidArgument(f"{what}: length: {length}, expected 0 to {UINT32_MAX}")
+    if operand.type in _CORE_SCALARS:
+        return length
+    needed = TYPES.size_bytes(operand) if is_fully_specified(operand, TYPES) else 0
+    if needed > length:
+        raise InvalidArgument(f"{what}: length: {length}, the operand has {needed} bytes")
+    if needed and needed < length and not padding:
+        raise InvalidArgument(
+            f"{what}: length: {length}, the operand has {needed} bytes and padding is not enabled"
+        )
+    return length
+
+
+def as_bytes(view: memoryview) -> Bytes:
+    """The bytes of a view that is not empty, in place."""
+    found: Bytes = np.frombuffer(view, np.uint8)
+    return found

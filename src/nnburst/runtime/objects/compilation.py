@@ -1,0 +1,242 @@
+"""Compilation: a model, the devices that it may run on, and the plan for them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
+from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
+from nnburst.hal.model import Operand
+from nnburst.runtime.devices.device import Device
+from nnburst.runtime.devices.manager import Manager
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.objects.burst import Burst
+from nnburst.runtime.objects.compile_plan import CompileOptions, compile_plan
+from nnburst.runtime.objects.durations import nanoseconds
+from nnburst.runtime.objects.execution import Execution
+from nnburst.runtime.objects.model import Model
+from nnburst.runtime.objects.runtime_object import RuntimeObject
+from nnburst.runtime.planning.memory_preference import MemoryPreference
+from nnburst.runtime.planning.plan import Direction, PartitioningMode, Plan
+
+#: Priorities of the C interface and of the HAL.
+PRIORITIES: Final = {90: Priority.LOW, 100: Priority.MEDIUM, 110: Priority.HIGH}
+
+
+class Compilation(RuntimeObject):
+    """A model that is placed on devices and prepared (NNAPI: ANeuralNetworksCompilation).
+
+    Not thread-safe until it is finished; then executions of it may compute on any threads.
+
+    NNAPI: RT:C1 to C4, CompilationBuilder.cpp.
+
+    Attributes:
+        model: kept alive.
+        devices: that it may use, in order.
+        is_explicit: whether the caller listed them: then there is no fallback.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        devices: Sequence[Device] | None = None,
+        *,
+        manager: Manager | None = None,
+    ) -> None:
+        """Compile `model`, which is finished, for all devices or for those listed.
+
+        Raises:
+            UnexpectedNull: the model, or an entry of the list, is None.
+            InvalidArgument: the list is empty, or has a device twice or one that the manager lacks; BAD_DATA.
+            BadState: the model is not finished, or not valid.
+        """
+        super().__init__()
+        if model is None:
+            raise UnexpectedNull("model: it is None")
+        self.manager: Final = Manager.of_process() if manager is None else manager
+        listed = None if devices is None else self.manager.check_devices(devices)
+        model.check_open()
+        model.finished  # noqa: B018 - checks the state
+        self.model: Final = model
+        self.is_explicit: Final = listed is not None
+        self.devices: Final = tuple(self.manager.devices if listed is None else listed)
+        self._preference = ExecutionPreference.FAST_SINGLE_ANSWER
+        self._priority = 100
+        self._timeout_ns: int | None = None
+        self._caching: tuple[str, bytes] | None = None
+        self._completed = False
+        self._executable: Executable | None = None
+        self._lock = threading.Lock()
+
+    # -- settings --------------------------------------------------------------------------------------------
+
+    @property
+    def preference(self) -> int:
+        """What to optimise for; FAST_SINGLE_ANSWER unless set."""
+        return self._preference
+
+    @preference.setter
+    def preference(self, value: int) -> None:
+        self._check_building("preference")
+        try:
+            self._preference = ExecutionPreference(value)
+        except ValueError:
+            raise InvalidArgument(f"preference: {value}, expected 0, 1 or 2") from None
+
+    @property
+    def priority(self) -> int:
+        """90 (LOW), 100 (MEDIUM, the default) or 110 (HIGH)."""
+        return self._priority
+
+    @priority.setter
+    def priority(self, value: int) -> None:
+        self._check_building("priority")
+        if value not in PRIORITIES:
+            raise InvalidArgument(f"priority: {value}, expected 90, 100 or 110")
+        self._priority = value
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that `finish` may take; None for no limit. Needs one explicit device; 0 removes it."""
+        return None if self._timeout_ns is None else self._timeout_ns / 1e9
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._check_building("timeout")
+        self.check_one_device("timeout")
+        self._timeout_ns = nanoseconds("timeout", seconds)
+
+    def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
+        """Let devices keep what they compile in files of `directory`, named by `token` (RT:K1 to K4).
+
+        Raises:
+            UnexpectedNull: an argument is None.
+            BadState: the compilation is finished.
+            InvalidArgument: the token has not 32 bytes.
+        """
+        if directory is None or token is None:
+            raise UnexpectedNull("set_caching: directory or token is None")
+        self._check_building("set_caching")
+        if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
+            raise InvalidArgument(f"token: {len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}")
+        self._caching = os.fspath(directory), bytes(token)
+
+    def finish(self) -> None:
+        """Place the model and have its parts prepared.
+
+        Raises:
+            BadState: it was finished, be it without success.
+            InvalidArgument: no device can run an operation; BAD_DATA.
+            NnburstError: what planning or a device says, if there is no fallback (RT:P2).
+        """
+        self._check_building("finish")
+        self._completed = True
+        deadline_ns = None
+        if self._timeout_ns is not None:
+            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
+        self._executable = compile_plan(
+            self.model,
+            self.devices,
+            self.manager,
+            CompileOptions(
+                self._preference,
+                PRIORITIES[self._priority],
+                PartitioningMode.WITHOUT_FALLBACK
+                if self.is_explicit
+                else self.manager.partitioning,
+                deadline_ns,
+                self._caching,
+                self.is_explicit,
+            ),
+        )
+
+    # -- what it has become ----------------------------------------------------------------------------------
+
+    @property
+    def executable(self) -> Executable:
+        """The plan with its prepared parts.
+
+        Raises:
+            BadState: it is not finished, or `finish` has failed.
+        """
+        self.check_open()
+        if self._executable is None:
+            state = "finishing it failed" if self._completed else "it is not finished"
+            raise BadState(f"compilation: {state}")
+        return self._executable
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether `finish` has succeeded."""
+        return self._executable is not None
+
+    @property
+    def plan(self) -> Plan:
+        """Which device runs what.
+
+        Raises:
+            BadState: it is not finished.
+        """
+        return self.executable.plan
+
+    def operands(self, direction: Direction) -> tuple[Operand, ...]:
+        """The model's inputs or outputs."""
+        return self.model.inputs if direction == Direction.INPUT else self.model.outputs
+
+    def operand(self, direction: Direction, index: int) -> Operand:
+        """Input or output number `index`.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        operands = self.operands(direction)
+        if not 0 <= index < len(operands):
+            name = direction.value.lower()
+            raise InvalidArgument(f"index: {name} {index} of {len(operands)}")
+        return operands[index]
+
+    def memory_preference(self, direction: Direction, index: int) -> MemoryPreference:
+        """Alignment and padding that the devices like for an argument (RT:P19).
+
+        Raises:
+            BadState: it is not finished.
+            InvalidArgument: there is no such argument.
+        """
+        executable = self.executable
+        self.operand(direction, index)
+        return executable.memory_preference(direction, index)
+
+    def execution(self) -> Execution:
+        """A new execution.
+
+        Raises:
+            BadState: it is not finished.
+        """
+        return Execution(self.executable)
+
+    def burst(self) -> Burst:
+        """A new burst: one for each step whose device has any (RT:B1).
+
+        Raises:
+            BadState: it is not finished.
+        """
+        return Burst(self.executable)
+
+    def check_one_device(self, what: str) -> None:
+        """Refuse what needs exactly one device that the caller has listed (RT:E6)."""
+        if not self.is_explicit or len(self.devices) != 1:
+            raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
+
+    def _check_building(self, call: str) -> None:
+        self.check_open()
+        if self._completed:
+            raise BadState(f"{call}: the compilation is finished and cannot change")
+
+    def _free(self) -> None:
+        if self._executable is not None:
+            self._executable.close()

@@ -1,0 +1,23 @@
+"""Durations as the framework's calls take them."""
+
+from __future__ import annotations
+
+import math
+
+from nnburst.hal.errors import InvalidArgument
+
+#: Longest duration that a message carries, in seconds.
+_LONGEST = 4e9
+
+
+def nanoseconds(what: str, seconds: float | None) -> int | None:
+    """A duration in nanoseconds; None for none, which 0 stands for, too.
+
+    Raises:
+        InvalidArgument: it is negative or no number.
+    """
+    if seconds is None:
+        return None
+    if not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
+        raise InvalidArgument(f"{what}: {seconds!r}, expected seconds, 0 or more")
+    return round(min(seconds, _LONGEST) * 1e9) or None

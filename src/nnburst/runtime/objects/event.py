@@ -1,0 +1,145 @@
+"""Event: what becomes of a computation that was started."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.control.fences import FenceStatus
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for_code
+from nnburst.runtime.execution.argument import Outcome
+from nnburst.runtime.execution.foreign_fence import adopt_foreign_fence
+from nnburst.runtime.objects.runtime_object import RuntimeObject
+
+#: Seconds between two looks at a fence that has no deadline.
+_LONG = 3600.0
+
+
+class Event(RuntimeObject):
+    """A computation under way, or a fence. Thread-safe: any number of threads may wait for one.
+
+    Made by `Execution.start` and `start_after`, or by `from_sync_fence`.
+
+    NNAPI: RT:V1 to V4, Event.cpp.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Outcome] | None = None,
+        *,
+        fence: SyncFence | None = None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Use the functions above.
+
+        Args:
+            work: what a thread of its own computes; without it, what follows the fence: its outcome.
+            fence: signals the end.
+            outcome: what is known already.
+        """
+        super().__init__()
+        self._fence = fence
+        self._outcome = outcome
+        self._finish: Callable[[], Outcome] | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        if work is not None and fence is None and outcome is None:
+            self._thread = threading.Thread(
+                target=self._run, args=(work,), name="nnburst computation", daemon=True
+            )
+            self._thread.start()
+        else:
+            self._finish = work
+
+    @classmethod
+    def from_sync_fence(cls, fd: int) -> Event:
+        """An event for a fence from outside (NNAPI: createFromSyncFenceFd).
+
+        Taken are fences of nnburst's, sync_files, and everything else that can be polled: it has signalled
+        when it can be read. An error of a fence is POLLERR, or a sync_file's error status, or an end without
+        a signal.
+
+        Args:
+            fd: stays the caller's.
+
+        Raises:
+            InvalidArgument: `fd` is 0, negative, not open, or cannot be polled; BAD_DATA.
+        """
+        if not isinstance(fd, int) or fd <= 0:
+            raise InvalidArgument(f"fd: {fd!r}, expected a descriptor above 0")
+        return cls(fence=adopt_foreign_fence(fd))
+
+    @property
+    def fence(self) -> SyncFence | None:
+        """The fence, borrowed; None if it has none."""
+        return self._fence
+
+    def sync_fence(self) -> int:
+        """A descriptor of the fence that the caller closes (NNAPI: getSyncFenceFd).
+
+        Raises:
+            InvalidArgument: the event has no fence; BAD_DATA.
+        """
+        self.check_open()
+        if self._fence is None:
+            raise InvalidArgument("event: it has no sync fence")
+        return self._fence.duplicate()
+
+    def wait(self) -> None:
+        """Wait until it is over; each time the same.
+
+        Raises:
+            NnburstError: what came of the computation; OP_FAILED for a fence in the error state.
+        """
+        outcome = self.outcome()
+        if outcome.code != ResultCode.NO_ERROR:
+            raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+
+    def outcome(self) -> Outcome:
+        """`wait` without an exception for what the computation came to."""
+        self.check_open()
+        if self._thread is not None:
+            self._thread.join()
+        elif self._outcome is None:
+            self._wait_for_fence()
+        assert self._outcome is not None
+        return self._outcome
+
+    def _run(self, work: Callable[[], Outcome]) -> None:
+        try:
+            self._outcome = work()
+        except NnburstError as error:
+            self._outcome = Outcome.of(error)
+        except BaseException as error:
+            self._outcome = Outcome(
+                ResultCode.OP_FAILED, message=f"{type(error).__name__}: {error}"
+            )
+            raise
+
+    def _wait_for_fence(self) -> None:
+        assert self._fence is not None
+        while (status := self._fence.status) == FenceStatus.ACTIVE:
+            try:
+                status = self._fence.wait(_LONG)
+                break
+            except TimeoutError:
+                continue
+        with self._lock:
+            if self._outcome is not None:
+                return
+            if self._finish is not None:
+                self._outcome = self._finish()
+            elif status == FenceStatus.SIGNALLED:
+                self._outcome = Outcome()
+            else:
+                self._outcome = Outcome.of(GeneralFailure("event: its fence is in the error state"))
+
+    def _free(self) -> None:
+        """Wait first (RT:E9), then close the fence."""
+        self._closed = False
+        self.outcome()
+        self._closed = True
+        if self._fence is not None:
+            self._fence.close()

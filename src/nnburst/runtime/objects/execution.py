@@ -1,0 +1,545 @@
+"""Execution: arguments of a compiled model, and their computations."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NoReturn
+
+from msgspec.structs import replace
+
+from nnburst.hal.enums import DurationCode, ResultCode
+from nnburst.hal.errors import (
+    BadState,
+    GeneralFailure,
+    InvalidArgument,
+    NnburstError,
+    UnexpectedNull,
+    error_for_code,
+)
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, NO_TIMING
+from nnburst.hal.model import Operand
+from nnburst.hal.timing import OutputShape, Timing
+from nnburst.runtime.execution.argument import Argument, BurstController, Options, Outcome
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.execution.shapes import checked_outcome
+from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.objects.arguments import ArgumentInfo, as_bytes, checked_length, described
+from nnburst.runtime.objects.buffers import Readable, byte_view
+from nnburst.runtime.objects.burst import Burst
+from nnburst.runtime.objects.durations import nanoseconds
+from nnburst.runtime.objects.event import Event
+from nnburst.runtime.objects.memory import Memory
+from nnburst.runtime.objects.memory_roles import Role
+from nnburst.runtime.objects.operand_description import OperandDescription, is_scalar_operand
+from nnburst.runtime.objects.runtime_object import RuntimeObject
+from nnburst.runtime.planning.plan import Direction
+
+logger = logging.getLogger("nnburst.runtime")
+
+
+class State(Enum):
+    """Where an execution is in its life."""
+
+    PREPARATION = "in preparation"
+    COMPUTATION = "computing"
+    COMPLETED = "completed"
+
+
+class Execution(RuntimeObject):
+    """One set of arguments (NNAPI: ANeuralNetworksExecution). Made by `Compilation.execution`.
+
+    Not thread-safe while its arguments are set. It computes once, or again and again if it is `reusable`, but
+    never twice at a time; different executions of one compilation compute at once on any threads.
+
+    NNAPI: RT:E1 to E10, ExecutionBuilder.cpp.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        """Use `Compilation.execution`."""
+        super().__init__()
+        self._executable: Final = executable
+        self._arguments: Final[dict[Direction, list[ArgumentInfo | None]]] = {
+            Direction.INPUT: [None] * len(executable.interface.inputs),
+            Direction.OUTPUT: [None] * len(executable.interface.outputs),
+        }
+        self._state = State.PREPARATION
+        self._lock = threading.Lock()
+        self._has_arguments = False
+        self._padding = False
+        self._reusable = False
+        self._measure = False
+        self._timeout_ns: int | None = None
+        self._loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
+        self._outcome = Outcome()
+        self._shapes: list[tuple[int, ...]] = []
+        self._sufficient: list[bool] = []
+
+    # -- arguments -------------------------------------------------------------------------------------------
+
+    def set_input(
+        self,
+        index: int,
+        data: Readable | None,
+        type: OperandDescription | None = None,  # noqa: A002 - NNAPI's word
+        length: int | None = None,
+    ) -> None:
+        """Set an input; None omits it.
+
+        Args:
+            index: of the input.
+            data: anything with a contiguous buffer; it is read by each computation, where it is.
+            type: dimensions that the model leaves open.
+            length: what the C interface was given; that of `data` unless given.
+
+        Raises:
+            UnexpectedNull: `data` is None although `length` is not 0.
+            BadState: a computation has started, or the input is set.
+            InvalidArgument: RT:E2: index, type or length; BAD_DATA.
+        """
+        self._set_pointer(Direction.INPUT, index, data, type, length)
+
+    def set_output(
+        self,
+        index: int,
+        data: Readable | None,
+        type: OperandDescription | None = None,  # noqa: A002
+        length: int | None = None,
+    ) -> None:
+        """Set an output; as `set_input`, but `data` is written."""
+        self._set_pointer(Direction.OUTPUT, index, data, type, length)
+
+    def set_input_from_memory(
+        self,
+        index: int,
+        memory: Memory,
+        offset: int = 0,
+        length: int = 0,
+        type: OperandDescription | None = None,  # noqa: A002
+    ) -> None:
+        """Set an input that lies in a memory.
+
+        Args:
+            index: of the input.
+            memory: kept alive.
+            offset: of its first byte.
+            length: in bytes; 0 and 0 for memory that was made from a descriptor.
+            type: dimensions that the model leaves open.
+
+        Raises:
+            UnexpectedNull: `memory` is None.
+            BadState: a computation has started, or the input is set.
+            InvalidArgument: RT:E3: index, type, range, or a role that the memory lacks; BAD_DATA.
+        """
+        self._set_memory(Direction.INPUT, index, memory, offset, length, type)
+
+    def set_output_from_memory(
+        self,
+        index: int,
+        memory: Memory,
+        offset: int = 0,
+        length: int = 0,
+        type: OperandDescription | None = None,  # noqa: A002
+    ) -> None:
+        """Set an output that lies in a memory; as `set_input_from_memory`."""
+        self._set_memory(Direction.OUTPUT, index, memory, offset, length, type)
+
+    def _set_pointer(
+        self,
+        direction: Direction,
+        index: int,
+        data: Readable | None,
+        description: OperandDescription | None,
+        length: int | None,
+    ) -> None:
+        what = f"{direction.value.lower()} {index}"
+        if data is None and length:
+            raise UnexpectedNull(f"{what}: data is None, length {length}")
+        operand = self._operand(direction, index, what)
+        may_be_unknown = direction == Direction.OUTPUT or data is None
+        operand = described(operand, description, what, may_be_unknown=may_be_unknown)
+        self._check_unset(direction, index, what)
+        self._has_arguments = True
+        if data is None:
+            argument = ArgumentInfo(operand)
+        else:
+            view = byte_view(what, data, writable=direction == Direction.OUTPUT)
+            if not view.nbytes:
+                raise InvalidArgument(f"{what}: length: 0, although data is given")
+            used = checked_length(operand, view.nbytes, what, padding=self._padding)
+            argument = ArgumentInfo(operand, as_bytes(view), length=used)
+        self._arguments[direction][index] = argument
+
+    def _set_memory(
+        self,
+        direction: Direction,
+        index: int,
+        memory: Memory,
+        offset: int,
+        length: int,
+        description: OperandDescription | None,
+    ) -> None:
+        what = f"{direction.value.lower()} {index}"
+        if memory is None:
+            raise UnexpectedNull(f"{what}: memory is None")
+        operand = self._operand(direction, index, what)
+        may_be_unknown = direction == Direction.OUTPUT
+        operand = described(operand, description, what, may_be_unknown=may_be_unknown)
+        role = Role(self._executable, direction, index)
+        dimensions = None if description is None else operand.dimensions
+        memory.check_argument(role, dimensions, offset, length)
+        self._check_unset(direction, index, what)
+        self._has_arguments = True
+        if not memory.is_described:
+            length = checked_length(operand, length, what, padding=self._padding)
+        self._arguments[direction][index] = ArgumentInfo(
+            operand, memory=memory, offset=offset, length=length
+        )
+
+    def _operand(self, direction: Direction, index: int, what: str) -> Operand:
+        self._check_preparation(what)
+        interface = self._executable.interface
+        operands = interface.inputs if direction == Direction.INPUT else interface.outputs
+        if not isinstance(index, int) or not 0 <= index < len(operands):
+            raise InvalidArgument(f"{what}: index: {index} of {len(operands)}")
+        return operands[index]
+
+    def _check_unset(self, direction: Direction, index: int, what: str) -> None:
+        if self._arguments[direction][index] is not None:
+            raise BadState(f"{what}: it is set already")
+
+    # -- settings --------------------------------------------------------------------------------------------
+
+    @property
+    def padding(self) -> bool:
+        """Whether arguments may be longer than their operands (RT:R23)."""
+        return self._padding
+
+    @padding.setter
+    def padding(self, enable: bool) -> None:
+        self._check_preparation("padding")
+        if self._has_arguments:
+            raise BadState("padding: an argument was set before")
+        self._padding = bool(enable)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it may compute again and again; False unless set."""
+        return self._reusable
+
+    @reusable.setter
+    def reusable(self, value: bool) -> None:
+        self._check_preparation("reusable")
+        self._reusable = bool(value)
+
+    @property
+    def measure_timing(self) -> bool:
+        """Whether computations are timed. Needs one explicit device."""
+        return self._measure
+
+    @measure_timing.setter
+    def measure_timing(self, measure: bool) -> None:
+        self._check_one_device("measure_timing")
+        self._check_preparation("measure_timing")
+        self._measure = bool(measure)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that a computation may take; None for no limit. Needs one explicit device; 0 removes it."""
+        return None if self._timeout_ns is None else self._timeout_ns / 1e9
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._check_one_device("timeout")
+        self._check_preparation("timeout")
+        self._timeout_ns = nanoseconds("timeout", seconds)
+
+    @property
+    def loop_timeout(self) -> float:
+        """Seconds that a WHILE may run; 2 unless set, 15 at most."""
+        return self._loop_timeout_ns / 1e9
+
+    @loop_timeout.setter
+    def loop_timeout(self, seconds: float) -> None:
+        self._check_preparation("loop_timeout")
+        duration = nanoseconds("loop_timeout", seconds) or 0
+        if duration > MAX_LOOP_TIMEOUT_NS:
+            logger.warning("loop_timeout: %g s is cut to 15 s", seconds)
+        self._loop_timeout_ns = min(duration, MAX_LOOP_TIMEOUT_NS)
+
+    def _check_one_device(self, what: str) -> None:
+        self.check_open()
+        if not self._executable.interface.is_one_explicit_device:
+            raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
+
+    def _check_preparation(self, what: str) -> None:
+        self.check_open()
+        if self._state != State.PREPARATION:
+            raise BadState(f"{what}: the execution has started a computation")
+
+    # -- computing -------------------------------------------------------------------------------------------
+
+    def compute(self) -> None:
+        """Compute and wait for it.
+
+        Raises:
+            BadState: it computes, or has computed and is not reusable.
+            InvalidArgument: an argument is not set; BAD_DATA, and it is completed.
+            NnburstError: what came of it.
+        """
+        self._begin()
+        _raise(self._compute())
+
+    def burst_compute(self, burst: Burst) -> None:
+        """Compute over a burst of the same compilation.
+
+        Raises:
+            UnexpectedNull: `burst` is None.
+            InvalidArgument: it is another compilation's; BAD_DATA.
+            BadState: the burst is busy, and otherwise as `compute`.
+            NnburstError: as `compute`.
+        """
+        if burst is None:
+            raise UnexpectedNull("burst: it is None")
+        self.check_open()
+        if burst.executable is not self._executable:
+            raise InvalidArgument("burst: it belongs to another compilation")
+        with burst.alone() as controllers:
+            self._begin()
+            _raise(self._compute(controllers))
+
+    def start(self) -> Event:
+        """Compute on a thread of its own.
+
+        Returns:
+            What says how it went.
+
+        Raises:
+            BadState, InvalidArgument: as `compute`; then there is no event.
+        """
+        self._begin()
+        return Event(self._compute)
+
+    def start_after(self, dependencies: Sequence[Event] = (), duration: float = 0.0) -> Event:
+        """Compute once other computations are done (NNAPI: startComputeWithDependencies).
+
+        Args:
+            dependencies: events. Those without fence are waited for in this call, and how they end does not
+                matter; fences are handed on to the device.
+            duration: seconds that it may take once they are done; 0 for no limit. Needs one explicit device.
+
+        Raises:
+            UnexpectedNull: the list or an entry is None.
+            BadState: as `compute`.
+            InvalidArgument: an argument is not set, an output is not fully specified, or there is a duration
+                without one explicit device; BAD_DATA, and the execution is completed.
+            NnburstError: the device refuses it.
+        """
+        if dependencies is None or any(event is None for event in dependencies):
+            raise UnexpectedNull("dependencies: the list or an entry is None")
+        self._begin()
+        limit = nanoseconds("duration", duration)
+        if limit is not None and not self._executable.interface.is_one_explicit_device:
+            self._fail(InvalidArgument("duration: needs a compilation for one explicit device"))
+        outputs = self._given(Direction.OUTPUT)
+        if not all(output.is_fully_specified for output in outputs):
+            self._fail(InvalidArgument("outputs: the dimensions of each must be fully specified"))
+        for event in dependencies:
+            if event.fence is None:
+                with contextlib.suppress(NnburstError):
+                    event.wait()
+        fences = [event for event in dependencies if event.fence is not None]
+        try:
+            for event in fences:
+                event.wait()
+        except NnburstError:
+            self._fail(GeneralFailure("dependencies: a fence is in the error state"))
+        outcome = self._compute()
+        _raise(outcome)
+        return Event(outcome=outcome)
+
+    def _begin(self) -> None:
+        """RT:E4: become computing, with all arguments set."""
+        self.check_open()
+        with self._lock:
+            if self._state == State.COMPUTATION:
+                raise BadState("execution: it is computing")
+            if self._state == State.COMPLETED and not self._reusable:
+                raise BadState("execution: it has computed and is not reusable")
+            self._state = State.COMPUTATION
+        for direction, arguments in self._arguments.items():
+            for index, argument in enumerate(arguments):
+                if argument is None:
+                    name = direction.value.lower()
+                    self._fail(InvalidArgument(f"{name} {index}: it is not set"))
+
+    def _fail(self, error: NnburstError) -> NoReturn:
+        self._complete(Outcome.of(error), [])
+        raise error
+
+    def _given(self, direction: Direction) -> list[ArgumentInfo]:
+        return [argument for argument in self._arguments[direction] if argument is not None]
+
+    def _compute(self, bursts: Sequence[BurstController | None] = ()) -> Outcome:
+        """Compute; never raises for what comes of it."""
+        infos = self._given(Direction.OUTPUT)
+        arguments: list[Argument] = []
+        try:
+            outcome = self._execute(arguments, bursts)
+            outcome = checked_outcome(
+                outcome,
+                [info.operand.dimensions for info in infos],
+                [not is_scalar_operand(info.operand, TYPES) for info in infos],
+                [_element_size(info.operand) for info in infos],
+            )
+            if outcome.code == ResultCode.NO_ERROR:
+                for info, argument in zip(infos, arguments, strict=True):
+                    info.write_back(argument)
+        except NnburstError as error:
+            outcome = Outcome.of(error)
+        except BaseException:
+            self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), infos)
+            raise
+        return self._complete(outcome, infos)
+
+    def _execute(
+        self, outputs: list[Argument], bursts: Sequence[BurstController | None]
+    ) -> Outcome:
+        inputs = []
+        for index, info in enumerate(self._given(Direction.INPUT)):
+            _check_initialized(info, index)
+            inputs.append(info.as_argument())
+        outputs += [info.as_argument(is_output=True) for info in self._given(Direction.OUTPUT)]
+        deadline_ns = None
+        if self._timeout_ns is not None:
+            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
+        options = Options(self._measure, deadline_ns, self._loop_timeout_ns)
+        return self._executable.execute(inputs, outputs, options, bursts)
+
+    def _complete(self, outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
+        """RT:E10: note shapes and states, and be completed."""
+        done = outcome.code == ResultCode.NO_ERROR
+        shapes = [info.operand.dimensions for info in outputs]
+        sufficient = [True] * len(shapes)
+        if outcome.output_shapes:
+            shapes = [shape.dimensions for shape in outcome.output_shapes]
+            sufficient = [shape.is_sufficient for shape in outcome.output_shapes]
+        for info, dimensions in zip(outputs, shapes, strict=True):
+            if info.memory is None:
+                continue
+            try:
+                info.memory.written(dimensions if done else None)
+            except NnburstError as error:
+                outcome, done = Outcome.of(error), False
+        with self._lock:
+            self._outcome, self._shapes, self._sufficient = outcome, shapes, sufficient
+            self._state = State.COMPLETED
+        return outcome
+
+    # -- results ---------------------------------------------------------------------------------------------
+
+    def output_dimensions(self, index: int) -> tuple[int, ...]:
+        """Dimensions of an output after a computation.
+
+        Raises:
+            BadState: it has not completed, or failed.
+            OutputInsufficientSize: the output was too small; `output_shapes[0]` has what it needs.
+            InvalidArgument: no such output, or one of rank 0; BAD_DATA.
+        """
+        dimensions = self._output(index)
+        if not dimensions:
+            raise InvalidArgument(f"index: output {index} has no dimensions")
+        self._check_sufficient(index)
+        return dimensions
+
+    def output_rank(self, index: int) -> int:
+        """Rank of an output after a computation; errors as `output_dimensions`, but for rank 0."""
+        dimensions = self._output(index)
+        self._check_sufficient(index)
+        return len(dimensions)
+
+    def _output(self, index: int) -> tuple[int, ...]:
+        self._check_completed("output")
+        if self._outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+            raise BadState(
+                "output: the computation failed, so that nothing is known of its outputs"
+            )
+        if not 0 <= index < len(self._shapes):
+            raise InvalidArgument(f"index: output {index} of {len(self._shapes)}")
+        return self._shapes[index]
+
+    def _check_sufficient(self, index: int) -> None:
+        if not self._sufficient[index]:
+            shape = OutputShape(self._shapes[index], False)
+            raise error_for_code(
+                ResultCode.OUTPUT_INSUFFICIENT_SIZE,
+                f"output {index}: its room was too small",
+                [shape],
+            )
+
+    def duration(self, code: DurationCode) -> int | None:
+        """Nanoseconds that the computation took; None if the device does not measure them.
+
+        Args:
+            code: which duration.
+
+        Raises:
+            InvalidArgument: there is no such code; BAD_DATA.
+            BadState: it has not completed, has failed, or was not measured.
+        """
+        try:
+            code = DurationCode(code)
+        except ValueError:
+            raise InvalidArgument(f"code: {code}, expected 0 to 3") from None
+        self._check_completed("duration")
+        if self._outcome.code != ResultCode.NO_ERROR or not self._measure:
+            raise BadState("duration: the computation failed, or was not measured")
+        return _nanoseconds(self._outcome.timing, code)
+
+    def _check_completed(self, what: str) -> None:
+        self.check_open()
+        if self._state != State.COMPLETED:
+            raise BadState(f"{what}: the execution is {self._state.value}")
+
+    def close(self) -> None:
+        """Give it up. One that computes is not freed (RT:E9): an error is logged."""
+        if self._state == State.COMPUTATION and not self._closed:
+            logger.error("an execution that computes cannot be closed: wait for it first")
+            return
+        super().close()
+
+    def _free(self) -> None:
+        for arguments in self._arguments.values():
+            arguments[:] = [None] * len(arguments)
+
+
+def _raise(outcome: Outcome) -> None:
+    if outcome.code != ResultCode.NO_ERROR:
+        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+
+
+def _check_initialized(info: ArgumentInfo, index: int) -> None:
+    """RT:E5: an input in a device's memory holds something of the argument's dimensions."""
+    memory = info.memory
+    if memory is None or not memory.is_described:
+        return
+    if not memory.is_initialized:
+        raise GeneralFailure(f"input {index}: its memory holds nothing")
+    if memory.dimensions != info.operand.dimensions:
+        raise GeneralFailure(
+            f"input {index}: its memory holds {list(memory.dimensions)}, the argument has"
+            f" {list(info.operand.dimensions)}"
+        )
+
+
+def _element_size(operand: Operand) -> int:
+    return TYPES.size_bytes(replace(operand, dimensions=(1,) if operand.dimensions else ()))
+
+
+def _nanoseconds(timing: Timing, code: DurationCode) -> int | None:
+    micros = timing.time_on_device if code.is_on_hardware else timing.time_in_driver
+    return None if micros == NO_TIMING else min(micros * 1000, NO_TIMING - 1)

@@ -1,0 +1,330 @@
+"""Memory: bytes that constants, inputs and outputs of executions lie in."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnburst.client.memory.buffer import Buffer
+from nnburst.client.memory.memory import Memory as Pool
+from nnburst.hal.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    NnburstError,
+    UnexpectedNull,
+    Unmappable,
+)
+from nnburst.hal.validation.broken import Broken
+from nnburst.hal.validation.memory_desc import combine_dimensions
+from nnburst.runtime.objects.memory_roles import MemoryRoles, Role
+from nnburst.runtime.objects.memory_stores import (
+    Bytes,
+    PoolStore,
+    Store,
+    adopt,
+    filled_pool,
+    new_pool,
+)
+from nnburst.runtime.objects.runtime_object import RuntimeObject
+
+_BOTH = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+class Memory(RuntimeObject):
+    """Memory of an application, of nnburst's, or of a driver. Thread-safe but for its bytes.
+
+    It belongs to no device: each driver that uses it gets it attached. Made by `allocate`, `from_fd`, and
+    `MemoryDesc.create_memory`. Arrays made from it keep its mapping alive.
+
+    NNAPI: RT:Y1 to Y9, Memory.cpp.
+
+    Attributes:
+        size: in bytes; 0 if the driver alone knows it.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        store: Store | None,
+        roles: MemoryRoles | None = None,
+        buffer: Buffer | None = None,
+    ) -> None:
+        """Use `allocate`, `from_fd` or `MemoryDesc.create_memory`.
+
+        Args:
+            size: in bytes; 0 if it is not known.
+            store: where the bytes are; None if a driver keeps them.
+            roles: what it is for, if it was made from a descriptor.
+            buffer: the driver's, if it keeps them.
+        """
+        super().__init__()
+        self.size = size
+        self._store = store
+        self._roles = roles
+        self._buffer = buffer
+        self._lock = threading.Lock()
+        self._initialized = roles is None
+        self._dimensions: tuple[int, ...] = roles.operand.dimensions if roles else ()
+
+    @classmethod
+    def allocate(cls, size: int) -> Memory:
+        """New shared memory, zeroed.
+
+        Raises:
+            InvalidArgument: `size` is not positive.
+            ResourceExhausted: there is not so much.
+        """
+        return cls(size, new_pool(size))
+
+    @classmethod
+    def from_fd(
+        cls, size: int, fd: int, *, prot: int = _BOTH, offset: int = 0, seal: bool = False
+    ) -> Memory:
+        """Memory of somebody else (NNAPI: ANeuralNetworksMemory_createFromFd).
+
+        A memfd with the seals SHRINK, GROW and SEAL, of ordinary pages, readable and writable, from its
+        beginning on, is shared with drivers as it is. Everything else (files, memfds without seals, other
+        `prot` or `offset`) is staged: read before and written back after each computation.
+
+        Args:
+            size: bytes.
+            fd: stays the caller's, who may close it at once.
+            prot: `mmap.PROT_READ`, `PROT_WRITE`, or both.
+            offset: where the bytes begin.
+            seal: whether a memfd may be sealed, so that its owner can never resize it again and it is shared.
+
+        Raises:
+            InvalidArgument: size, prot or offset make no sense, or `fd` is negative; BAD_DATA.
+            GeneralFailure: `fd` is not open; OP_FAILED.
+        """
+        return cls(size, adopt(size, prot, fd, offset, seal=seal))
+
+    # -- bytes -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether drivers map it as it is, so that nothing is copied."""
+        return isinstance(self._store, PoolStore)
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """The driver's buffer, if a driver keeps the bytes."""
+        return self._buffer
+
+    @property
+    def bytes(self) -> Bytes:
+        """All bytes, in place.
+
+        Raises:
+            Unmappable: they are staged, or a driver keeps them.
+        """
+        self.check_open()
+        if not isinstance(self._store, PoolStore):
+            raise Unmappable("memory: it is not mapped here: use `read` and `write`")
+        return self._store.read(0, self.size)
+
+    def read(self, offset: int = 0, length: int = 0) -> Bytes:
+        """Bytes for a computation: in place if they are shared, else a copy; length 0 is up to the end.
+
+        Raises:
+            Unmappable: they cannot be read.
+        """
+        self.check_open()
+        if self._store is None:
+            return self._buffer_bytes()
+        return self._store.read(offset, length or self.size - offset)
+
+    def room(self, offset: int = 0, length: int = 0) -> Bytes:
+        """As `read`, for a computation that writes: zeros for memory that cannot be read."""
+        with contextlib.suppress(Unmappable):
+            return self.read(offset, length)
+        return np.zeros(length or self.size - offset, np.uint8)
+
+    def write(self, offset: int, content: Bytes) -> None:
+        """Store what a computation wrote, if it was a copy that it wrote into.
+
+        Raises:
+            Unmappable: it cannot be written.
+        """
+        if self._store is not None:
+            self._store.write(offset, content)
+
+    def constants(self) -> Pool:
+        """A pool with its bytes as they are now; its own if that is shared, else a copy."""
+        if isinstance(self._store, PoolStore):
+            return self._store.pool
+        return filled_pool(self.read())
+
+    def _buffer_bytes(self) -> Bytes:
+        assert self._buffer is not None
+        found: Bytes = np.ascontiguousarray(self._buffer.copy_to()).reshape(-1).view(np.uint8)
+        return found
+
+    # -- what it may be used for -----------------------------------------------------------------------------
+
+    def check_constant(self, offset: int, length: int) -> None:
+        """Refuse a range that no constant can have (RT:Y2, Y4)."""
+        self.check_open()
+        if self._roles is not None:
+            raise InvalidArgument("memory: one that was made from a descriptor holds no constants")
+        self._check_range(offset, length)
+
+    def check_argument(
+        self, role: Role, dimensions: Sequence[int] | None, offset: int, length: int
+    ) -> None:
+        """Refuse a range or a use that it is not for (RT:Y2, Y4).
+
+        Args:
+            role: compilation, direction and index.
+            dimensions: of the argument's type; None if none was given.
+            offset: of the range.
+            length: of the range.
+        """
+        self.check_open()
+        if self._roles is None:
+            self._check_range(offset, length)
+            return
+        if role.key not in self._roles.keys:
+            raise InvalidArgument(f"memory: {role} is none of the roles that it was made for")
+        if offset or length:
+            raise InvalidArgument(
+                "memory: one that was made from a descriptor is used whole: 0 and 0"
+            )
+        if dimensions:
+            try:
+                combine_dimensions(self._roles.operand.dimensions, tuple(dimensions))
+            except Broken as broken:
+                raise broken.at("memory") from None
+
+    def _check_range(self, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise InvalidArgument(
+                f"memory: offset {offset} and length {length} lie outside of its {self.size} bytes"
+            )
+        if not offset and not length:
+            raise InvalidArgument("memory: offset and length are both 0")
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_described(self) -> bool:
+        """Whether it was made from a descriptor."""
+        return self._roles is not None
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether it holds something (RT:Y8); always so unless it was made from a descriptor."""
+        return self._initialized
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """Of what was last written into it, or what its roles say; empty if that is not known."""
+        return self._dimensions
+
+    def written(self, dimensions: Sequence[int] | None) -> None:
+        """Note what an execution or a copy has left in it; None if that has failed (RT:Y8).
+
+        Raises:
+            GeneralFailure: the dimensions do not fit its roles.
+        """
+        if self._roles is None:
+            return
+        with self._lock:
+            self._initialized = False
+            if dimensions is None:
+                self._dimensions = self._roles.operand.dimensions
+                return
+            try:
+                self._dimensions = combine_dimensions(
+                    self._roles.operand.dimensions, tuple(dimensions)
+                )
+            except Broken as broken:
+                raise GeneralFailure(str(broken.at("memory"))) from None
+            self._initialized = True
+
+    def _metadata(self) -> tuple[int, MemoryRoles | None, tuple[int, ...]]:
+        if self._roles is None:
+            return self.size, None, ()
+        size = self._roles.size_bytes(self._dimensions)
+        return size, self._roles, self._dimensions
+
+    def _takes(self, size: int, roles: MemoryRoles | None, dimensions: tuple[int, ...]) -> None:
+        """Refuse what cannot be copied into it (RT:Y7)."""
+        if self._roles is None:
+            if size and size != self.size:
+                raise InvalidArgument(f"dst: {self.size} bytes, the source has {size}")
+            return
+        if roles is not None and not self._roles.same_operand(roles):
+            raise InvalidArgument(
+                "dst: its operand differs in type or quantisation from the source's"
+            )
+        try:
+            combined = combine_dimensions(self._roles.operand.dimensions, dimensions)
+        except Broken as broken:
+            raise broken.at("dst") from None
+        needed = self._roles.size_bytes(combined)
+        if needed and size and needed != size:
+            raise InvalidArgument(f"dst: {needed} bytes, the source has {size}")
+
+    @staticmethod
+    def copy(src: Memory, dst: Memory) -> None:
+        """Copy all that `src` holds to `dst` (NNAPI: ANeuralNetworksMemory_copy).
+
+        A copy that fails leaves a `dst` that was made from a descriptor without contents.
+
+        Raises:
+            UnexpectedNull: one is None.
+            InvalidArgument: RT:Y7: `src` holds nothing, or `dst` cannot hold it; BAD_DATA.
+            Unmappable: one cannot be read or written.
+            NnburstError: what the driver says.
+        """
+        if src is None or dst is None:
+            raise UnexpectedNull("copy: src or dst is None")
+        src.check_open()
+        dst.check_open()
+        if src is dst:
+            return
+        if not src.is_initialized:
+            raise InvalidArgument("src: it holds nothing")
+        size, roles, dimensions = src._metadata()
+        dst._takes(size, roles, dimensions)
+        try:
+            dst._fill(src.read()[: size or None], dimensions)
+        except BaseException:
+            dst._spoiled()
+            raise
+        dst.written(dimensions or (dst._roles.operand.dimensions if dst._roles else ()))
+
+    def _spoiled(self) -> None:
+        with contextlib.suppress(NnburstError):
+            self.written(None)
+
+    def _fill(self, content: Bytes, dimensions: tuple[int, ...]) -> None:
+        if self._store is not None:
+            if content.size > self.size:
+                raise InvalidArgument(f"dst: {self.size} bytes, the source has {content.size}")
+            if self._store.in_place:
+                self._store.read(0, content.size)[...] = content
+            else:
+                self._store.write(0, content)
+            return
+        assert self._buffer is not None
+        parameter = self._buffer.parameter
+        shape = dimensions or parameter.dimensions
+        self._buffer.copy_from(content.view(parameter.dtype).reshape(shape))
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def _free(self) -> None:
+        if self._buffer is not None:
+            self._buffer.close()
+        if self._store is not None:
+            self._store.close()
+
+    def __repr__(self) -> str:
+        kind = "described" if self._roles else "shared" if self.is_shared else "staged"
+        return f"<nnburst.runtime.Memory: {self.size} bytes, {kind}>"

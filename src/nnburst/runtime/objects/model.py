@@ -1,0 +1,465 @@
+"""Model: a network that an application builds call by call."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
+from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.model import (
+    DataLocation,
+    ExtensionParams,
+    Operand,
+    Operation,
+    Subgraph,
+    SymmPerChannelQuantParams,
+)
+from nnburst.hal.model import Model as HalModel
+from nnburst.hal.operand_types import is_extension
+from nnburst.hal.validation.broken import Broken
+from nnburst.hal.validation.control_flow import ControlFlow
+from nnburst.hal.validation.operand import Surroundings, validate_extra_params
+from nnburst.hal.validation.operation import CONTROL_FLOW, validate_operation
+from nnburst.runtime.devices.device import Device
+from nnburst.runtime.devices.manager import Manager
+from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.objects.asked_device import AskedDevice
+from nnburst.runtime.objects.buffers import Readable, byte_view
+from nnburst.runtime.objects.hal_model import HalModelBuilder, pools_of
+from nnburst.runtime.objects.memory import Memory
+from nnburst.runtime.objects.model_operand import (
+    MAX_IMMEDIATELY_COPIED,
+    BuiltModel,
+    MemoryRange,
+    ModelOperand,
+)
+from nnburst.runtime.objects.operand_description import OperandDescription, is_fully_specified
+from nnburst.runtime.objects.runtime_object import RuntimeObject
+from nnburst.runtime.planning.models.finish import finish
+from nnburst.runtime.planning.models.finished_model import FinishedModel
+from nnburst.runtime.planning.models.hal_model import hal_model
+from nnburst.runtime.planning.models.signatures import SIGNATURES
+from nnburst.runtime.planning.models.slices import SliceableModel
+from nnburst.runtime.planning.placement.support import supported_operations
+
+logger = logging.getLogger("nnburst.runtime")
+
+_L = OperandLifeTime
+_OEM: Final = (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
+
+
+class Model(RuntimeObject):
+    """A model that is built by calls, then finished (NNAPI: ANeuralNetworksModel).
+
+    Not thread-safe while it is built; a finished model may be used by any thread. It keeps the memories and
+    models that it refers to alive.
+
+    NNAPI: RT:M1 to M13, ModelBuilder.cpp.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self._operands: list[ModelOperand] = []
+        self._operations: list[Operation] = []
+        self._inputs: tuple[int, ...] = ()
+        self._outputs: tuple[int, ...] = ()
+        self._relaxed = False
+        self._completed = False
+        self._finished: FinishedModel | None = None
+        self._built: BuiltModel | None = None
+
+    # -- building ------------------------------------------------------------------------------------------
+
+    def add_operand(self, description: OperandDescription) -> int:
+        """Add an operand and return its index.
+
+        Raises:
+            UnexpectedNull: `description` is None.
+            BadState: the model is finished.
+            InvalidArgument: RT:M3: type, dimensions or quantisation make no sense; BAD_DATA.
+        """
+        if description is None:
+            raise UnexpectedNull("add_operand: description is None")
+        self._check_building("add_operand")
+        operand = description.checked(f"operand {len(self._operands)}", TYPES)
+        if operand.type in _OEM:
+            logger.warning("operand %d has an OEM type: few devices take it", len(self._operands))
+        self._operands.append(ModelOperand(operand))
+        return len(self._operands) - 1
+
+    def set_operand_value(
+        self, index: int, value: Readable | None, length: int | None = None
+    ) -> None:
+        """Give an operand a constant value; None makes it an omitted optional one.
+
+        Args:
+            index: of the operand.
+            value: anything with a contiguous buffer. More than 128 bytes are kept by reference until `finish`
+                and must not change before.
+            length: what the C interface was given; that of `value` unless given.
+
+        Raises:
+            UnexpectedNull: `value` is None although `length` is not 0.
+            BadState: the model is finished.
+            InvalidArgument: RT:M4: the index, or a size that does not fit the operand; BAD_DATA.
+        """
+        if value is None and length:
+            raise UnexpectedNull(f"set_operand_value: value is None, length {length}")
+        self._check_building("set_operand_value")
+        operand = self._operand("set_operand_value", index)
+        if value is None:
+            operand.give(_L.NO_VALUE, None)
+            return
+        view = byte_view("value", value)
+        self._check_size("set_operand_value", index, view.nbytes)
+        lifetime = _L.CONSTANT_COPY
+        operand.give(lifetime, bytes(view) if view.nbytes <= MAX_IMMEDIATELY_COPIED else view)
+
+    def set_operand_value_from_memory(
+        self, index: int, memory: Memory, offset: int, length: int
+    ) -> None:
+        """Give an operand a constant value that lies in a memory, which must not change any more.
+
+        Raises:
+            UnexpectedNull: `memory` is None.
+            BadState: the model is finished.
+            InvalidArgument: RT:M5: the index, the length, or the range; BAD_DATA.
+        """
+        if memory is None:
+            raise UnexpectedNull("set_operand_value_from_memory: memory is None")
+        self._check_building("set_operand_value_from_memory")
+        operand = self._operand("set_operand_value_from_memory", index)
+        self._check_size("set_operand_value_from_memory", index, length)
+        memory.check_constant(offset, length)
+        operand.give(_L.CONSTANT_REFERENCE, MemoryRange(memory, offset, length))
+
+    def set_operand_value_from_model(self, index: int, value: Model) -> None:
+        """Let an operand stand for a finished model, for IF and WHILE.
+
+        Raises:
+            UnexpectedNull: `value` is None.
+            BadState: this model is finished, or `value` is not.
+            InvalidArgument: there is no such operand; BAD_DATA.
+        """
+        if value is None:
+            raise UnexpectedNull("set_operand_value_from_model: value is None")
+        self._check_building("set_operand_value_from_model")
+        built = value.built
+        operand = self._operand("set_operand_value_from_model", index)
+        operand.give(_L.SUBGRAPH, built)
+
+    def set_operand_per_channel(
+        self, index: int, scales: Sequence[float] | None, channel_dim: int
+    ) -> None:
+        """Set the scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand, one for each index of `channel_dim`.
+
+        Raises:
+            BadState: the model is finished.
+            InvalidArgument: RT:M7; BAD_DATA.
+        """
+        self._check_building("set_operand_per_channel")
+        operand = self._operand("set_operand_per_channel", index)
+        if scales is None or not len(scales):
+            raise InvalidArgument("set_operand_per_channel: scales: there are none")
+        params = SymmPerChannelQuantParams(tuple(float(s) for s in scales), int(channel_dim))
+        if operand.description.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            raise InvalidArgument(
+                f"set_operand_per_channel: operand {index} is of type {operand.description.type},"
+                " expected TENSOR_QUANT8_SYMM_PER_CHANNEL"
+            )
+        _checked(
+            f"operand {index}",
+            lambda: validate_extra_params(replace(operand.description, extra_params=params)),
+        )
+        operand.extra_params = params
+
+    def set_operand_extension_data(
+        self, index: int, data: Readable | None, length: int | None = None
+    ) -> None:
+        """Attach bytes to an operand of an extension's type; None clears them (RT:X7).
+
+        Raises:
+            UnexpectedNull: `data` is None although `length` is not 0.
+            BadState: the model is finished.
+            InvalidArgument: a core operand, or data without bytes; BAD_DATA.
+        """
+        if data is None and length:
+            raise UnexpectedNull(f"set_operand_extension_data: data is None, length {length}")
+        self._check_building("set_operand_extension_data")
+        operand = self._operand("set_operand_extension_data", index)
+        if not is_extension(operand.description.type):
+            raise InvalidArgument(
+                f"set_operand_extension_data: operand {index} is of a core type, expected an extension's"
+            )
+        if data is None:
+            operand.extra_params = None
+            return
+        view = byte_view("data", data)
+        if not view.nbytes:
+            raise InvalidArgument("set_operand_extension_data: data has 0 bytes")
+        operand.extra_params = ExtensionParams(bytes(view))
+
+    def add_operation(
+        self, kind: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None
+    ) -> None:
+        """Add an operation; the order of adding does not matter.
+
+        Raises:
+            UnexpectedNull: a list is None.
+            BadState: the model is finished.
+            InvalidArgument: RT:M8: the code, the operands, or their types; BAD_DATA.
+        """
+        if inputs is None or outputs is None:
+            raise UnexpectedNull("add_operation: inputs or outputs are None")
+        self._check_building("add_operation")
+        number = len(self._operations)
+        lists = [
+            self._indexes(name, some) for name, some in (("inputs", inputs), ("outputs", outputs))
+        ]
+        operation = Operation(operator.index(kind), *lists)
+        if is_extension(operation.type) and TYPES.name(operation.type) is None:
+            raise InvalidArgument(
+                f"add_operation: kind: no extension has the prefix of {operation.type:#x}"
+            )
+        _checked(f"operation {number}", lambda: self._validate_operation(operation))
+        self._operations.append(operation)
+
+    def identify_inputs_and_outputs(
+        self, inputs: Sequence[int] | None, outputs: Sequence[int] | None
+    ) -> None:
+        """Name the model's inputs and outputs, in order.
+
+        Raises:
+            UnexpectedNull: a list is None.
+            BadState: the model is finished.
+            InvalidArgument: RT:M9: one is constant, listed twice, or both; BAD_DATA.
+        """
+        if inputs is None or outputs is None:
+            raise UnexpectedNull("identify_inputs_and_outputs: inputs or outputs are None")
+        self._check_building("identify_inputs_and_outputs")
+        lists = [
+            self._indexes(name, some) for name, some in (("inputs", inputs), ("outputs", outputs))
+        ]
+        listed: set[int] = set()
+        for index in (*lists[0], *lists[1]):
+            if index in listed:
+                raise InvalidArgument(
+                    f"identify_inputs_and_outputs: operand {index} is listed twice"
+                )
+            if self._operands[index].lifetime != _L.TEMPORARY_VARIABLE:
+                raise InvalidArgument(
+                    f"identify_inputs_and_outputs: operand {index} is a"
+                    f" {self._operands[index].lifetime.name} already"
+                )
+            listed.add(index)
+        self._inputs, self._outputs = lists
+        for indexes, lifetime in zip(lists, (_L.SUBGRAPH_INPUT, _L.SUBGRAPH_OUTPUT), strict=True):
+            for index in indexes:
+                self._operands[index].lifetime = lifetime
+
+    def relax(self, allow: bool = True) -> None:
+        """Let float32 be computed as float16 (NNAPI: relaxComputationFloat32toFloat16).
+
+        Raises:
+            BadState: the model is finished.
+        """
+        self._check_building("relax")
+        self._relaxed = bool(allow)
+
+    def finish(self) -> None:
+        """Check the model as a whole; from then on it cannot change.
+
+        Raises:
+            BadState: it was finished, be it without success.
+            InvalidArgument: RT:M10: it is not valid, and stays so; BAD_DATA.
+        """
+        self._check_building("finish")
+        self._completed = True
+        builder = HalModelBuilder()
+        built = builder.build(
+            self._operands, self._operations, self._inputs, self._outputs, relaxed=self._relaxed
+        )
+        self._finished = finish(built, relaxed=builder.relaxed)
+        self._built = BuiltModel(built, tuple(builder.relaxed), tuple(builder.memories))
+
+    def supported_operations(
+        self, devices: Sequence[Device | None], manager: Manager | None = None
+    ) -> list[bool]:
+        """Which operations at least one of `devices` can run, in the order in which they were added.
+
+        Args:
+            devices: of the manager's.
+            manager: that of this process unless given.
+
+        Raises:
+            UnexpectedNull: the list or an entry is None.
+            InvalidArgument: RT:M13: the list is empty, or has a device twice or a foreign one; BAD_DATA.
+            BadState: the model is not finished, or not valid.
+        """
+        known = Manager.of_process() if manager is None else manager
+        listed = known.check_devices(devices)
+        self.check_open()
+        model, used = hal_model(self.finished)
+        pools = pools_of(self.memories)
+        sliceable = SliceableModel(model)
+        answers = [False] * len(self._operations)
+        for device in listed:
+            found = supported_operations(AskedDevice(device, pools), sliceable, used)
+            for position, supported in zip(self.finished.run_orders[0], found, strict=True):
+                answers[position] |= supported
+        return answers
+
+    # -- what the rest of the framework reads ----------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether `finish` has succeeded."""
+        return self._finished is not None
+
+    @property
+    def finished(self) -> FinishedModel:
+        """The model as planning takes it.
+
+        Raises:
+            BadState: it is not finished, or not valid.
+        """
+        if self._finished is None:
+            raise BadState("model: it is not finished, or invalid")
+        return self._finished
+
+    @property
+    def built(self) -> BuiltModel:
+        """The model with the client's numbers and order, as models that refer to it take it in.
+
+        Raises:
+            BadState: it is not finished, or not valid.
+        """
+        self.finished  # noqa: B018 - checks the state
+        assert self._built is not None
+        return self._built
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that constants lie in, in the order of the pools."""
+        return () if self._built is None else self._built.memories
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Operands of the inputs."""
+        return tuple(self._operands[index].description for index in self._inputs)
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """Operands of the outputs."""
+        return tuple(self._operands[index].description for index in self._outputs)
+
+    @property
+    def operand_count(self) -> int:
+        """How many operands were added."""
+        return len(self._operands)
+
+    @staticmethod
+    def extension_operand_type(extension: str, number: int) -> int:
+        """Code of operand type `number` of an extension in this process (RT:X2).
+
+        Raises:
+            InvalidArgument: no device has the extension.
+        """
+        return TYPES.code(extension, number)
+
+    @staticmethod
+    def extension_operation_type(extension: str, number: int) -> int:
+        """Code of operation `number` of an extension in this process (RT:X2).
+
+        Raises:
+            InvalidArgument: no device has the extension.
+        """
+        return TYPES.code(extension, number)
+
+    def _free(self) -> None:
+        self._operands.clear()
+
+    def _check_building(self, call: str) -> None:
+        self.check_open()
+        if self._completed:
+            raise BadState(f"{call}: the model is finished and cannot change")
+
+    def _operand(self, call: str, index: int) -> ModelOperand:
+        if not 0 <= operator.index(index) < len(self._operands):
+            raise InvalidArgument(f"{call}: index: {index} of {len(self._operands)} operands")
+        return self._operands[index]
+
+    def _indexes(self, name: str, indexes: Sequence[int]) -> tuple[int, ...]:
+        checked = tuple(map(operator.index, indexes))
+        for position, index in enumerate(checked):
+            if not 0 <= index < len(self._operands):
+                raise InvalidArgument(
+                    f"{name}[{position}]: {index} of {len(self._operands)} operands"
+                )
+        return checked
+
+    def _check_size(self, call: str, index: int, length: int) -> None:
+        """A constant is fully specified and has the size of its type (RT:M4)."""
+        operand = self._operands[index].description
+        if not length or not 0 < length <= UINT32_MAX:
+            raise InvalidArgument(f"{call}: length: {length}, expected 1 to {UINT32_MAX}")
+        if operand.type == OperandType.OEM:
+            return
+        if not is_fully_specified(operand, TYPES):
+            raise InvalidArgument(
+                f"{call}: operand {index} has dimensions {list(operand.dimensions)}, which a constant"
+                " must have in full"
+            )
+        needed = TYPES.size_bytes(operand)
+        if length != needed:
+            raise InvalidArgument(f"{call}: length: {length} for operand {index} of {needed} bytes")
+
+    def _validate_operation(self, operation: Operation) -> None:
+        """RT:M8: what can be checked without the whole graph."""
+        names = dict.fromkeys((*operation.inputs, *operation.outputs))
+        number = {index: position for position, index in enumerate(names)}
+        graphs: list[Subgraph] = []
+        operands = []
+        for index in names:
+            known = self._operands[index]
+            location = DataLocation()
+            if isinstance(known.value, BuiltModel):
+                location = DataLocation(offset=len(graphs))
+                graphs.append(known.value.model.main)
+            operands.append(
+                replace(
+                    known.description,
+                    lifetime=known.lifetime,
+                    location=location,
+                    extra_params=known.extra_params,
+                )
+            )
+        local = Operation(
+            operation.type,
+            tuple(number[i] for i in operation.inputs),
+            tuple(number[i] for i in operation.outputs),
+        )
+        graph = Subgraph(tuple(operands), (local,), (), ())
+        around = Surroundings(0, (), len(graphs), TYPES.prefixes, FeatureLevel.AIDL_V4)
+        validate_operation(local, graph, SIGNATURES, around)
+        if operation.type in CONTROL_FLOW:
+            subgraphs = [
+                operands[i] for i in local.inputs if operands[i].type == OperandType.SUBGRAPH
+            ]
+            if any(operand.lifetime != _L.SUBGRAPH for operand in subgraphs):
+                raise Broken("O15", f"{OperationType(operation.type).name}: a model was not set")
+            ControlFlow(HalModel(graph, tuple(graphs)), ()).validate(local, graph)
+
+
+def _checked(where: str, check: object) -> None:
+    try:
+        check()  # type: ignore[operator]
+    except Broken as broken:
+        raise broken.at(where) from None

@@ -1,0 +1,149 @@
+"""Event: waiting, fences from outside (RTT:V30, V31)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnburst import SyncFence
+from nnburst.hal.errors import NnburstError
+from nnburst.runtime import Compilation, Event, Execution, Manager
+from runtime.building import add_model, bad_data, bad_state, finished, op_failed, unexpected_null
+
+ONES = np.ones(2, np.float32)
+
+
+def ready(compilation: Compilation) -> tuple[Execution, np.ndarray]:
+    execution, out = compilation.execution(), np.zeros(2, np.float32)
+    for index in range(2):
+        execution.set_input(index, ONES)
+    execution.set_output(0, out)
+    return execution, out
+
+
+def test_a_started_computation_has_no_fence_and_waits_any_number_of_times() -> None:
+    execution, out = ready(finished(add_model(2)))
+    event = execution.start()
+    with bad_data():
+        event.sync_fence()
+    threads = [threading.Thread(target=event.wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    event.wait()
+    assert out.tolist() == [2, 2]
+    event.close()
+    with bad_state():
+        event.wait()
+
+
+def test_a_started_computation_that_fails_fails_in_wait_alone() -> None:
+    compilation = finished(add_model(0, out=(0,)))
+    execution = compilation.execution()
+    from runtime.building import floats
+
+    execution.set_input(0, ONES, floats(2))
+    execution.set_input(1, np.ones(3, np.float32), floats(3))
+    execution.set_output(0, np.zeros(8, np.float32))
+    event = execution.start()
+    for _ in range(2):
+        with op_failed():
+            event.wait()
+
+
+def test_dependencies_are_events() -> None:
+    execution, _ = ready(finished(add_model(2)))
+    for wrong in (None, [None]):
+        with unexpected_null():
+            execution.start_after(wrong)  # type: ignore[arg-type]
+    execution.start_after([]).wait()
+
+
+def test_a_computation_after_another_sees_what_that_wrote() -> None:
+    compilation = finished(add_model(2))
+    first, middle = ready(compilation)
+    second, out = compilation.execution(), np.zeros(2, np.float32)
+    second.set_input(0, middle)
+    second.set_input(1, middle)
+    second.set_output(0, out)
+    second.start_after([first.start_after([])]).wait()
+    assert out.tolist() == [4, 4]
+
+
+def test_a_duration_needs_one_explicit_device() -> None:
+    manager = Manager([])
+    model = add_model(2)
+    execution, _ = ready(finished(model, None, manager))
+    with bad_data():
+        execution.start_after([], 1.0)
+    with bad_state():
+        execution.compute()
+    execution, _ = ready(finished(model, [manager.cpu], manager))
+    execution.start_after([], 1.0).wait()
+
+
+@pytest.mark.parametrize("fd", [-1, 0])
+def test_a_fence_has_a_descriptor(fd: int) -> None:
+    with bad_data():
+        Event.from_sync_fence(fd)
+
+
+def test_a_fence_of_nnbursts_is_taken_as_it_is() -> None:
+    fence, signaller = SyncFence.create()
+    event = Event.from_sync_fence(fence.fileno())
+    again = event.sync_fence()
+    os.close(again)
+    execution, out = ready(finished(add_model(2)))
+    signaller.signal()
+    execution.start_after([event]).wait()
+    event.wait()
+    assert out.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("kind", ["eventfd", "pipe", "socket"])
+def test_whatever_can_be_polled_is_a_fence(kind: str) -> None:
+    if kind == "eventfd":
+        end = other = os.eventfd(0, os.EFD_NONBLOCK)
+    elif kind == "pipe":
+        end, other = os.pipe()
+    else:
+        one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        end, other = one.detach(), two.detach()
+    event = Event.from_sync_fence(end)
+    os.write(other, (1).to_bytes(8, "little"))
+    event.wait()
+    for fd in {end, other}:
+        os.close(fd)
+
+
+def test_a_pipe_that_ends_without_a_byte_is_a_fence_in_the_error_state() -> None:
+    end, other = os.pipe()
+    event = Event.from_sync_fence(end)
+    os.close(other)
+    with op_failed():
+        event.wait()
+    os.close(end)
+
+
+def test_a_fence_that_fails_makes_what_depends_on_it_fail() -> None:
+    fence, signaller = SyncFence.create()
+    event = Event.from_sync_fence(fence.fileno())
+    signaller.fail()
+    execution, _ = ready(finished(add_model(2)))
+    with op_failed():
+        execution.start_after([event])
+    with bad_state():
+        execution.compute()
+
+
+def test_a_file_is_no_fence(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with path.open("rb") as file, pytest.raises(NnburstError, match="cannot be polled"):
+        Event.from_sync_fence(file.fileno())
