@@ -174,7 +174,8 @@ LOG: Final = Variable(
     "DEBUG, INFO, WARNING, ERROR or CRITICAL",
     "WARNING",
     reader="the command line and drivers, at start",
-    what="level from which on log lines go to stderr; `nnburst -v` goes before it",
+    what="level from which on log lines go to stderr; `nnburst -v` goes before it; libneuralnetworks.so, too,"
+    " which is silent unless it is set",
 )
 POLLING_WINDOW: Final = Variable(
     "BURST_SERVER_POLLING_WINDOW",
@@ -217,6 +218,16 @@ LITERT_THREADS: Final = Variable(
     "1",
     reader="the litert executor, at start",
     what="threads of each engine if `prepare` is given no `num_threads`, at most one for each core",
+)
+PYTHON: Final = Variable(
+    "PYTHON",
+    _path,
+    "an interpreter, or the folder of an environment",
+    None,
+    reader="libneuralnetworks.so, at the first call",
+    what="the Python behind the C interface; without it: the file `libneuralnetworks.python` beside the"
+    " library, then `VIRTUAL_ENV`, then the environment that the library is installed in",
+    page="c_interface.md",
 )
 SHARED: Final = Variable(
     "SHARED",
@@ -276,6 +287,14 @@ RUNS: Final = Variable(
     "50",
     reader="`tests/executor`",
     what="executions of each of two bursts at once, and of each operation on memory that changes under it",
+)
+ANDROID_HEADERS: Final = Variable(
+    "ANDROID_HEADERS",
+    _path,
+    "a folder",
+    None,
+    reader="`tests/capi`",
+    what="Android's NeuralNetworks.h, which our header is compared with",
 )
 LIVES: Final = Variable(
     "LIVES",

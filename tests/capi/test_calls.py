@@ -1,0 +1,116 @@
+"""What the library refuses by itself, before anything of Python is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from capi.conftest import Compile, Run
+from nnburst.capi.interface.arguments import Argument
+from nnburst.capi.interface.functions import FUNCTIONS, Function
+from nnburst.hal.enums import ResultCode
+
+HEAD = "#include <android/NeuralNetworks.h>\n#include <stdio.h>\n#include <string.h>\n"
+#: What stands for an argument that is not null: room that no call looks at before it refuses the null.
+SOMETHING = "static uint64_t something[64] = {0};\n"
+
+
+def value(argument: Argument, null: str) -> str:
+    """C for an argument; null for the one of that name, and a count of 1."""
+    if argument.name == null:
+        return "NULL"
+    return f"({argument.ctype})(void *)something" if "*" in argument.ctype else "1"
+
+
+def calls_with_null() -> Iterator[tuple[Function, str, str]]:
+    """Each function with each pointer that must not be null."""
+    for function in FUNCTIONS:
+        for argument in function.arguments:
+            if argument.required or argument.count:
+                values = ", ".join(value(other, argument.name) for other in function.arguments)
+                yield function, argument.name, f"{function.name}({values})"
+
+
+def test_null_is_refused_for_each_pointer_of_each_function_without_an_interpreter(
+    compile_program: Compile, run_compiled: Run
+) -> None:
+    lines = [HEAD, SOMETHING, "int main(void) {"]
+    expected = []
+    for function, name, call in calls_with_null():
+        if function.is_free:
+            lines.append(f"    {call};")
+        else:
+            expected.append(f"{function.name} {name} {int(ResultCode.UNEXPECTED_NULL)}")
+            lines.append(f'    printf("{function.name} {name} %d\\n", {call});')
+    program = compile_program("\n".join([*lines, "    return 0;\n}\n"]), "-Wno-cast-qual")
+    done = run_compiled(program, NNBURST_PYTHON="/nonexistent")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == expected
+    assert len(expected) > 100
+    assert done.stderr == "", "nothing was started"
+
+
+STARTS_NOTHING = (
+    HEAD
+    + r"""
+int main(void) {
+    printf("%llu\n", (unsigned long long)ANeuralNetworks_getDefaultLoopTimeout());
+    printf("%llu\n", (unsigned long long)ANeuralNetworks_getMaximumLoopTimeout());
+    printf("%lld\n", (long long)ANeuralNetworks_getRuntimeFeatureLevel());
+    ANeuralNetworksMemory *memory = (void *)1;
+    printf("%d\n", ANeuralNetworksMemory_createFromAHardwareBuffer((AHardwareBuffer *)&memory, &memory));
+    printf("%d\n", memory == NULL);
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        if (strstr(line, "libpython")) {
+            printf("python\n");
+        }
+    }
+    fclose(maps);
+    return 0;
+}
+"""
+)
+
+
+def test_functions_that_need_no_device_start_nothing(
+    compile_program: Compile, run_compiled: Run
+) -> None:
+    done = run_compiled(compile_program(STARTS_NOTHING))
+    assert done.stdout.split() == ["2000000000", "15000000000", "1000008", "4", "1"]
+    assert done.stderr == ""
+
+
+NO_PYTHON = (
+    HEAD
+    + r"""
+int main(void) {
+    uint32_t count = 7;
+    ANeuralNetworksModel *model = (void *)1;
+    printf("%d %u\n", ANeuralNetworks_getDeviceCount(&count), count);
+    printf("%d ", ANeuralNetworksModel_create(&model));
+    printf("%d\n", model == NULL);
+    return 0;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("/nonexistent", "NNBURST_PYTHON names no Python interpreter: /nonexistent"),
+        ("/etc", "NNBURST_PYTHON names no Python interpreter: /etc"),
+        ("/bin/sh", "NNBURST_PYTHON: cannot see which version of Python /bin/sh is"),
+    ],
+)
+def test_without_an_interpreter_each_call_fails_and_one_line_says_why(
+    compile_program: Compile, run_compiled: Run, python: str, said: str
+) -> None:
+    done = run_compiled(compile_program(NO_PYTHON), NNBURST_PYTHON=python)
+    assert done.returncode == 0
+    code = int(ResultCode.UNAVAILABLE_DEVICE)
+    assert done.stdout.splitlines() == [f"{code} 7", f"{code} 1"]
+    assert done.stderr == f"nnburst: {said}\n"

@@ -1,0 +1,32 @@
+"""The examples in C and C++ build without a warning and compute what they say, with each compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capi.conftest import Compile, Run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "c"
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "clang-16"])
+def test_first_network_computes(compile_program: Compile, run_compiled: Run, compiler: str) -> None:
+    text = (EXAMPLES / "first_network.c").read_text()
+    done = run_compiled(compile_program(text, compiler=compiler))
+    assert done.returncode == 0, done.stderr
+    *devices, numbers = done.stdout.splitlines()
+    assert devices[-1].endswith(": nnapi-reference")
+    assert numbers == "1.5 2.5 3.5 4.5"
+    assert done.stderr == "", "silent unless asked"
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++", "clang++-16"])
+def test_burst_loop_keeps_its_sum(
+    compile_program: Compile, run_compiled: Run, compiler: str
+) -> None:
+    text = (EXAMPLES / "burst_loop.cpp").read_text()
+    done = run_compiled(compile_program(text, compiler=compiler), "50")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "50 after 50 steps\n"
