@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
-from nnburst.importer.tflite import reader
+from nnburst.formats import budget
 from nnburst.importer.tflite.tflite_file import TfliteFile
 from nnburst.testing.fuzzing.importer_fuzzer import MEMORY_AT_LEAST, MEMORY_PER_BYTE, fuzz_importer
 from nnburst.testing.models.tflite_builder import TfliteBuilder
@@ -38,18 +38,18 @@ def refuse(content: bytes) -> str:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= MEMORY_PER_BYTE * len(content) + 2 * reader.SPENT_AT_LEAST
+    assert peak <= MEMORY_PER_BYTE * len(content) + 2 * budget.SPENT_AT_LEAST
     return str(caught.value)
 
 
 @pytest.fixture
 def frugal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less for small files, so that less work is needed to exceed it."""
-    monkeypatch.setattr(reader, "SPENT_AT_LEAST", 2**22)
+    monkeypatch.setattr(budget, "SPENT_AT_LEAST", 2**22)
 
 
 def test_allowance_leaves_room_for_what_is_not_counted() -> None:
-    assert MEMORY_AT_LEAST == 2 * reader.SPENT_AT_LEAST
+    assert MEMORY_AT_LEAST == 2 * budget.SPENT_AT_LEAST
 
 
 def test_mutated_files_are_read_or_refused_in_bounded_time_and_memory() -> None:

@@ -2,87 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
-import msgspec
-import numpy as np
-
-from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
-from nnburst.hal.model import DataLocation, Operand, Subgraph
-from nnburst.hal.model_builder import SubgraphBuilder
-from nnburst.hal.operand_types import DTYPES
+from nnburst.importer.constants import ConstantPool
 from nnburst.importer.refused import Refused
-from nnburst.importer.tflite.constants import Constant, ConstantPool, constant_tensor, integers
+from nnburst.importer.subgraph import SubgraphWriter, Value
+from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tflite.constants import constant_tensor
 from nnburst.importer.tflite.reader import Malformed
-from nnburst.importer.tflite.tensors import TensorType, tensor_type
+from nnburst.importer.tflite.tensors import tensor_type
 from nnburst.importer.tflite.tflite_file import TENSOR_COST, TfliteFile, text
 
-_L = OperandLifeTime
-_T = OperandType
 
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What an operation reads.
-
-    Attributes:
-        type: the operand.
-        index: of the operand in the subgraph; None for a constant that nothing reads yet.
-        constant: the value, where the file holds it.
-    """
-
-    type: TensorType
-    index: int | None = None
-    constant: Constant | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A constant scalar operand of a given type."""
-
-    value: float
-    type: OperandType
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """An optional operand that is left out."""
-
-    type: OperandType
-
-
-@dataclass(frozen=True, slots=True)
-class SubgraphIndex:
-    """An operand that names a referenced subgraph."""
-
-    index: int
-
-
-Argument = Value | Constant | Scalar | Missing | SubgraphIndex | bool | int | float
-
-
-class Graph:
+class Graph(SubgraphWriter):
     """Values of a subgraph's tensors, and the NNAPI subgraph that grows from them.
 
     Attributes:
         file: the file.
         subgraph: the file's subgraph.
-        origins: for each operation so far, which operator it comes from.
     """
 
     def __init__(self, file: TfliteFile, index: int, constants: ConstantPool) -> None:
         """Start subgraph `index` with its inputs; constants go to `constants`."""
+        super().__init__(file.bytes, constants)
         self.file = file
         self.subgraph = file.subgraph(index)
-        self.origins: list[str] = []
-        self.constants = constants
-        self._builder = SubgraphBuilder(constants.values)
         self._values: dict[int, Value] = {}
-        self._known: dict[object, int] = {}
         self._count = self.subgraph.TensorsLength()
-        self._inputs: dict[int, None] = {}  # operand indexes in order
         for tensor in indexes(file, self.subgraph, "Inputs"):
             if tensor in self._values:
                 raise Malformed(f"tensor {tensor} is an input twice")
@@ -131,123 +78,6 @@ class Graph:
         if index in self._values:
             raise Malformed(f"tensor {index} ({self.name(index)!r}) is written twice")
         self._values[index] = value
-
-    def add_input(self, kind: TensorType) -> Value:
-        """A new input of the NNAPI subgraph."""
-        index = self._operand(kind, _L.SUBGRAPH_INPUT)
-        self._inputs[index] = None
-        return Value(kind, index)
-
-    def temporary(self, kind: TensorType) -> Value:
-        """An operand for an operation to write."""
-        self.file.bytes.spend(TENSOR_COST)
-        return Value(kind, self._operand(kind, _L.TEMPORARY_VARIABLE))
-
-    def _operand(
-        self, kind: TensorType, lifetime: OperandLifeTime, location: DataLocation | None = None
-    ) -> int:
-        return self._builder.operand(
-            Operand(
-                type=kind.type,
-                dimensions=kind.dimensions,
-                scale=kind.scale,
-                zero_point=kind.zero_point,
-                lifetime=lifetime,
-                location=location or DataLocation(),
-                extra_params=kind.extra_params,
-            )
-        )
-
-    def add(
-        self, kind: OperationType, inputs: Sequence[Argument], outputs: Sequence[Value], origin: str
-    ) -> None:
-        """Add an operation that writes `outputs`."""
-        written = [value.index for value in outputs if value.index is not None]
-        self._builder.operation(kind, [self._argument(value) for value in inputs], written)
-        self.origins.append(origin)
-
-    def _argument(self, argument: Argument) -> int:
-        """Index of the operand that an argument is; constants and scalars are added once."""
-        match argument:
-            case Value(index=int(index)):
-                return index
-            case Value(constant=Constant() as constant) | (Constant() as constant):
-                return self._constant(constant)
-            case bool():
-                return self._scalar(Scalar(argument, _T.BOOL))
-            case int():
-                return self._scalar(Scalar(argument, _T.INT32))
-            case float():
-                return self._scalar(Scalar(argument, _T.FLOAT32))
-            case Scalar():
-                return self._scalar(argument)
-            case Missing(kind):
-                return self._once(argument, lambda: self._builder.no_value(kind))
-            case SubgraphIndex(index):
-                return self._once(argument, lambda: self._builder.subgraph(index))
-            case _:
-                raise TypeError(argument)
-
-    def _scalar(self, scalar: Scalar) -> int:
-        def add() -> int:
-            location = self.constants.copy(np.asarray(scalar.value, DTYPES[scalar.type]).tobytes())
-            return self._builder.operand(
-                Operand(type=scalar.type, lifetime=_L.CONSTANT_COPY, location=location)
-            )
-
-        return self._once((scalar.type, repr(scalar.value)), add)
-
-    def _constant(self, constant: Constant) -> int:
-        key = object() if constant.key is None else (constant.key, constant.type)
-        return self._once(
-            key, lambda: self._operand(constant.type, *self.constants.place(constant))
-        )
-
-    def _once(self, key: object, add: Callable[[], int]) -> int:
-        if key not in self._known:
-            self.file.bytes.spend(TENSOR_COST)
-            self._known[key] = add()
-        return self._known[key]
-
-    def finish(self, outputs: Sequence[Value]) -> Subgraph:
-        """The NNAPI subgraph with these outputs, each an operand of its own."""
-        chosen: dict[int, None] = {}  # operand indexes in order
-        for value in outputs:
-            index = value.index
-            if index is None or index in self._inputs or index in chosen:
-                index = self._copy(value)
-            chosen[index] = None
-        self._builder.identify(list(self._inputs), list(chosen))
-        finished = self._builder.finish()
-        operands = list(finished.operands)
-        for index in chosen:
-            operands[index] = msgspec.structs.replace(operands[index], lifetime=_L.SUBGRAPH_OUTPUT)
-        return msgspec.structs.replace(finished, operands=tuple(operands))
-
-    def _copy(self, value: Value) -> int:
-        """A copy in an operand of its own: an input or a constant cannot be an output (P9)."""
-        copied = self.temporary(value.type)
-        assert copied.index is not None
-        if value.type.type == _T.TENSOR_BOOL8:
-            self.add(OperationType.LOGICAL_AND, [value, value], [copied], "output")
-        elif value.type.type == _T.TENSOR_INT32:
-            self.add(OperationType.CAST, [value], [copied], "output")
-        elif value.type.type in _RESHAPED:
-            shape = integers(value.type.dimensions)
-            self.add(OperationType.RESHAPE, [value, shape], [copied], "output")
-        else:
-            raise Refused(f"an output of type {value.type.type.name} that nothing computes")
-        return copied.index
-
-
-_RESHAPED: Final = frozenset(
-    {
-        _T.TENSOR_FLOAT32,
-        _T.TENSOR_FLOAT16,
-        _T.TENSOR_QUANT8_ASYMM,
-        _T.TENSOR_QUANT8_ASYMM_SIGNED,
-    }
-)
 
 
 def indexes(file: TfliteFile, table: Any, field: str) -> list[int]:  # noqa: ANN401

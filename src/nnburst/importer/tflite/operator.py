@@ -8,13 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
+from nnburst.importer.constants import dequantized
 from nnburst.importer.refused import Refused
-from nnburst.importer.tflite.constants import dequantized
-from nnburst.importer.tflite.graph import Argument, Graph, Missing, Scalar, Value, indexes
+from nnburst.importer.subgraph import Argument, Missing, Scalar, Value
+from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tflite.graph import Graph, indexes
 from nnburst.importer.tflite.reader import File, Malformed
 from nnburst.importer.tflite.schema import names, schema
 from nnburst.importer.tflite.state import Variables
-from nnburst.importer.tflite.tensors import TensorType
 
 _T = OperandType
 

@@ -9,16 +9,13 @@ memory and time are, too.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.budget import Budget
 from nnburst.hal.errors import InvalidArgument
-
-#: Bytes that reading a file may take: this many for each of its bytes, and a fixed part.
-_SPENT_PER_BYTE: Final = 12
-SPENT_AT_LEAST: Final = 32 * 2**20
 
 _Numbers = npt.NDArray[Any]
 
@@ -31,37 +28,19 @@ class Malformed(InvalidArgument):
         super().__init__(f"not an intact .tflite file: {reason}")
 
 
-class File:
+class File(Budget):
     """The bytes of a file, and what has been spent on them.
 
     Attributes:
         content: the bytes.
-        size: how many.
     """
 
-    __slots__ = ("_left", "content", "size")
+    __slots__ = ("content",)
 
     def __init__(self, content: bytes) -> None:
         """Start with the whole allowance."""
+        super().__init__(len(content))
         self.content = content
-        self.size = len(content)
-        self._left = _SPENT_PER_BYTE * self.size + SPENT_AT_LEAST
-
-    def spend(self, size: int) -> None:
-        """Charge `size` bytes of memory, or as much work.
-
-        Raises:
-            InvalidArgument: the file asks for more than a file of its size may.
-        """
-        self._left -= size
-        if self._left < 0:
-            raise InvalidArgument(
-                f"the file of {self.size} bytes unpacks to more than {_SPENT_PER_BYTE} times its size"
-            )
-
-    def give_back(self, size: int) -> None:
-        """Take back the charge for memory that is free again."""
-        self._left += size
 
     def check(self, offset: int, length: int, what: str) -> None:
         """Raise Malformed, naming `what`, unless the range lies in the file."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model, Subgraph
+from nnburst.importer.constants import ConstantPool
 from nnburst.importer.imported_model import ImportedModel, SignatureDef, State
 from nnburst.importer.refused import Refused
 from nnburst.importer.tflite import operators
-from nnburst.importer.tflite.constants import ConstantPool
 from nnburst.importer.tflite.graph import Graph, indexes
 from nnburst.importer.tflite.operator import Operator, translation
 from nnburst.importer.tflite.reader import Malformed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnburst.hal.enums import OperationType
-from nnburst.importer.tflite.graph import SubgraphIndex
+from nnburst.importer.subgraph import SubgraphIndex
 from nnburst.importer.tflite.operator import BOOL8, Operator, operator
 
 

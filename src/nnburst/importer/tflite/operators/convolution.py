@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnburst.hal.enums import OperationType
-from nnburst.importer.tflite.graph import Value
+from nnburst.importer.subgraph import Value
 from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, Operator, operator
 from nnburst.importer.tflite.operators.weights import bias_input, weights_input
 

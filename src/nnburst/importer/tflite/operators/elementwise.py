@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.tflite.constants import constant_of
-from nnburst.importer.tflite.graph import Value
+from nnburst.importer.constants import constant_of
+from nnburst.importer.subgraph import Value
+from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.operator import (
     BOOL8,
     FLOAT,
@@ -22,7 +23,6 @@ from nnburst.importer.tflite.operator import (
     operator,
 )
 from nnburst.importer.tflite.operators.quantization import requantize
-from nnburst.importer.tflite.tensors import TensorType
 
 _O = OperationType
 _Types = frozenset[OperandType]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nnburst.hal.enums import OperandType, OperationType, PaddingScheme
 from nnburst.hal.model import SymmPerChannelQuantParams
+from nnburst.importer.constants import integers
 from nnburst.importer.refused import Refused
-from nnburst.importer.tflite.constants import integers
-from nnburst.importer.tflite.graph import Argument, Value
+from nnburst.importer.subgraph import Argument, Value
 from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, SIGNED, Operator, operator
 from nnburst.importer.tflite.operators.weights import bias_input, weights_input
 from nnburst.importer.tflite.schema import names

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.tflite.constants import dequantized
-from nnburst.importer.tflite.graph import Value
+from nnburst.importer.constants import dequantized
+from nnburst.importer.subgraph import Value
+from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.operator import FLOAT, QUANT8, Operator, operator
-from nnburst.importer.tflite.tensors import TensorType
 
 _T = OperandType
 

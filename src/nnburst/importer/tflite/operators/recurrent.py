@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nnburst.hal.enums import OperationType
 from nnburst.importer.refused import Refused
-from nnburst.importer.tflite.graph import Value
+from nnburst.importer.subgraph import Value
 from nnburst.importer.tflite.operator import FLOAT, Operator, operator
 from nnburst.importer.tflite.schema import names
 from nnburst.importer.tflite.state import Variable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nnburst.hal.enums import OperationType
-from nnburst.importer.tflite.constants import integers
-from nnburst.importer.tflite.graph import Value
+from nnburst.importer.constants import integers
+from nnburst.importer.subgraph import Value
 from nnburst.importer.tflite.operator import BOOL8, FLOAT, INT32, QUANT8, Operator, operator
 
 _REDUCTIONS: Final = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnburst.hal.enums import OperationType
-from nnburst.importer.tflite.constants import integers
+from nnburst.importer.constants import integers
 from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, Operator, operator
 from nnburst.importer.tflite.schema import names
 

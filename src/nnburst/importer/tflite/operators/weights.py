@@ -7,10 +7,10 @@ import numpy as np
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES
-from nnburst.importer.tflite.constants import Constant
-from nnburst.importer.tflite.graph import Argument, Value
+from nnburst.importer.constants import Constant
+from nnburst.importer.subgraph import Argument, Value
+from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.operator import Operator
-from nnburst.importer.tflite.tensors import TensorType
 
 _T = OperandType
 
