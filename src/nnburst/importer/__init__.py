@@ -7,4 +7,5 @@ tensor_type.py     what an operand is
 constants.py       constants: folded when used, large ones into a pool
 subgraph.py        an NNAPI subgraph while it is written
 tflite/            .tflite files
+onnx/              ONNX files
 """

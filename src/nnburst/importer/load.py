@@ -1,25 +1,41 @@
-"""`nnburst.load`: a .tflite file as a model."""
+"""`nnburst.load`: a .tflite or .onnx file as a model."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
+from nnburst.formats.onnx.external_data import ExternalData
+from nnburst.formats.onnx.model import read_model
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.onnx.translation import OnnxTranslation
 from nnburst.importer.tflite.tflite_file import TfliteFile
 from nnburst.importer.tflite.translation import Translation
 
+_TFLITE: Final = b"TFL3"
 
-def load(source: str | os.PathLike[str] | bytes) -> ImportedModel:
-    """Read a network from a .tflite file.
+
+def load(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    states: Mapping[str, str] | None = None,
+) -> ImportedModel:
+    """Read a network from a .tflite or .onnx file; its bytes say which of them it is.
 
     The engine is not loaded for it. The bytes may come from anywhere: reading them takes memory of at
-    most 16 times their number and 64 MiB, and ends. Weights that are quantised where the other operand
-    is not are made real; shapes that the file leaves open take the value that it gives them.
+    most 16 times their number and 64 MiB, and ends. Of a .tflite file weights that are quantised where the
+    other operand is not are made real, and shapes that it leaves open take the value that it gives them.
+    Of an .onnx file integers of 64 bits are 32, and images are stored as N×H×W×C inside the model; its inputs
+    and outputs are as the file says them. Files beside it that hold its weights are read, too.
 
     Args:
         source: path of a file, or its contents.
+        shapes: dimensions of inputs of an .onnx file that leaves them open, by name.
+        states: of an .onnx file, inputs that take what an output gave before, by name: they become states.
 
     Returns:
         The model, not validated (the driver does that), with its pools, names, states, signatures and
@@ -28,13 +44,34 @@ def load(source: str | os.PathLike[str] | bytes) -> ImportedModel:
     Raises:
         InvalidArgument: the file is not intact, or NNAPI cannot say what it holds; the message names
             the operator, its index and the reason.
-        NnburstError: `ai-edge-litert`, whose classes read the format, is not installed.
+        NnburstError: `ai-edge-litert`, whose classes read the .tflite format, is not installed.
         OSError: the file cannot be read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
-        return Translation(TfliteFile(bytes(source))).run()
+        return _load(bytes(source), None, shapes or {}, states or {})
     path = Path(source)
     try:
-        return Translation(TfliteFile(path.read_bytes())).run()
+        return _load(path.read_bytes(), path.parent, shapes or {}, states or {})
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
+
+
+def _load(
+    content: bytes,
+    directory: Path | None,
+    shapes: Mapping[str, Sequence[int]],
+    states: Mapping[str, str],
+) -> ImportedModel:
+    if content[4:8] == _TFLITE or not _may_be_onnx(content):
+        if shapes or states:
+            raise InvalidArgument(
+                "shapes and states are for .onnx files; a .tflite file says its own"
+            )
+        return Translation(TfliteFile(content)).run()
+    file = read_model(content)
+    return OnnxTranslation(file, ExternalData(directory, file.budget), shapes, states).run()
+
+
+def _may_be_onnx(content: bytes) -> bool:
+    """Whether the bytes begin as ONNX files do: with the version of the format, or a string after it."""
+    return content[:1] in (b"\x08", b"\x12", b"\x1a", b"\x22", b"\x32", b"\x3a", b"\x42")

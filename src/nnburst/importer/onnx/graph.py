@@ -1,0 +1,227 @@
+"""The NNAPI subgraph that an ONNX graph becomes: brings tensors into the form that an operation takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from nnburst.formats.budget import Budget
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.limits import INT32_MAX
+from nnburst.hal.operand_types import DTYPES
+from nnburst.importer.constants import Constant, ConstantPool, constant_of, integers
+from nnburst.importer.onnx.layout import Order, Shape, collapsed, identity, is_same, permuted
+from nnburst.importer.onnx.tensor import Array, Tensor, operand_type
+from nnburst.importer.refused import Refused
+from nnburst.importer.subgraph import Argument, Scalar, SubgraphWriter, Value
+from nnburst.importer.tensor_type import TensorType
+
+_O = OperationType
+_T = OperandType
+
+FLOATS: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
+QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
+#: Most axes of nearly every operation.
+MOST_AXES: Final = 4
+
+
+class OnnxGraph(SubgraphWriter):
+    """The growing subgraph, and its operands in the forms that they were brought into so far.
+
+    Attributes:
+        origin: the node of the file that is translated now.
+    """
+
+    def __init__(self, budget: Budget, constants: ConstantPool) -> None:
+        """Start empty."""
+        super().__init__(budget, constants)
+        self.origin = ""
+        self._forms: dict[Hashable, Value] = {}
+        self._arrays: list[Array] = []  # as long as they live no other one has their address
+
+    # Operations
+
+    def emit(self, kind: OperationType, inputs: Sequence[Argument], result: TensorType) -> Value:
+        """Add an operation with one output and give its operand."""
+        return self.emit_several(kind, inputs, [result])[0]
+
+    def emit_several(
+        self, kind: OperationType, inputs: Sequence[Argument], results: Sequence[TensorType]
+    ) -> list[Value]:
+        """Add an operation and give the operands of its outputs."""
+        outputs = [self.temporary(result) for result in results]
+        self.add(kind, inputs, outputs, self.origin)
+        return outputs
+
+    # Constants
+
+    def literal(self, array: Array, dims: Shape, like: TensorType | None = None) -> Value:
+        """A known array as a constant operand of these extents.
+
+        Args:
+            array: its value; a copy is made only where its type is not the operand's.
+            dims: as many elements.
+            like: gives the quantisation of integers that stand for real numbers.
+
+        Raises:
+            Refused: NNAPI has no such type, or an integer does not fit 32 bits.
+        """
+        if array.dtype == np.float64:
+            array = array.astype(np.float32)
+        kind = TensorType(operand_type(array.dtype), dims or (1,))
+        if like is not None:
+            kind = replace(like, type=kind.type, dimensions=kind.dimensions)
+        elif kind.type in QUANT8:
+            kind = replace(kind, scale=1.0)
+        if array.dtype == np.int64 and array.size:
+            low, high = int(array.min()), int(array.max())
+            if low < -INT32_MAX - 1 or high > INT32_MAX:
+                raise Refused(f"an integer of 64 bits ({low} to {high}) does not fit 32 bits")
+        dtype = DTYPES[kind.type]
+        cost = (
+            0 if array.dtype == dtype and array.flags.c_contiguous else array.size * dtype.itemsize
+        )
+
+        def read() -> Array:
+            return np.ascontiguousarray(array, dtype).reshape(kind.dimensions)
+
+        self._arrays.append(array)
+        place = array.__array_interface__["data"][0], array.strides, array.dtype.str
+        return Value(kind, None, Constant(kind, read, cost, ("onnx", place, kind)))
+
+    def number(self, value: float, like: TensorType) -> Scalar:
+        """A real scalar of the width that goes with an operand."""
+        half = like.type == _T.TENSOR_FLOAT16
+        return Scalar(float(value), _T.FLOAT16 if half else _T.FLOAT32)
+
+    def filled(self, value: float, like: TensorType) -> Constant:
+        """A constant with one element, to be used with `like`, which is not quantised."""
+        return constant_of(TensorType(like.type, (1,)), [value])
+
+    # Forms of a tensor
+
+    def stored(
+        self, tensor: Tensor, order: Order | None = None, dims: Shape | None = None
+    ) -> Value:
+        """An operand with a tensor's elements.
+
+        Args:
+            tensor: real numbers that are quantised stay so.
+            order: of its axes; as the file sees them unless given.
+            dims: extents of the operand; those of the axes in this order unless given.
+
+        Raises:
+            Refused: NNAPI cannot bring it into this form.
+        """
+        order = identity(tensor.rank) if order is None else order
+        dims = permuted(tensor.shape, order) if dims is None else dims
+        if tensor.constant is not None:
+            return self.literal(tensor.constant.transpose(order), dims)
+        if tensor.quantized is not None:
+            return self.literal(tensor.array().transpose(order), dims)
+        return self.reshaped(self.ordered(tensor, order), dims or (1,))
+
+    def any_form(self, tensor: Tensor) -> Value:
+        """An operand with a tensor's elements in whatever order and extents it has."""
+        return self.stored(tensor) if tensor.is_known else tensor.computed()
+
+    def real(self, tensor: Tensor) -> Tensor:
+        """A tensor whose operand holds the real numbers themselves."""
+        if not tensor.is_quantized_real or tensor.is_known:
+            return tensor
+        value = tensor.computed()
+        key = "real", value
+        if key not in self._forms:
+            kind = TensorType(operand_type(tensor.dtype), value.type.dimensions)
+            self._forms[key] = self.emit(_O.DEQUANTIZE, [value], kind)
+        return replace(tensor, value=self._forms[key])
+
+    def ordered(self, tensor: Tensor, order: Order) -> Value:
+        """An operand with a computed tensor's elements in an order, of whatever extents."""
+        value = tensor.computed()
+        if is_same(tensor.shape, tensor.order, order):
+            return value
+        dims, permutation = collapsed(tensor.shape, tensor.order, order)
+        key = value, dims, permutation
+        if key not in self._forms:
+            self._forms[key] = self._transposed(value, dims, permutation)
+        return self._forms[key]
+
+    def _transposed(self, value: Value, dims: Shape, permutation: Order) -> Value:
+        kind = replace(value.type, dimensions=permuted(dims, permutation))
+        if value.type.type == _T.TENSOR_BOOL8:
+            return self.truth(self._transposed(self.as_numbers(value), dims, permutation))
+        if value.type.type == _T.TENSOR_INT32:
+            elements = np.arange(math.prod(dims), dtype=np.int32).reshape(dims)
+            return self.picked(value, elements.transpose(permutation))
+        if len(dims) > MOST_AXES:
+            return self._transposed_by_steps(value, dims, permutation)
+        return self.emit(_O.TRANSPOSE, [self.reshaped(value, dims), integers(permutation)], kind)
+
+    def _transposed_by_steps(self, value: Value, dims: Shape, permutation: Order) -> Value:
+        """More axes than TRANSPOSE takes: one after the other to its place, past all between as one."""
+        have = list(range(len(dims)))
+        for at, axis in enumerate(permutation):
+            found = have.index(axis)
+            if found == at:
+                continue
+            parts = have[:at], have[at:found], have[found : found + 1], have[found + 1 :]
+            extents = tuple(math.prod(dims[each] for each in part) for part in parts)
+            value = self._transposed(value, extents, (0, 2, 1, 3))
+            have.insert(at, have.pop(found))
+        return value
+
+    def picked(self, value: Value, elements: Array) -> Value:
+        """Elements of an operand by their place in it, in the shape of `elements`."""
+        flat = self.reshaped(value, (value.type.elements,))
+        self.budget.spend(4 * elements.size)
+        chosen = replace(value.type, dimensions=(elements.size,))
+        found = self.emit(_O.GATHER, [flat, 0, integers(elements)], chosen)
+        return self.reshaped(found, tuple(elements.shape))
+
+    def reshaped(self, value: Value, dims: Shape) -> Value:
+        """The same elements in an operand of other extents."""
+        if value.type.dimensions == dims:
+            return value
+        key = value, dims
+        if key not in self._forms:
+            kind = replace(value.type, dimensions=dims)
+            if value.type.type == _T.TENSOR_BOOL8:
+                found = self.truth(self.reshaped(self.as_numbers(value), dims))
+            else:
+                if len(value.type.dimensions) > MOST_AXES:
+                    raise Refused(f"an operand of {len(value.type.dimensions)} axes is reshaped")
+                found = self.emit(_O.RESHAPE, [value, integers(dims)], kind)
+            self._forms[key] = found
+        return self._forms[key]
+
+    def as_numbers(self, value: Value) -> Value:
+        """Truth values as 1 and 0, which more operations take."""
+        key = "numbers", value
+        if key not in self._forms:
+            kind = TensorType(_T.TENSOR_FLOAT32, value.type.dimensions)
+            self.budget.spend(8 * kind.elements)
+            ones = constant_of(kind, np.ones(kind.dimensions))
+            zeros = constant_of(kind, np.zeros(kind.dimensions))
+            self._forms[key] = self.emit(_O.SELECT, [value, ones, zeros], kind)
+        return self._forms[key]
+
+    def truth(self, value: Value) -> Value:
+        """Whether each number is not 0."""
+        kind = TensorType(_T.TENSOR_BOOL8, value.type.dimensions)
+        return self.emit(_O.NOT_EQUAL, [value, self.filled(0, value.type)], kind)
+
+    def cast(self, value: Value, kind: OperandType) -> Value:
+        """Numbers in another type; truth values as 1 and 0."""
+        if value.type.type == kind:
+            return value
+        if value.type.type == _T.TENSOR_BOOL8:
+            return self.cast(self.as_numbers(value), kind)
+        if kind == _T.TENSOR_BOOL8:
+            return self.truth(value)
+        scale = 1.0 if kind in QUANT8 else 0.0
+        return self.emit(_O.CAST, [value], TensorType(kind, value.type.dimensions, scale))

@@ -1,0 +1,145 @@
+"""Operators between real numbers and integers, and those of onnxruntime's domain on integers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.importer.onnx.node import Node, Quantization, operator
+from nnburst.importer.onnx.operators.activation import mul
+from nnburst.importer.onnx.operators.convolution import as_integers
+from nnburst.importer.onnx.operators.elementwise import broadcast, quantized_binary
+from nnburst.importer.onnx.operators.shape import converted
+from nnburst.importer.onnx.operators.slicing import concatenated
+from nnburst.importer.onnx.quantization import (
+    dequantized,
+    parameters,
+    quantized_type,
+    stored_integers,
+)
+from nnburst.importer.onnx.tensor import QuantizedConstant, Tensor, constant
+from nnburst.importer.refused import Refused
+
+_O = OperationType
+_T = OperandType
+
+
+@operator("QuantizeLinear")
+def _quantize(node: Node) -> None:
+    """Nothing, where what comes is these integers already."""
+    x = node.input()
+    into = parameters(node, 1, 2)
+    dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)
+    if not x.is_known and x.is_quantized_real:
+        kind = x.computed().type
+        if into.matches(kind):
+            node.put(stored_integers(x, dtype))
+            return
+    x = node.graph.real(x)
+    if x.is_known:
+        limits = np.iinfo(dtype)
+        numbers = np.round(x.array() / np.float32(into.scale)) + into.zero_point
+        node.put_known(np.clip(numbers, limits.min, limits.max).astype(dtype))
+        return
+    node.require(x.dtype.kind == "f", f"{x.dtype} is quantised")
+    value = x.computed()
+    made = node.emit(_O.QUANTIZE, [value], quantized_type(into, value.type.dimensions))
+    node.put(Tensor(x.shape, dtype, value=made, order=x.order))
+
+
+@operator("DequantizeLinear")
+def _dequantize(node: Node) -> None:
+    """Nothing yet: an operation that computes on integers takes them."""
+    x = node.input()
+    node.require(not node.integer("block_size"), "scales for blocks")
+    if x.is_known:
+        node.put(_known(node, x))
+        return
+    by = parameters(node, 1, 2, x.dtype)
+    found = dequantized(x, by)
+    node.put(found if found is not None else _by_parts(node, x, by))
+
+
+def _known(node: Node, x: Tensor) -> Tensor:
+    scale, axis = node.array(1, "scale"), node.integer("axis", 1)
+    zeros = np.zeros(scale.size, x.dtype)
+    if node.optional(2) is not None:
+        zeros = node.array(2, "zero point")
+    node.require(scale.ndim <= 1, "scales for blocks")
+    axis = node.axis(axis, x.rank) if scale.size > 1 else 0
+    node.graph.budget.spend(8 * x.elements)
+    made = QuantizedConstant(x.array(), scale.reshape(-1), zeros.reshape(-1), axis)
+    return Tensor(x.shape, scale.dtype, quantized=made)
+
+
+def _by_parts(node: Node, x: Tensor, by: Quantization) -> Tensor:
+    """Integers whose operand stands for other numbers: their own difference and product."""
+    node.require(x.dtype == np.uint8, f"{x.dtype} that stands for other numbers elsewhere")
+    numbers = converted(node, x, np.dtype(np.float32))
+    moved = broadcast(node, _O.SUB, [numbers, constant(np.array([by.zero_point], np.float32))], 0)
+    return mul(node, moved, by.scale)
+
+
+_BINARY = {"QLinearAdd": _O.ADD, "QLinearMul": _O.MUL}
+
+
+@operator(*_BINARY, domain="com.microsoft")
+def _qlinear_binary(node: Node) -> None:
+    """Inputs: a, its scale and zero point; b, likewise; scale and zero point of the result."""
+    into = parameters(node, 6, 7)
+    x, y = _integers(node, 0), _integers(node, 3)
+    saved, node.quantization = node.quantization, into
+    done = quantized_binary(node, _BINARY[node.kind], x, y)
+    node.quantization = saved
+    if done:
+        as_integers(node, into)
+        return
+    real = broadcast(node, _BINARY[node.kind], [node.graph.real(x), node.graph.real(y)], 0)
+    _put_quantized(node, real, into)
+
+
+def _put_quantized(node: Node, real: Tensor, into: Quantization) -> None:
+    dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)
+    value = real.computed()
+    made = node.emit(_O.QUANTIZE, [value], quantized_type(into, value.type.dimensions))
+    node.put(Tensor(real.shape, dtype, value=made, order=real.order))
+
+
+def _integers(node: Node, position: int) -> Tensor:
+    by = parameters(node, position + 1, position + 2)
+    found = dequantized(node.input(position), by)
+    if found is None:
+        raise Refused(f"the integers of input {position} stand for other numbers elsewhere")
+    return found
+
+
+@operator("QLinearSigmoid", "QLinearLeakyRelu", domain="com.microsoft")
+def _qlinear_unary(node: Node) -> None:
+    """Inputs: x, its scale and zero point; scale and zero point of the result."""
+    into = parameters(node, 3, 4)
+    x = node.graph.real(_integers(node, 0))
+    value = node.graph.any_form(x)
+    if node.kind == "QLinearSigmoid":
+        made = node.emit(_O.LOGISTIC, [value], value.type)
+    else:
+        slope = node.graph.filled(node.real_number("alpha", 0.01), value.type)
+        made = node.emit(_O.PRELU, [value, slope], value.type)
+    _put_quantized(node, replace(x, value=made), into)
+
+
+@operator("QLinearConcat", domain="com.microsoft")
+def _qlinear_concat(node: Node) -> None:
+    """Inputs: scale and zero point of the result; then each part with its own."""
+    into = parameters(node, 0, 1)
+    parts = [_integers(node, at) for at in range(2, node.count, 3)]
+    saved, node.quantization = node.quantization, into
+    axis = node.axis(node.integer("axis"), parts[0].rank)
+    found = concatenated(node, parts, axis)
+    node.quantization = saved
+    if found.is_quantized_real:
+        node.put(found)
+        as_integers(node, into)
+        return
+    _put_quantized(node, found, into)

@@ -1,0 +1,180 @@
+"""Resizing of images: by NNAPI's operations where they mean the same, else by index or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnburst.hal.enums import OperationType
+from nnburst.importer.onnx.layout import NHWC
+from nnburst.importer.onnx.node import Node, operator
+from nnburst.importer.onnx.operators.activation import add, mul
+from nnburst.importer.onnx.operators.convolution import as_image
+from nnburst.importer.onnx.operators.slicing import gathered
+from nnburst.importer.onnx.tensor import Array, Tensor, constant
+
+_O = OperationType
+
+
+@operator("Resize", "Upsample")
+def _resize(node: Node) -> None:
+    x = node.input()
+    into = node.quantization
+    if x.is_quantized_real and not x.is_known:
+        kind = x.computed().type
+        if into is None or not into.matches(kind):
+            x = node.graph.real(x)
+    axes = _axes(node, x)
+    scales, shape = _target(node, x, axes)
+    node.require(not node.integer("antialias"), "antialias")
+    node.require(all(extent > 0 for extent in shape), f"resized to {list(shape)}")
+    mode = node.string("mode", "nearest")
+    where = node.string(
+        "coordinate_transformation_mode", "asymmetric" if _is_old(node) else "half_pixel"
+    )
+    if mode == "nearest":
+        changed = [axis for axis in axes if shape[axis] != x.shape[axis]]
+        places = {a: _nearest(node, x.shape[a], shape[a], scales[a], where) for a in changed}
+        node.put(_picked(node, x, shape, places))
+        return
+    node.require(mode == "linear", f"mode {mode}")
+    node.put(_linear(node, x, shape, scales, where))
+
+
+def _is_old(node: Node) -> bool:
+    return node.kind == "Upsample" or node.version < 11
+
+
+def _axes(node: Node, x: Tensor) -> list[int]:
+    given = None if _is_old(node) else node.integer_list("axes")
+    return list(range(x.rank)) if given is None else node.axes(given, x.rank)
+
+
+def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tuple[int, ...]]:
+    """Scale of each axis, and the extents afterwards."""
+    scales, shape = [1.0] * x.rank, list(x.shape)
+    sizes = None if _is_old(node) else node.optional(3)
+    if sizes is not None and sizes.elements:
+        wanted = node.integers(3, "sizes")
+        node.require(len(wanted) == len(axes), f"{len(wanted)} sizes of {len(axes)} axes")
+        each = [size / x.shape[axis] for size, axis in zip(wanted, axes, strict=True)]
+        policy = node.string("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            same = min(each) if policy == "not_larger" else max(each)
+            each = [same] * len(axes)
+            wanted = [math.floor(same * x.shape[axis] + 0.5) for axis in axes]
+        for axis, size, scale in zip(axes, wanted, each, strict=True):
+            shape[axis], scales[axis] = size, scale
+        return scales, tuple(shape)
+    position = 1 if _is_old(node) else 2
+    found = node.attribute("scales") if node.version < 9 and node.kind == "Upsample" else None
+    factors = node.array(position, "scales").reshape(-1) if found is None else np.array(found)
+    node.require(len(factors) == len(axes), f"{len(factors)} scales of {len(axes)} axes")
+    for axis, factor in zip(axes, factors, strict=True):
+        node.require(0 < float(factor) < 1e6, f"scale {factor}")
+        scales[axis] = float(factor)
+        shape[axis] = math.floor(x.shape[axis] * float(factor))
+    return scales, tuple(shape)
+
+
+def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
+    """Where each element of an axis comes from."""
+    at = np.arange(size, dtype=np.float64)
+    if where == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if where == "asymmetric":
+        return at / scale
+    if where == "align_corners":
+        return at * ((extent - 1) / (size - 1)) if size > 1 else at * 0
+    if where == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if size > 1 else at * 0
+    if where == "half_pixel_symmetric":
+        adjusted = size / (extent * scale)
+        return extent / 2 * (1 - adjusted) + (at + 0.5) / scale - 0.5
+    node.require(False, f"coordinates {where}")
+    return at
+
+
+def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
+    """Which element each one is."""
+    node.graph.budget.spend(64 * size)
+    at = _origins(node, extent, size, scale, where)
+    how = node.string("nearest_mode", "floor" if _is_old(node) else "round_prefer_floor")
+    rounded = {
+        "floor": np.floor(at),
+        "ceil": np.ceil(at),
+        "round_prefer_floor": np.ceil(at - 0.5),
+        "round_prefer_ceil": np.floor(at + 0.5),
+    }.get(how)
+    node.require(rounded is not None, f"nearest_mode {how}")
+    assert rounded is not None
+    return np.clip(rounded, 0, extent - 1).astype(np.int32)
+
+
+def _picked(node: Node, x: Tensor, shape: tuple[int, ...], places: dict[int, Array]) -> Tensor:
+    """Elements of each axis by index; by NNAPI's own operation where it picks the same."""
+    same = all(np.array_equal(at, _as_nnapi(x.shape[axis], at.size)) for axis, at in places.items())
+    if x.rank == 4 and same and set(places) <= {2, 3} and x.dtype.kind == "f" and not x.is_known:
+        value = node.graph.stored(x, NHWC)
+        kind = replace(value.type, dimensions=(shape[0], shape[2], shape[3], shape[1]))
+        made = node.emit(_O.RESIZE_NEAREST_NEIGHBOR, [value, shape[3], shape[2], False], kind)
+        return Tensor(shape, x.dtype, value=made, order=NHWC)
+    for axis, at in places.items():
+        x = gathered(node, x, at, axis)
+    return x
+
+
+def _as_nnapi(extent: int, size: int) -> Array:
+    """What NNAPI's operation picks: its scale is a float32."""
+    at = np.floor(np.arange(size, dtype=np.float32) * np.float32(extent / size))
+    picked: Array = np.minimum(at, extent - 1).astype(np.int32)
+    return picked
+
+
+def _linear(
+    node: Node, x: Tensor, shape: tuple[int, ...], scales: Sequence[float], where: str
+) -> Tensor:
+    """RESIZE_BILINEAR where its coordinates are the file's; else a weighted sum along each axis."""
+    spatial = x.rank in (3, 4) and shape[:2] == x.shape[:2]
+    exact = all(abs(x.shape[axis] * scales[axis] - shape[axis]) < 1e-6 for axis in range(x.rank))
+    ends = {
+        "asymmetric": (False, False),
+        "align_corners": (True, False),
+        "half_pixel": (False, True),
+    }
+    node.require(exact or where != "align_corners", "align_corners with scales that give fractions")
+    if spatial and where in ends and exact:
+        # NNAPI's corners of one row or column are another case than the file's.
+        image = as_image(node.graph.real(x) if x.dtype.kind != "f" else x)
+        full = shape if x.rank == 4 else (*shape[:2], 1, shape[2])
+        value = node.graph.stored(image, NHWC)
+        dims = (full[0], full[2], full[3], full[1])
+        align, half = ends[where]
+        made = node.emit(
+            _O.RESIZE_BILINEAR,
+            [value, full[3], full[2], False, align, half],
+            replace(value.type, dimensions=dims),
+        )
+        found = Tensor(full, x.dtype, value=made, order=NHWC)
+        if x.rank == 4:
+            return found
+        return found.seen_as(shape, tuple(axis - (axis > 2) for axis in NHWC if axis != 2))
+    x = node.graph.real(x)
+    for axis in range(x.rank):
+        if shape[axis] != x.shape[axis]:
+            x = _blended(node, x, shape[axis], scales[axis], axis, where)
+    return x
+
+
+def _blended(node: Node, x: Tensor, size: int, scale: float, axis: int, where: str) -> Tensor:
+    """Two neighbours of each element along an axis, weighted."""
+    at = np.clip(_origins(node, x.shape[axis], size, scale, where), 0, x.shape[axis] - 1)
+    low = np.floor(at).astype(np.int64)
+    high = np.minimum(low + 1, x.shape[axis] - 1)
+    weight = (at - low).astype(x.dtype).reshape(-1, *(1,) * (x.rank - 1 - axis))
+    one = mul(node, gathered(node, x, low, axis), constant((1 - weight).astype(x.dtype)))
+    other = mul(node, gathered(node, x, high, axis), constant(weight))
+    return add(node, one, other)

@@ -1,0 +1,185 @@
+"""Operators that see the same elements in another shape or order: most of them move nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nnburst.hal.enums import OperandType
+from nnburst.importer.onnx.folding import target_shape, target_type
+from nnburst.importer.onnx.graph import QUANT8
+from nnburst.importer.onnx.layout import Shape, removed, reshaped
+from nnburst.importer.onnx.node import Node, operator
+from nnburst.importer.onnx.tensor import Tensor, constant, operand_type
+
+_T = OperandType
+
+
+def seen(node: Node, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """The same elements, in the file's order, in another shape."""
+    shape = tuple(shape)
+    if tensor.is_known:
+        return constant(tensor.array().reshape(shape))
+    needed, order = reshaped(tensor.shape, tensor.order, shape)
+    if needed == tensor.order:
+        return tensor.seen_as(shape, order)
+    value = node.graph.ordered(tensor, needed)
+    return Tensor(shape, tensor.dtype, value=value, order=order)
+
+
+def transposed(tensor: Tensor, perm: Sequence[int]) -> Tensor:
+    """Axes in another order: the elements stay where they are."""
+    if tensor.is_known:
+        return constant(tensor.array().transpose(perm))
+    places = {axis: at for at, axis in enumerate(perm)}
+    shape = tuple(tensor.shape[axis] for axis in perm)
+    return tensor.seen_as(shape, tuple(places[axis] for axis in tensor.order))
+
+
+@operator("Reshape")
+def _reshape(node: Node) -> None:
+    wanted = np.array(node.integers(1, "shape"), np.int64)
+    node.put(seen(node, node.input(), target_shape(node, node.input().shape, wanted)))
+
+
+@operator("Flatten")
+def _flatten(node: Node) -> None:
+    x = node.input()
+    axis = node.integer("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    node.require(0 <= axis <= x.rank, f"axis {axis} of {x.rank} dimensions")
+    node.put(seen(node, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))))
+
+
+@operator("Squeeze")
+def _squeeze(node: Node) -> None:
+    x = node.input()
+    axes = node.steering("axes", 1, 13)
+    gone = (
+        [at for at, e in enumerate(x.shape) if e == 1] if axes is None else node.axes(axes, x.rank)
+    )
+    node.require(all(x.shape[axis] == 1 for axis in gone), f"axes {gone} of {list(x.shape)}")
+    shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in gone)
+    node.put(x.seen_as(shape, removed(x.order, gone)))
+
+
+@operator("Unsqueeze")
+def _unsqueeze(node: Node) -> None:
+    x = node.input()
+    new = node.steering("axes", 1, 13) or []
+    places = node.axes(new, x.rank + len(new))
+    rest = iter(x.shape)
+    shape = tuple(1 if at in places else next(rest) for at in range(x.rank + len(new)))
+    node.put(seen(node, x, shape))
+
+
+@operator("Identity")
+def _identity(node: Node) -> None:
+    node.put(node.input())
+
+
+@operator("Dropout")
+def _dropout(node: Node) -> None:
+    """Nothing is dropped but in training."""
+    x, training = node.input(), node.optional(2)
+    if training is not None:
+        node.require(
+            training.is_known and not training.array().reshape(-1)[0], "it is in training mode"
+        )
+    node.put(x)
+    if node.is_used(1):
+        node.put_known(np.ones(x.shape, np.bool_), 1)
+
+
+@operator("Transpose")
+def _transpose(node: Node) -> None:
+    x = node.input()
+    perm = node.integer_list("perm", list(reversed(range(x.rank)))) or []
+    node.require(sorted(perm) == list(range(x.rank)), f"{perm} is no order of {x.rank} axes")
+    node.put(transposed(x, perm))
+
+
+@operator("Shape")
+def _shape(node: Node) -> None:
+    start, end = node.integer("start"), node.integer("end", 2**31)
+    node.put_known(np.array(node.input().shape[start:end], np.int64))
+
+
+@operator("Size")
+def _size(node: Node) -> None:
+    node.put_known(np.array(node.input().elements, np.int64))
+
+
+@operator("DepthToSpace", "SpaceToDepth")
+def _blocks(node: Node) -> None:
+    """By seeing blocks as axes of their own."""
+    x, size = node.input(), node.integer("blocksize")
+    node.require(x.rank == 4 and size > 0, f"blocks of {size} in {list(x.shape)}")
+    n, c, h, w = x.shape
+    if node.kind == "SpaceToDepth":
+        node.require(h % size == w % size == 0, f"blocks of {size} in {list(x.shape)}")
+        cut = seen(node, x, (n, c, h // size, size, w // size, size))
+        deep_first = node.string("mode", "DCR") == "DCR"
+        order = (0, 3, 5, 1, 2, 4) if deep_first else (0, 1, 3, 5, 2, 4)
+        node.put(
+            seen(
+                node,
+                transposed(cut, order),
+                (n, c * size * size, h // size, w // size),
+            )
+        )
+        return
+    node.require(c % (size * size) == 0, f"blocks of {size} in {list(x.shape)}")
+    deep = c // (size * size)
+    if node.string("mode", "DCR") == "DCR":
+        cut = transposed(seen(node, x, (n, size, size, deep, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        cut = transposed(seen(node, x, (n, deep, size, size, h, w)), (0, 1, 4, 2, 5, 3))
+    node.put(seen(node, cut, (n, deep, h * size, w * size)))
+
+
+@operator("Cast")
+def _cast(node: Node) -> None:
+    node.put(converted(node, node.input(), target_type(node)))
+
+
+@operator("CastLike")
+def _cast_like(node: Node) -> None:
+    node.put(converted(node, node.input(), node.input(1).dtype))
+
+
+def converted(node: Node, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Numbers in another type.
+
+    What does not fit is undefined in ONNX for real numbers; whole ones are cut to size there, which
+    NNAPI's conversion does not do.
+    """
+    x = node.graph.real(x)
+    if dtype == np.float64:
+        dtype = np.dtype(np.float32)  # DEVIATES: NNAPI has no numbers of 64 bits
+    kind = operand_type(dtype)
+    have = operand_type(x.dtype)
+    if kind == have:
+        return replace(x, dtype=dtype)
+    node.require(
+        kind not in QUANT8 or have == _T.TENSOR_BOOL8 or x.dtype.kind == "f",
+        f"{x.dtype} cut to {dtype}",
+    )
+    node.require(
+        _T.TENSOR_QUANT8_ASYMM_SIGNED not in (kind, have),
+        f"{x.dtype} as {dtype}: NNAPI has no such CAST",
+    )
+    return Tensor(x.shape, dtype, value=node.graph.cast(x.computed(), kind), order=x.order)
+
+
+def one_more(tensor: Tensor, axis: int) -> Tensor:
+    """A further axis of extent 1."""
+    shape: Shape = (*tensor.shape[:axis], 1, *tensor.shape[axis:])
+    if tensor.is_known:
+        return constant(tensor.array().reshape(shape))
+    order = (axis, *(each + (each >= axis) for each in tensor.order))
+    return tensor.seen_as(shape, order)

@@ -1,0 +1,376 @@
+"""A file as a model: node by node, what is known computed on the way, functions and branches in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.formats.onnx.external_data import ExternalData
+from nnburst.formats.onnx.model import (
+    Attribute,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    OnnxFile,
+    ValueInfo,
+)
+from nnburst.formats.onnx.tensor import DTYPES, TensorProto
+from nnburst.formats.onnx.wire import DEEPEST, Malformed
+from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.model import MemoryPool, Model
+from nnburst.hal.operand_types import DTYPES as OPERAND_DTYPES
+from nnburst.hal.operand_types import size_bytes
+from nnburst.importer.constants import ConstantPool
+from nnburst.importer.imported_model import ImportedModel, State
+from nnburst.importer.onnx import operators
+from nnburst.importer.onnx.folding import folded
+from nnburst.importer.onnx.graph import QUANT8, OnnxGraph
+from nnburst.importer.onnx.layout import identity
+from nnburst.importer.onnx.node import TABLE, Node, Quantization
+from nnburst.importer.onnx.quantization import parameters, quantized_type
+from nnburst.importer.onnx.scope import Scope
+from nnburst.importer.onnx.tensor import Array, Tensor, constant, operand_type
+from nnburst.importer.refused import Refused
+from nnburst.importer.tensor_type import TensorType
+
+assert operators.__all__  # importing them has filled the table
+
+#: Charge for a node, generously rounded up: a function may stand in many places.
+_NODE_COST: Final = 4096
+#: Rounds that a loop is unrolled into at most.
+_MOST_ROUNDS: Final = 256
+_OLDEST: Final = 7
+_HINT: Final = "nnburst.load(…, as_graph=True) runs the whole graph as one operation"
+
+
+class OnnxTranslation:
+    """One translation of one file. Used once."""
+
+    def __init__(
+        self,
+        file: OnnxFile,
+        external: ExternalData,
+        shapes: Mapping[str, Sequence[int]],
+        states: Mapping[str, str],
+    ) -> None:
+        """Of a file that was read.
+
+        Args:
+            file: the file.
+            external: reads what lies beside it.
+            shapes: of inputs whose dimensions are open.
+            states: inputs that take, the next time, what an output gave.
+        """
+        self._file = file
+        self._external = external
+        self._shapes = dict(shapes)
+        self._states = dict(states)
+        self._constants = ConstantPool(file.budget)
+        self._graph = OnnxGraph(file.budget, self._constants)
+
+    def run(self) -> ImportedModel:
+        """The imported model.
+
+        Raises:
+            InvalidArgument: the file is not intact, or NNAPI cannot say what it holds.
+        """
+        graph = self._file.graph
+        version = self._file.opsets.get("", 0)
+        if version < _OLDEST:
+            raise Refused(f"operators of version {version}, expected {_OLDEST} or later")
+        if graph.sparse:
+            raise Refused(f"sparse initializers; {_HINT}")
+        scope = Scope(
+            graph.nodes, [o.name for o in graph.outputs], graph.initializers, self._decode
+        )
+        given = [info for info in graph.inputs if info.name not in graph.initializers]
+        for info in given:
+            scope.define(info.name, self._input(info, scope))
+        self._translate(scope, self._file.opsets, "", 0)
+        outputs = [self._output(scope, info.name) for info in graph.outputs]
+        return self._finished(given, outputs)
+
+    # What the model has to do with others
+
+    def _input(self, info: ValueInfo, scope: Scope) -> Tensor:
+        if not info.is_tensor or info.element not in DTYPES:
+            raise Refused(f"input {info.name!r} is {info.element}, no tensor of NNAPI's; {_HINT}")
+        shape = self._shape(info)
+        dtype = DTYPES[info.element]
+        try:
+            kind = TensorType(operand_type(dtype), shape or (1,))
+        except Refused as refused:
+            raise Refused(f"input {info.name!r}: {refused}; {_HINT}") from None
+        if size_bytes(kind.type, kind.dimensions) > UINT32_MAX:
+            raise Refused(
+                f"input {info.name!r} of shape {list(shape)} is larger than an operand can be"
+            )
+        if kind.type in QUANT8:
+            kind = self._integers(info.name, kind, scope)
+        return Tensor(shape, dtype, value=self._graph.add_input(kind), order=identity(len(shape)))
+
+    def _shape(self, info: ValueInfo) -> tuple[int, ...]:
+        wanted = self._shapes.get(info.name)
+        found = info.shape if wanted is None else tuple(wanted)
+        if found is None:
+            raise Refused(
+                f"input {info.name!r} has an open rank: give shapes={{{info.name!r}: (…)}}"
+            )
+        if wanted is not None and info.shape is not None:
+            fits = len(found) == len(info.shape) and all(
+                not isinstance(said, int) or said <= 0 or said == have
+                for said, have in zip(info.shape, found, strict=True)
+            )
+            if not fits:
+                raise InvalidArgument(
+                    f"shapes[{info.name!r}]: {list(found)}, the file says {list(info.shape)}"
+                )
+        if not all(isinstance(extent, int) and extent > 0 for extent in found):
+            said = ", ".join("?" if e is None else str(e) for e in found)
+            raise Refused(
+                f"input {info.name!r} has open dimensions ({said}): give shapes={{{info.name!r}: (…)}}"
+            )
+        return tuple(int(extent) for extent in found if extent is not None)
+
+    def _integers(self, name: str, kind: TensorType, scope: Scope) -> TensorType:
+        """The real numbers that an input's integers stand for, if the node that reads it says so."""
+        for proto in scope.readers(name):
+            at = proto.inputs.index(name)
+            if proto.op_type == "DequantizeLinear" or proto.op_type.startswith("QLinear"):
+                names = proto.inputs[at + 1 : at + 3]
+                if len(names) == 2 and all(scope.holds(each) for each in names):
+                    node = self._node(proto, 13, [scope.get(each) for each in names])
+                    return quantized_type(parameters(node, 0, 1), kind.dimensions)
+        return replace(kind, scale=1.0)
+
+    def _output(self, scope: Scope, name: str) -> Tensor:
+        found = self._graph.real(scope.get(name))
+        if not found.elements:
+            raise Refused(
+                f"output {name!r} of shape {list(found.shape)}: NNAPI has no extents of 0"
+            )
+        return found
+
+    def _finished(self, given: Sequence[ValueInfo], outputs: Sequence[Tensor]) -> ImportedModel:
+        graph = self._file.graph
+        self._graph.origin = "output"
+        main = self._graph.finish([self._graph.stored(tensor) for tensor in outputs])
+        pools = self._constants.fill()
+        names = [info.name for info in given], [info.name for info in graph.outputs]
+        model = Model(
+            main=main,
+            operand_values=bytes(self._constants.values),
+            pools=tuple(MemoryPool(pool.nbytes, at) for at, pool in enumerate(pools)),
+        )
+        return ImportedModel(
+            model=model,
+            pools=pools,
+            input_names=tuple(names[0]),
+            output_names=tuple(names[1]),
+            states=self._made_states(model, *names),
+            metadata={key: value.encode() for key, value in self._file.metadata.items()},
+            description=self._file.description,
+            operators=tuple(self._graph.origins),
+        )
+
+    def _made_states(
+        self, model: Model, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> tuple[State, ...]:
+        states = []
+        for into, out in self._states.items():
+            if into not in inputs or out not in outputs:
+                names = f"the inputs are {list(inputs)}, the outputs {list(outputs)}"
+                raise InvalidArgument(f"states: {into!r} from {out!r}, {names}")
+            main = model.main
+            at, of = inputs.index(into), outputs.index(out)
+            operand, written = (
+                main.operands[main.input_indexes[at]],
+                main.operands[main.output_indexes[of]],
+            )
+            if (operand.type, operand.dimensions) != (written.type, written.dimensions):
+                raise InvalidArgument(
+                    f"states: {into!r} is {list(operand.dimensions)}, {out!r} {list(written.dimensions)}"
+                )
+            self._file.budget.spend(size_bytes(OperandType(operand.type), operand.dimensions))
+            dtype = OPERAND_DTYPES[OperandType(operand.type)]
+            initial = np.full(operand.dimensions, operand.zero_point, dtype)
+            initial.flags.writeable = False
+            states.append(State(into, at, of, initial))
+        return tuple(states)
+
+    # Nodes
+
+    def _decode(self, tensor: TensorProto) -> Array:
+        if not tensor.is_external and tensor.element in DTYPES:
+            self._file.budget.spend(256)
+        return tensor.array(self._external.bytes_of)
+
+    def _node(
+        self,
+        proto: NodeProto,
+        version: int,
+        inputs: Sequence[Tensor | None],
+        into: Quantization | None = None,
+    ) -> Node:
+        return Node(proto, version, self._graph, inputs, self._decode, into)
+
+    def _translate(self, scope: Scope, opsets: Mapping[str, int], where: str, depth: int) -> None:
+        """Translate the nodes of a scope in order."""
+        if depth > DEEPEST:
+            raise Malformed(f"functions and branches are nested more than {DEEPEST} deep")
+        needed = scope.needed()
+        for at, proto in enumerate(scope.nodes):
+            self._file.budget.spend(_NODE_COST)
+            if not needed[at]:
+                continue
+            name = f" {proto.name!r}" if proto.name else ""
+            said = f"{where}node {at}{name} ({proto.op_type})"
+            self._graph.origin = f"{where}{at} {proto.op_type}"
+            try:
+                self._one(proto, scope, opsets, f"{where}{at}.", depth)
+            except Refused as error:
+                text = str(error)
+                known = text.startswith(f"{where}{at}.") or _HINT in text
+                raise Refused(
+                    text if known else f"{said} cannot be imported: {error}; {_HINT}"
+                ) from None
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{said}: {error}") from None
+
+    def _one(
+        self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int
+    ) -> None:
+        function = self._file.functions.get((proto.domain, proto.op_type, proto.overload))
+        if function is not None:
+            self._call(function, proto, scope, where, depth)
+            return
+        if not proto.domain and proto.op_type in ("If", "Loop"):
+            self._branch(proto, scope, opsets, where, depth)
+            return
+        inputs = [scope.get(name) if name else None for name in proto.inputs]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        node = self._node(proto, opsets.get(proto.domain, 1), inputs, self._into(proto, scope))
+        if not proto.domain and all(t is not None and t.is_known for t in inputs):
+            results = folded(node)
+            if results is not None:
+                node.results = {at: constant(array) for at, array in enumerate(results)}
+        if not node.results:
+            translate = TABLE.get((proto.domain, proto.op_type))
+            if translate is None:
+                domain = f" of domain {proto.domain!r}" if proto.domain else ""
+                raise Refused(f"NNAPI has no operation for {proto.op_type}{domain}")
+            translate(node)
+        for position, name in enumerate(proto.outputs):
+            if name and position in node.results:
+                scope.define(name, node.results[position])
+
+    def _into(self, proto: NodeProto, scope: Scope) -> Quantization | None:
+        """The integers that a node's output becomes, if they are all that it becomes."""
+        quantizer = scope.quantizer(proto)
+        if quantizer is None or len(quantizer.inputs) < 2:
+            return None
+        found = [scope.find(name) if name else None for name in quantizer.inputs[1:3]]
+        if any(tensor is not None and not tensor.is_known for tensor in found) or found[0] is None:
+            return None
+        try:
+            return parameters(self._node(quantizer, 13, found), 0, 1)
+        except Refused:
+            return None  # the QuantizeLinear itself says why
+
+    def _call(
+        self, function: FunctionProto, proto: NodeProto, scope: Scope, where: str, depth: int
+    ) -> None:
+        """A local function: its nodes, with the attributes of the place where it stands."""
+        given = {**function.defaults, **proto.attributes}
+        nodes = [_with_attributes(node, given) for node in function.nodes]
+        inner = Scope(nodes, function.outputs, {}, self._decode)
+        for name, argument in zip(function.inputs, proto.inputs, strict=False):
+            if argument:
+                inner.define(name, scope.get(argument))
+        self._translate(inner, {**self._file.opsets, **function.opsets}, where, depth + 1)
+        for name, result in zip(proto.outputs, function.outputs, strict=False):
+            if name:
+                scope.define(name, inner.get(result))
+
+    def _branch(
+        self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int
+    ) -> None:
+        """The branch that a known condition takes; the rounds of a loop that is known."""
+        if proto.op_type == "If":
+            condition = scope.get(proto.inputs[0])
+            if not condition.is_known:
+                raise Refused("its condition is computed")
+            taken = bool(condition.array().reshape(-1)[0])
+            body = _subgraph(proto, "then_branch" if taken else "else_branch")
+            results = self._inside(body, [], scope, opsets, where, depth)
+        else:
+            results = self._loop(proto, scope, opsets, where, depth)
+        for name, tensor in zip(proto.outputs, results, strict=False):
+            if name:
+                scope.define(name, tensor)
+
+    def _inside(
+        self,
+        body: GraphProto,
+        arguments: Sequence[Tensor],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        where: str,
+        depth: int,
+    ) -> list[Tensor]:
+        outputs = [output.name for output in body.outputs]
+        inner = Scope(body.nodes, outputs, body.initializers, self._decode, scope)
+        for info, argument in zip(body.inputs, arguments, strict=True):
+            inner.define(info.name, argument)
+        self._translate(inner, opsets, where, depth + 1)
+        return [inner.get(name) for name in outputs]
+
+    def _loop(
+        self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int
+    ) -> list[Tensor]:
+        """A loop whose rounds are known; what it collects over them is refused."""
+        body = _subgraph(proto, "body")
+        trips, going, *state = (scope.get(name) if name else None for name in proto.inputs)
+        carried = [tensor for tensor in state if tensor is not None]
+        if len(body.outputs) != 1 + len(carried):
+            raise Refused("it collects values over its rounds")
+        if (trips is not None and not trips.is_known) or (going is not None and not going.is_known):
+            raise Refused("its rounds are computed")
+        most = int(trips.array().reshape(-1)[0]) if trips is not None else _MOST_ROUNDS + 1
+        goes_on = going is None or bool(going.array().reshape(-1)[0])
+        at = 0
+        while goes_on and at < most:
+            if at >= _MOST_ROUNDS:
+                raise Refused(f"it has more than {_MOST_ROUNDS} rounds")
+            arguments = [constant(np.array(at, np.int64)), constant(np.array(True)), *carried]
+            condition, *carried = self._inside(body, arguments, scope, opsets, where, depth)
+            if not condition.is_known:
+                raise Refused("its condition is computed")
+            goes_on = bool(condition.array().reshape(-1)[0])
+            at += 1
+        return carried
+
+
+def _subgraph(proto: NodeProto, name: str) -> GraphProto:
+    found = proto.attributes.get(name)
+    if found is None or not isinstance(found.value, GraphProto):
+        raise Malformed(f"attribute {name} is no graph")
+    return found.value
+
+
+def _with_attributes(node: NodeProto, given: Mapping[str, Attribute]) -> NodeProto:
+    """A function's node whose attributes that stand for the function's have their values."""
+    made: dict[str, Any] = {}
+    for name, attribute in node.attributes.items():
+        if attribute.reference:
+            if attribute.reference in given:
+                made[name] = Attribute(name, given[attribute.reference].value)
+        else:
+            made[name] = attribute
+    return replace(node, attributes=made)

@@ -1,0 +1,244 @@
+"""The node tests of the `onnx` package, imported and executed: what passes, what is refused and why.
+
+    python -m nnburst.testing.onnx_conformance [--executor litert] [--only LSTM]
+
+Only cases that NNAPI could express count: one node of ONNX's own domain, an operator in `OPERATORS`, element
+types that NNAPI has, rank at most 4, no empty tensors. Inputs are computed as long as the importer takes
+that; otherwise those that steer the node are known, as they are in real networks, and at last all but the
+first. Needs the extra `onnx`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.executor.protocol import Argument, Executor
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.reference.operation import REGISTRY
+from nnburst.hal.enums import ErrorStatus, OperandType
+from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.validation import validate_model
+from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.load import load
+
+Array = npt.NDArray[Any]
+
+_NAMES: Final = """
+Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat
+Constant ConstantOfShape Conv ConvTranspose Cos DepthToSpace DequantizeLinear Div Dropout Elu
+Equal Erf Exp Expand Flatten Floor GRU Gather GatherElements Gelu Gemm GlobalAveragePool
+GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity
+InstanceNormalization LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+LpNormalization MatMul Max MaxPool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not Or
+PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RNN Range Reciprocal
+ReduceL1 ReduceL2 ReduceLogSum ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+ReduceSumSquare Relu Reshape Resize Round Selu Shape Sigmoid Sign Sin Size Slice Softmax
+Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile
+TopK Transpose Unsqueeze Upsample Where Xor
+"""
+#: Operators that NNAPI has, or that can be said by its operations.
+OPERATORS: Final = frozenset(_NAMES.split())
+_TYPES: Final = frozenset({"float32", "float16", "int32", "int64", "bool", "uint8", "int8"})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A node test.
+
+    Attributes:
+        name: of it.
+        operator: that it is about.
+        model: the ModelProto.
+        inputs: by name.
+        outputs: expected, in order.
+        rtol: relative tolerance.
+        atol: absolute one.
+    """
+
+    name: str
+    operator: str
+    model: Any
+    inputs: dict[str, Array]
+    outputs: list[Array]
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a case: "pass", "wrong" or "refused", and why."""
+
+    case: Case
+    outcome: str
+    reason: str = ""
+
+
+def cases() -> Iterator[Case]:
+    """Those that NNAPI could express."""
+    collect = import_module("onnx.backend.test.case.node").collect_testcases
+    for found in collect(None):
+        graph = found.model.graph
+        if len(graph.node) != 1 or graph.node[0].domain not in ("", "ai.onnx"):
+            continue
+        if graph.node[0].op_type not in OPERATORS:
+            continue
+        given, expected = found.data_sets[0]
+        arrays = [*given, *expected]
+        if all(_can_be_said(array) for array in arrays):
+            yield Case(
+                found.name,
+                graph.node[0].op_type,
+                found.model,
+                {info.name: np.asarray(a) for info, a in zip(graph.input, given, strict=True)},
+                [np.asarray(a) for a in expected],
+                found.rtol,
+                found.atol,
+            )
+
+
+def _can_be_said(array: Any) -> bool:  # noqa: ANN401 - arrays, scalars, lists, None
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype.name in _TYPES
+        and array.ndim <= 4
+        and array.size > 0
+    )
+
+
+def judge(case: Case, executor: Executor) -> Verdict:
+    """Import a case, execute it, compare."""
+    refused = ""
+    for known in _frozen(case):
+        try:
+            imported = load(_content(case, known))
+            validate_model(imported.model, {k: d.signature for k, d in REGISTRY.items()})
+            results = _executed(
+                executor, imported, [a for n, a in case.inputs.items() if n not in known]
+            )
+        except NnburstError as error:
+            refused = refused or str(error)
+            if not isinstance(error, InvalidArgument) or "cannot be imported" not in str(error):
+                refused = str(error)
+            continue
+        wrong = _difference(case, results)
+        return Verdict(case, "wrong" if wrong else "pass", wrong)
+    return Verdict(case, "refused", refused)
+
+
+def _frozen(case: Case) -> list[frozenset[str]]:
+    """Which inputs are known, from none to all but the first."""
+    names = list(case.inputs)
+    steering = frozenset(n for n in names[1:] if case.inputs[n].dtype.kind in "iub")
+    weights = frozenset(names[1:])
+    options = [frozenset[str](), steering, weights]
+    if len(names) < 2 and all(case.inputs[n].dtype.kind == "i" for n in names):
+        options.append(frozenset(names))
+    return list(dict.fromkeys(options))
+
+
+def _content(case: Case, known: frozenset[str]) -> bytes:
+    """The file, with some inputs as initializers."""
+    if not known:
+        return bytes(case.model.SerializeToString())
+    helper = import_module("onnx.numpy_helper")
+    model = type(case.model)()
+    model.CopyFrom(case.model)
+    kept = [info for info in model.graph.input if info.name not in known]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(
+        helper.from_array(case.inputs[name], name) for name in sorted(known)
+    )
+    return bytes(model.SerializeToString())
+
+
+def _executed(executor: Executor, imported: ImportedModel, values: Sequence[Array]) -> list[Array]:
+    main = imported.model.main
+    given = [_room(main.operands[i]) for i in main.input_indexes]
+    results = [_room(main.operands[i]) for i in main.output_indexes]
+    for room, value in zip(given, values, strict=True):
+        room[...] = value.reshape(room.shape)
+    prepared = executor.prepare(imported.model, list(imported.pools))
+    execution = prepared.bind([_argument(a) for a in given], [_argument(a) for a in results])
+    outcome = execution.run()
+    execution.close()
+    prepared.close()
+    if outcome.status != ErrorStatus.NONE:
+        raise InvalidArgument(f"{outcome.status.name}: {outcome.message}")
+    return results
+
+
+def _room(operand: Any) -> Array:  # noqa: ANN401 - an operand
+    return np.zeros(operand.dimensions, DTYPES[OperandType(operand.type)])
+
+
+def _argument(array: Array) -> Argument:
+    return Argument(array.reshape(-1).view(np.uint8), array.shape)
+
+
+def _difference(case: Case, results: Sequence[Array]) -> str:
+    """How the results differ from what is expected; "" if they do not."""
+    for at, (expected, found) in enumerate(zip(case.outputs, results, strict=True)):
+        if expected.ndim and expected.shape != found.shape:
+            return f"output {at} has shape {found.shape}, expected {expected.shape}"
+        found = found.reshape(expected.shape)
+        if expected.dtype.kind in "iub":
+            steps = 1 if case.operator.startswith("QLinear") else 0
+            off = np.abs(found.astype(np.int64) - expected.astype(np.int64)).max()
+            if off > steps:
+                return f"output {at} is off by {off}"
+            continue
+        rtol = max(case.rtol, 1e-2) if expected.dtype == np.float16 else case.rtol
+        atol = max(case.atol, 1e-3 if expected.dtype == np.float16 else 1e-6)
+        if not np.allclose(found, expected, rtol=rtol, atol=atol, equal_nan=True):
+            with np.errstate(all="ignore"):
+                off = np.nanmax(np.abs(found.astype(np.float64) - expected.astype(np.float64)))
+            return f"output {at} is off by {off:.3g}"
+    return ""
+
+
+def table(verdicts: Sequence[Verdict]) -> list[tuple[str, int, int, int]]:
+    """For each operator how many cases passed, were wrong, were refused."""
+    counts: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        counts.setdefault(verdict.case.operator, Counter())[verdict.outcome] += 1
+    return [(name, c["pass"], c["wrong"], c["refused"]) for name, c in sorted(counts.items())]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table, and what was refused or wrong; 1 if something was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--executor", default="reference", choices=("reference", "litert"))
+    parser.add_argument("--only", default="", help="operator")
+    parser.add_argument("--reasons", action="store_true", help="why cases were refused")
+    args = parser.parse_args(arguments)
+    executor: Executor = ReferenceExecutor()
+    if args.executor == "litert":
+        executor = import_module("nnburst.executor.litert.executor").LiteRtExecutor()
+    verdicts = [judge(case, executor) for case in cases() if args.only in ("", case.operator)]
+    for name, passed, wrong, refused in table(verdicts):
+        sys.stdout.write(f"{name:28} {passed:4} pass {wrong:4} wrong {refused:4} refused\n")
+    for verdict in verdicts:
+        if verdict.outcome == "wrong" or (args.reasons and verdict.outcome == "refused"):
+            sys.stdout.write(f"{verdict.outcome}: {verdict.case.name}: {verdict.reason}\n")
+    total = Counter(verdict.outcome for verdict in verdicts)
+    sys.stdout.write(
+        f"{len(verdicts)} cases: {total['pass']} pass, {total['wrong']} wrong, {total['refused']} refused\n"
+    )
+    return 1 if total["wrong"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from importer.onnx.graphs import Array, helper, model, node, normal, value
+from importer.tflite.running import Runner
+from nnburst.hal.enums import OperationType
+from nnburst.hal.errors import InvalidArgument
+
+_O = OperationType
+
+
+def run(made: Any, *inputs: Array, **how: Any) -> list[Array]:
+    return Runner(nnburst.load(made.SerializeToString(), **how)).run(list(inputs))
+
+
+def kinds(made: Any) -> list[OperationType]:
+    imported = nnburst.load(made.SerializeToString())
+    return [OperationType(operation.type) for operation in imported.model.main.operations]
+
+
+def expected(made: Any, *inputs: Array) -> list[Array]:
+    from onnx.reference import ReferenceEvaluator
+
+    names = [info.name for info in made.graph.input]
+    return [
+        np.asarray(a)
+        for a in ReferenceEvaluator(made).run(None, dict(zip(names, inputs, strict=True)))
+    ]
+
+
+def image_model(nodes: list[Any], constants: dict[str, Array], outputs: list[Any]) -> Any:
+    return model(nodes, [value("x", "f4", (1, 3, 6, 6))], outputs, constants)
+
+
+def test_images_are_turned_once_on_the_way_in_and_once_on_the_way_out() -> None:
+    made = image_model(
+        [
+            node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+            node("Relu", "a", "b"),
+            node("Conv", "b v", "c", pads=[1, 1, 1, 1], group=4),
+            node("Add", "c b", "d"),
+            node("MaxPool", "d", "y", kernel_shape=[2, 2], strides=[2, 2]),
+        ],
+        {"w": normal(4, 3, 3, 3), "v": normal(4, 1, 3, 3, seed=1)},
+        [value("y", "f4", (1, 4, 3, 3))],
+    )
+    assert kinds(made).count(_O.TRANSPOSE) == 2
+    x = normal(1, 3, 6, 6, seed=2)
+    np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_transposes_that_undo_each_other_move_nothing() -> None:
+    made = image_model(
+        [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Transpose", "a", "b", perm=[0, 3, 1, 2]),
+         node("Relu", "b", "y")],
+        {},
+        [value("y", "f4", (1, 3, 6, 6))],
+    )  # fmt: skip
+    assert kinds(made) == [_O.RELU]
+
+
+def test_a_channel_shuffle_of_five_axes_is_one_transpose_inside() -> None:
+    made = image_model(
+        [
+            node("Conv", "x w", "a"),
+            node("Reshape", "a s", "b"),
+            node("Transpose", "b", "c", perm=[0, 2, 1, 3, 4]),
+            node("Reshape", "c t", "d"),
+            node("Conv", "d v", "y"),
+        ],
+        {
+            "w": normal(6, 3, 1, 1),
+            "v": normal(2, 6, 1, 1),
+            "s": np.array([0, 2, 3, 6, 6], np.int64),
+            "t": np.array([1, -1, 6, 6], np.int64),
+        },
+        [value("y", "f4", (1, 2, 6, 6))],
+    )
+    assert kinds(made).count(_O.TRANSPOSE) == 3
+    x = normal(1, 3, 6, 6)
+    np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_computed_shapes_are_known_when_the_input_is() -> None:
+    made = image_model(
+        [
+            node("Shape", "x", "s"),
+            node("Gather", "s zero", "n", axis=0),
+            node("Unsqueeze", "n axes", "m"),
+            node("Concat", "m rest", "t", axis=0),
+            node("Reshape", "x t", "y"),
+        ],
+        {
+            "zero": np.array(0, np.int64),
+            "axes": np.array([0], np.int64),
+            "rest": np.array([-1], np.int64),
+        },
+        [value("y", "f4", (1, 108))],
+    )
+    assert kinds(made) == [_O.RESHAPE]
+
+
+def test_integers_of_64_bits_are_32_and_too_large_ones_refused() -> None:
+    made = model(
+        [node("Add", "x c", "y")], [value("x", "i8", (3,))], [value("y", "i8", (3,))],
+        {"c": np.array([1, 2, 3], np.int64)},
+    )  # fmt: skip
+    assert run(made, np.array([10, 20, 30], np.int32))[0].tolist() == [11, 22, 33]
+    wide = model(
+        [node("Add", "x c", "y")], [value("x", "i8", (3,))], [value("y", "i8", (3,))],
+        {"c": np.array([1, 2, 2**40], np.int64)},
+    )  # fmt: skip
+    with pytest.raises(
+        InvalidArgument, match=r"node 0 .*Add.* does not fit 32 bits.*as_graph=True"
+    ):
+        nnburst.load(wide.SerializeToString())
+
+
+def test_open_dimensions_are_asked_for_and_taken() -> None:
+    made = model(
+        [node("Relu", "x", "y")], [value("x", "f4", ("n", 3))], [value("y", "f4", ("n", 3))]
+    )
+    with pytest.raises(InvalidArgument, match=r"'x' has open dimensions \(n, 3\): give shapes"):
+        nnburst.load(made.SerializeToString())
+    assert run(made, normal(2, 3), shapes={"x": (2, 3)})[0].shape == (2, 3)
+    with pytest.raises(InvalidArgument, match=r"shapes\['x'\]: \[2, 4\], the file says"):
+        nnburst.load(made.SerializeToString(), shapes={"x": (2, 4)})
+
+
+def test_an_output_that_is_the_next_input_is_a_state() -> None:
+    made = model(
+        [node("Add", "x h", "g"), node("Identity", "g", "y")],
+        [value("x", "f4", (2,)), value("h", "f4", (2,))],
+        [value("y", "f4", (2,)), value("g", "f4", (2,))],
+    )
+    imported = nnburst.load(made.SerializeToString(), states={"h": "g"})
+    assert [(s.name, s.input_index, s.output_index) for s in imported.states] == [("h", 1, 1)]
+    with pytest.raises(InvalidArgument, match="states: 'k' from 'g'"):
+        nnburst.load(made.SerializeToString(), states={"k": "g"})
+
+
+def test_a_local_function_stands_where_it_is_called() -> None:
+    square = helper.make_function(
+        "local", "Square", ["a"], ["b"], [node("Mul", "a a", "b")], [helper.make_opsetid("", 21)]
+    )
+    called = helper.make_node("Square", ["x"], ["y"], domain="local")
+    made = model(
+        [called],
+        [value("x", "f4", (3,))],
+        [value("y", "f4", (3,))],
+        functions=[square],
+        domains=["local"],
+    )
+    x = normal(3)
+    np.testing.assert_allclose(run(made, x)[0], x * x)
+
+
+def test_the_branch_of_a_known_condition_is_taken_and_a_computed_one_refused() -> None:
+    def branch(operator: str) -> Any:
+        return helper.make_graph([node(operator, "x", "z")], "b", [], [value("z", "f4", (3,))])
+
+    chosen = {"then_branch": branch("Neg"), "else_branch": branch("Abs")}
+    made = model(
+        [node("If", "c", "y", **chosen)], [value("x", "f4", (3,))], [value("y", "f4", (3,))],
+        {"c": np.array(True)},
+    )  # fmt: skip
+    assert kinds(made) == [_O.NEG]
+    open_one = model(
+        [node("If", "c", "y", **chosen)],
+        [value("x", "f4", (3,)), value("c", "?", ())],
+        [value("y", "f4", (3,))],
+    )
+    with pytest.raises(InvalidArgument, match=r"node 0 \(If\) cannot be imported: its condition"):
+        nnburst.load(open_one.SerializeToString())
+
+
+def test_what_nnapi_has_not_is_refused_by_number_name_and_reason() -> None:
+    made = model(
+        [node("Relu", "x", "a"), node("Det", "a", "y", name="the_det")],
+        [value("x", "f4", (2, 2))],
+        [value("y", "f4", ())],
+    )
+    with pytest.raises(
+        InvalidArgument,
+        match=r"node 1 'the_det' \(Det\) cannot be imported: NNAPI has no operation",
+    ):
+        nnburst.load(made.SerializeToString())
+
+
+def test_quantised_groups_become_quantised_operations() -> None:
+    random = np.random.default_rng(0)
+    constants = {
+        "xs": np.array(0.02, np.float32), "xz": np.array(128, np.uint8),
+        "w": random.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8),
+        "ws": np.full(4, 0.01, np.float32), "wz": np.zeros(4, np.int8),
+        "ys": np.array(0.05, np.float32), "yz": np.array(100, np.uint8),
+    }  # fmt: skip
+    made = image_model(
+        [
+            node("QuantizeLinear", "x xs xz", "xq"),
+            node("DequantizeLinear", "xq xs xz", "xd"),
+            node("DequantizeLinear", "w ws wz", "wd", axis=0),
+            node("Conv", "xd wd", "a"),
+            node("QuantizeLinear", "a ys yz", "aq"),
+            node("DequantizeLinear", "aq ys yz", "y"),
+        ],
+        constants,
+        [value("y", "f4", (1, 4, 4, 4))],
+    )
+    found = kinds(made)
+    assert [kind for kind in found if kind not in (_O.TRANSPOSE, _O.RESHAPE)] == [
+        _O.QUANTIZE, _O.CONV_2D, _O.DEQUANTIZE,
+    ]  # fmt: skip
+    x = normal(1, 3, 6, 6)
+    off = np.abs(run(made, x)[0] - expected(made, x)[0]).max()
+    assert off <= 0.05 * 1.01  # one step
+
+
+def test_labels_and_other_metadata_come_along() -> None:
+    made = model(
+        [node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))],
+        metadata={"names": "{0: 'cat'}"},
+    )  # fmt: skip
+    assert nnburst.load(made.SerializeToString()).metadata["names"] == b"{0: 'cat'}"
+
+
+def test_a_result_that_is_an_input_or_a_constant_is_copied() -> None:
+    made = model(
+        [node("Identity", "x", "y"), node("Identity", "c", "z")],
+        [value("x", "f4", (3,))],
+        [value("y", "f4", (3,)), value("z", "f4", (2,))],
+        {"c": np.array([1, 2], np.float32)},
+    )
+    x = normal(3)
+    y, z = run(made, x)
+    assert y.tolist() == x.tolist()
+    assert z.tolist() == [1, 2]
