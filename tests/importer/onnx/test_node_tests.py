@@ -5,12 +5,12 @@ import pytest
 pytest.importorskip("onnx", reason="the node tests are the package onnx's")
 
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.testing.onnx_conformance import OPERATORS, Verdict, cases, judge
+from nnburst.testing.conformance.onnx_nodes import OPERATORS, Verdict, cases, judge
 
 
 @pytest.fixture(scope="module")
 def verdicts() -> list[Verdict]:
-    """Every fourth node test; `python -m nnburst.testing.onnx_conformance` runs them all."""
+    """Every fourth node test; `python -m nnburst.testing.conformance.onnx_nodes` runs them all."""
     executor = ReferenceExecutor()
     return [judge(case, executor) for case in list(cases())[::4]]
 

@@ -1,6 +1,6 @@
 """The node tests of the `onnx` package, imported and executed: what passes, what is refused and why.
 
-    python -m nnburst.testing.onnx_conformance [--executor litert] [--only LSTM]
+    python -m nnburst.testing.conformance.onnx_nodes [--executor litert] [--only LSTM]
 
 Only cases that NNAPI could express count: one node of ONNX's own domain, an operator in `OPERATORS`, element
 types that NNAPI has, rank at most 4, no empty tensors. Inputs are computed as long as the importer takes
@@ -21,9 +21,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.protocol import Argument, Executor
+from nnburst.executor.base import Argument, Executor
+from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.executor.reference.operation import REGISTRY
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.operand_types import DTYPES
