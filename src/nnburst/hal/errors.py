@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nnburst.hal.enums import ErrorStatus, ResultCode
 
@@ -52,10 +52,23 @@ class NnburstError(Exception):
         self.status = self.default_status if status is None else status
         self.output_shapes = tuple(output_shapes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the error holds, and not how it was made: constructors differ, and add to messages."""
+        return _restore, (type(self), self.args, self.__dict__)
+
     @property
     def code(self) -> ResultCode:
         """NNAPI's result code for it."""
         return result_code(self.status)
+
+
+def _restore(
+    kind: type[NnburstError], args: tuple[object, ...], state: dict[str, Any]
+) -> NnburstError:
+    error = kind.__new__(kind, *args)
+    error.args = args  # OSError.__new__ leaves them to __init__
+    error.__dict__.update(state)
+    return error
 
 
 class GeneralFailure(NnburstError):

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nnburst.hal.errors import DeadObject
 
@@ -38,10 +38,15 @@ class DriverDied(DeadObject):
     def __init__(self, how: Callable[[], str]) -> None:
         """`how` gives the message."""
         super().__init__("the driver has died")
-        self._how = how
+        self._how: Callable[[], str] | None = how
 
     def __str__(self) -> str:
-        return self._how()
+        return super().__str__() if self._how is None else self._how()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The message as it is now: another process cannot find out more."""
+        restore, (kind, _, state) = super().__reduce__()
+        return restore, (kind, (str(self),), {**state, "_how": None})
 
 
 def describe(code: int) -> str:
