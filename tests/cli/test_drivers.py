@@ -124,15 +124,17 @@ def test_a_driver_whose_workers_fail_is_not_healthy(tmp_path: Path) -> None:
         driver.terminate()
     assert shown.returncode == 1
     assert "failed" in shown.stdout
+    assert "not running" not in shown.stdout
 
 
-def test_a_socket_that_a_crash_left_behind_is_not_healthy(
+def test_a_socket_that_a_crash_left_behind_is_not_running_and_no_failure(
     served: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     served.kill()
     served.wait(30)
     shown = run("devices", "--check", "--json", "-")
-    assert shown.returncode == 1
+    assert shown.returncode == 0
     (cam,) = json.loads(shown.stdout)["devices"]
-    assert not cam["healthy"]
+    assert (cam["healthy"], cam["running"]) == (False, False)
     assert "nobody serves" in cam["detail"]
+    assert "not running" in run("devices", "--check").stdout

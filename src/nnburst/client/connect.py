@@ -19,6 +19,11 @@ from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
 
+
+class NotRunning(DeviceUnavailable):
+    """No driver listens there: none was started, it has ended, or it crashed and left its socket behind."""
+
+
 #: Seconds; a socket's timeout has an end.
 _LONGEST: Final = 86_400.0
 
@@ -94,9 +99,9 @@ def _connect(path: Path, timeout: float) -> socket.socket:
         connected.settimeout(None)
     except OSError as error:
         connected.close()
-        raise DeviceUnavailable(
-            f"address: nobody serves {path}: {error.strerror or error}"
-        ) from None
+        gone = isinstance(error, ConnectionRefusedError | FileNotFoundError)
+        kind = NotRunning if gone else DeviceUnavailable
+        raise kind(f"address: nobody serves {path}: {error.strerror or error}") from None
     return connected
 
 

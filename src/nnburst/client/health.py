@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nnburst.client.connect import NotRunning
 from nnburst.client.device import Device
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType
 from nnburst.hal.errors import NnburstError
@@ -22,11 +23,19 @@ class Health(NamedTuple):
         healthy: everything went as it should.
         detail: what was done, or what went wrong.
         seconds: that it took.
+        running: whether a driver listens at all. A socket of one that crashed is not a sick driver: the next
+            driver of that name takes its place.
     """
 
     healthy: bool
     detail: str
     seconds: float
+    running: bool = True
+
+    @property
+    def state(self) -> str:
+        """In two words at most."""
+        return "healthy" if self.healthy else "failed" if self.running else "not running"
 
 
 def check_health(connect: Callable[[], Device], *, timeout: float = 5.0) -> Health:
@@ -45,7 +54,9 @@ def check_health(connect: Callable[[], Device], *, timeout: float = 5.0) -> Heal
         with connect() as device:
             detail = _use(device, timeout)
     except NnburstError as error:
-        return Health(False, f"{type(error).__name__}: {error}", time.monotonic() - began)
+        running = not isinstance(error, NotRunning)
+        detail = f"{type(error).__name__}: {error}"
+        return Health(False, detail, time.monotonic() - began, running)
     return Health(True, detail, time.monotonic() - began)
 
 
