@@ -58,11 +58,6 @@ def test_killed_driver_is_noticed_and_replaced(figures: dict[str, Any]) -> None:
     assert figures["death"]["recovered"]
 
 
-def test_rounds_below_one_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--rounds", "0"]) == 1
-    assert "--rounds is 0" in capsys.readouterr().err
-
-
 def run(target: Path, *words: str, status: int = 0) -> dict[str, Any]:
     assert main(["demo", *words, "--json", str(target)]) == status
     return dict(json.loads(target.read_text()))

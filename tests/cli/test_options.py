@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Iterator
 
 import pytest
 
+import nnburst.cli
 from nnburst.cli import main
-from nnburst.cli.options import cores
+from nnburst.cli.options import at_least_one, cores, seconds, zero_or_more
 
 
 @pytest.mark.parametrize(
@@ -15,6 +18,8 @@ from nnburst.cli.options import cores
     [
         (["conformance", ".", "--filter", "("], "'(' is no regular expression"),
         (["conformance", ".", "--filter", "a{9999999999}"], "is no regular expression"),
+        (["fuzz", "models", "builtin", "--model", "("], "'(' is no regular expression"),
+        (["fuzz", "models", "builtin", "--mutation", "["], "'[' is no regular expression"),
         (["conformance", ".", "--jobs", "0"], "'0', expected a number of 1 or more"),
         (["conformance", ".", "--jobs", "many"], "'many', expected a number of 1 or more"),
         (["serve", "x", "--cpus", "abc"], "'abc', expected some of ["),
@@ -30,6 +35,52 @@ def test_option_that_cannot_be_meant_is_wrong_usage(
         main(words)
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+def options(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.Action]]:
+    """Every option of every command, with the words that lead to it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, nested in action.choices.items():
+                yield from options(nested, (*words, name))
+        elif action.option_strings:
+            yield words, action
+
+
+OPTIONS = list(options(nnburst.cli._parser([])))
+#: What no number of its kind may be.
+REFUSED = {
+    at_least_one: ("-1", "0", "nan", "1.5", "many", ""),
+    zero_or_more: ("-1", "nan", "1.5", "many", ""),
+    seconds: ("-1", "0", "nan", "inf", "many", ""),
+}
+NUMBERS = [
+    pytest.param(words, action.option_strings[0], value, id=f"{' '.join(words)} {value!r}")
+    for words, action in OPTIONS
+    for value in REFUSED.get(action.type, ())  # type: ignore[call-overload]
+]
+
+
+def test_no_option_takes_any_number_at_all() -> None:
+    named = [
+        (words, option.option_strings) for words, option in OPTIONS if option.type in (int, float)
+    ]
+    assert named == []
+    assert len(NUMBERS) > 50
+
+
+@pytest.mark.parametrize(("words", "option", "value"), NUMBERS)
+def test_number_outside_of_its_rule_is_refused_by_option_value_and_rule(
+    words: tuple[str, ...], option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, f"{option}={value}"])
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert option in last
+    assert f"{value!r}, expected " in last
 
 
 def test_cores_are_those_of_this_process() -> None:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nnburst.cli.options import at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -39,7 +40,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "burst", help="latency of a burst, its floor and its rivals", description=__doc__
     )
-    parser.add_argument("--rounds", type=int, default=41, help="blocks of each case (default: 41)")
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=41, help="blocks of each case (default: 41)"
+    )
     parser.add_argument("--no-rivals", action="store_true", help="leave the other libraries out")
     parser.add_argument(
         "--no-opening", action="store_true", help="leave out what stands before an execution"

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnburst.cli.options import at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.environment import SHARED
 
@@ -41,9 +42,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="folder of .tflite files, where there is one (default: %(default)s)",
     )
     parser.add_argument(
-        "--longest", type=int, default=1 << 20, help="bytes of the largest (default: %(default)s)"
+        "--longest",
+        type=at_least_one,
+        default=1 << 20,
+        help="bytes of the largest (default: %(default)s)",
     )
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each (default: 9)")
+    parser.add_argument("--rounds", type=at_least_one, default=9, help="turns of each (default: 9)")
     parser.add_argument("--dry-run", action="store_true", help="store nothing")
     add_json_option(parser)
 

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nnburst.cli.options import at_least_one, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -56,13 +57,20 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="whose outputs are right: the engine's own kernels, or its reference kernels",
     )
     parser.add_argument(
-        "--examples", type=int, default=200, help="inputs of each data set (default: 200)"
+        "--examples", type=at_least_one, default=200, help="inputs of each data set (default: 200)"
     )
-    parser.add_argument("--rounds", type=int, default=41, help="blocks of each route (default: 41)")
     parser.add_argument(
-        "--prepares", type=int, default=5, help="new drivers for each kind of start (default: 5)"
+        "--rounds", type=at_least_one, default=41, help="blocks of each route (default: 41)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of what is random (default: 1)")
+    parser.add_argument(
+        "--prepares",
+        type=at_least_one,
+        default=5,
+        help="new drivers for each kind of start (default: 5)",
+    )
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=1, help="of what is random (default: 1)"
+    )
     parser.add_argument(
         "--pixel-range",
         type=pixel_range,
@@ -95,9 +103,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace, cores: list[int]) -> None:
     """Refuse what cannot work before any work is done."""
-    for name in ("examples", "rounds", "prepares"):
-        if getattr(args, name) < 1:
-            raise InvalidArgument(f"--{name} is {getattr(args, name)}, expected 1 or more")
     if args.open and args.html is None:
         raise InvalidArgument("--open needs --html FILE: the page that is opened")
     if args.html is not None and find_spec("matplotlib") is None:

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnburst.cli.options import at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -46,7 +47,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "networks", nargs="*", type=Path, help=".tflite files; one ADD is always run"
     )
-    parser.add_argument("--rounds", type=int, default=41, help="blocks of each case (default: 41)")
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=41, help="blocks of each case (default: 41)"
+    )
     add_json_option(parser)
 
 

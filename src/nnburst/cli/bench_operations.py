@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nnburst.cli.options import at_least_one
 from nnburst.cli.output import add_json_option, table, text_for_people, write_json
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "operations", help="numpy kernels beside LiteRT's reference kernels", description=__doc__
     )
     parser.add_argument("networks", nargs="+", type=Path, help=".tflite or vector files")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each (default: 9)")
-    parser.add_argument("--repeats", type=int, default=10, help="runs in a turn (default: 10)")
+    parser.add_argument("--rounds", type=at_least_one, default=9, help="turns of each (default: 9)")
+    parser.add_argument(
+        "--repeats", type=at_least_one, default=10, help="runs in a turn (default: 10)"
+    )
     add_json_option(parser)
 
 

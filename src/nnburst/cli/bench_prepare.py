@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import nnburst
+from nnburst.cli.options import at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "prepare", help="from the start of a driver to its first result", description=__doc__
     )
     parser.add_argument("networks", nargs="+", type=Path, help=".tflite files")
-    parser.add_argument("--rounds", type=int, default=9, help="starts of each (default: 9)")
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=9, help="starts of each (default: 9)"
+    )
     add_json_option(parser)
 
 

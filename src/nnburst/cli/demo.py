@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from nnburst.cli import Subparsers
+from nnburst.cli.options import at_least_one
 from nnburst.cli.output import add_json_option
 from nnburst.hal.errors import InvalidArgument
 
@@ -32,7 +33,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--rounds",
-        type=int,
+        type=at_least_one,
         help="digits, face: how often every image is executed (default: 5, 20)",
     )
     parser.add_argument(
@@ -55,8 +56,6 @@ def run(args: argparse.Namespace) -> int:
     for option in {name for names in _OPTIONS.values() for name in names}:
         if getattr(args, option) and option not in _OPTIONS[args.what]:
             raise InvalidArgument(f"--{option.replace('_', '-')} is no option of demo {args.what}")
-    if args.rounds is not None and args.rounds < 1:
-        raise InvalidArgument(f"--rounds is {args.rounds}, expected 1 or more")
     if args.what == "wakeword":
         from nnburst.cli.demo_wakeword import hear
 

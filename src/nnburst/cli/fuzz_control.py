@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from nnburst.cli.options import at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser("control", help="mutated control messages", description=__doc__)
     parser.add_argument(
-        "--messages", type=int, default=100_000, help="how many (default: %(default)s)"
+        "--messages", type=at_least_one, default=100_000, help="how many (default: %(default)s)"
     )
     parser.add_argument("--executor", default="reference", help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--seed", type=zero_or_more, default=0, help="default: 0")
     add_json_option(parser)
 
 

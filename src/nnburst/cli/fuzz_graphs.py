@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from nnburst.cli.options import at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
@@ -36,8 +37,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--executor", default="reference", metavar="NAME")
     parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
     parser.add_argument("--size", default="all", choices=(*PRIMARY, "all"))
-    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="seeds 0..N-1 per class")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed")
+    parser.add_argument(
+        "--seeds", type=at_least_one, default=50, metavar="N", help="seeds 0..N-1 per class"
+    )
+    parser.add_argument("--first", type=zero_or_more, default=0, metavar="SEED", help="first seed")
     parser.add_argument(
         "--dump",
         type=Path,

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnburst.cli.options import at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="intact files to mutate beside the built-in ones",
     )
     parser.add_argument(
-        "--files", type=int, default=100_000, help="how many (default: %(default)s)"
+        "--files", type=at_least_one, default=100_000, help="how many (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--seed", type=zero_or_more, default=0, help="default: 0")
     add_json_option(parser)
 
 

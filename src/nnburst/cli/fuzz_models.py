@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnburst.cli.options import at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
@@ -29,11 +30,20 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "sources", nargs="+", metavar="SOURCE", help="'builtin', vector files, or folders of them"
     )
     parser.add_argument(
-        "--per-operation", type=int, metavar="N", help="models of each operation (default: all)"
+        "--per-operation",
+        type=at_least_one,
+        metavar="N",
+        help="models of each operation (default: all)",
     )
-    parser.add_argument("--model", default="", metavar="REGEX", help="only models named so")
     parser.add_argument(
-        "--mutation", default="", metavar="REGEX", help="only those described so ('VM11 operand 2')"
+        "--model", type=pattern, default="", metavar="REGEX", help="only models named so"
+    )
+    parser.add_argument(
+        "--mutation",
+        type=pattern,
+        default="",
+        metavar="REGEX",
+        help="only those described so: VM11 operand 2",
     )
     parser.add_argument(
         "--executor", default="reference", help="of the driver (default: reference)"

@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from nnburst.cli.options import at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
@@ -21,9 +22,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "packets", help="mutated request packets against a live driver", description=__doc__
     )
     parser.add_argument(
-        "--packets", "--count", type=int, default=200_000, help="how many (default: %(default)s)"
+        "--packets",
+        "--count",
+        type=at_least_one,
+        default=200_000,
+        help="how many (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random ones (default: 0)")
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=0, help="of the random ones (default: 0)"
+    )
     parser.add_argument(
         "--executor", default="reference", help="of the driver (default: reference)"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 
@@ -16,6 +17,28 @@ def at_least_one(text: str) -> int:
     if count < 1:
         raise argparse.ArgumentTypeError(f"{text!r}, expected a number of 1 or more")
     return count
+
+
+def zero_or_more(text: str) -> int:
+    """A number that may be 0, such as a seed."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number of 0 or more")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A duration above 0 that ends."""
+    try:
+        duration = float(text)
+    except ValueError:
+        duration = 0.0
+    if not 0 < duration < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected seconds, a number above 0")
+    return duration
 
 
 def pattern(text: str) -> str:

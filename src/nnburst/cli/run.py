@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from nnburst.cli.options import at_least_one, seconds
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -72,17 +73,19 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--via", choices=("burst", "execute"), default="burst", help="route (default: burst)"
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help="names of classes, one a line")
-    parser.add_argument("--top", type=int, default=5, help="classes that are shown (default: 5)")
+    parser.add_argument(
+        "--top", type=at_least_one, default=5, help="classes that are shown (default: 5)"
+    )
     parser.add_argument(
         "--pixel-range",
         type=pixel_range,
         metavar="LOW:HIGH",
         help="real values of black and white (default: what a quantised input can represent, or 0:1)",
     )
-    parser.add_argument("--repeat", type=int, default=1, help="executions (default: 1)")
+    parser.add_argument("--repeat", type=at_least_one, default=1, help="executions (default: 1)")
     parser.add_argument("--measure", action="store_true", help="also ask the driver for its time")
     parser.add_argument(
-        "--timeout", type=float, default=30.0, help="seconds of one execution (default: 30)"
+        "--timeout", type=seconds, default=30.0, help="seconds of one execution (default: 30)"
     )
     add_json_option(parser)
 
