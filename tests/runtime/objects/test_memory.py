@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from nnburst.fmq.shared_memory import SIZE_SEALS
+from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import NnburstError
-from nnburst.runtime import Compilation, Manager, Memory, MemoryDesc
+from nnburst.runtime import Compilation, Manager, Memory, MemoryDesc, OperandDescription
 from runtime.building import (
     Built,
     add_model,
@@ -185,6 +186,38 @@ def test_copies_need_equal_sizes_and_contents(compilation: Compilation) -> None:
     Memory.copy(Memory.allocate(16), other)
     with bad_data():
         Memory.copy(other, described(compilation))
+
+
+def test_a_copy_that_is_refused_leaves_its_destination_without_contents(
+    compilation: Compilation,
+) -> None:
+    good, device = Memory.allocate(8), described(compilation)
+    for refused in (Memory.allocate(24), described(compilation)):
+        Memory.copy(good, device)
+        assert device.is_initialized
+        with bad_data():
+            Memory.copy(refused, device)
+        assert not device.is_initialized
+
+
+def dequantized(*scales: float) -> Compilation:
+    """Of a per-channel input with these scales."""
+    built = Built()
+    x = built.model.add_operand(
+        OperandDescription(OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, (len(scales), 4))
+    )
+    built.model.set_operand_per_channel(x, scales, 0)
+    y = built.tensor(len(scales), 4)
+    built.model.add_operation(OperationType.DEQUANTIZE, [x], [y])
+    return finished(built.finish([x], [y]))
+
+
+def test_roles_have_the_same_scales_of_channels() -> None:
+    desc = MemoryDesc()
+    desc.add_input_role(dequantized(1.0, 2.0), 0, 1.0)
+    with bad_data():
+        desc.add_input_role(dequantized(1.0, 3.0), 0, 1.0)
+    desc.add_input_role(dequantized(1.0, 2.0), 0, 1.0)
 
 
 def test_a_size_that_nobody_knows_is_not_allocated() -> None:

@@ -274,7 +274,7 @@ class Memory(RuntimeObject):
     def copy(src: Memory, dst: Memory) -> None:
         """Copy all that `src` holds to `dst` (NNAPI: ANeuralNetworksMemory_copy).
 
-        A copy that fails leaves a `dst` that was made from a descriptor without contents.
+        A copy that fails for whatever reason leaves a `dst` that was made from a descriptor without contents.
 
         Raises:
             UnexpectedNull: one is None.
@@ -288,11 +288,11 @@ class Memory(RuntimeObject):
         dst.check_open()
         if src is dst:
             return
-        if not src.is_initialized:
-            raise InvalidArgument("src: it holds nothing")
-        size, roles, dimensions = src._metadata()
-        dst._takes(size, roles, dimensions)
         try:
+            if not src.is_initialized:
+                raise InvalidArgument("src: it holds nothing")  # noqa: TRY301 - RT:Y7: of a copy, too
+            size, roles, dimensions = src._metadata()
+            dst._takes(size, roles, dimensions)
             dst._fill(src.read()[: size or None], dimensions)
         except BaseException:
             dst._spoiled()

@@ -353,12 +353,12 @@ class Model(RuntimeObject):
     @property
     def inputs(self) -> tuple[Operand, ...]:
         """Operands of the inputs."""
-        return tuple(self._operands[index].description for index in self._inputs)
+        return tuple(self._operands[index].as_operand() for index in self._inputs)
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
         """Operands of the outputs."""
-        return tuple(self._operands[index].description for index in self._outputs)
+        return tuple(self._operands[index].as_operand() for index in self._outputs)
 
     @property
     def operand_count(self) -> int:

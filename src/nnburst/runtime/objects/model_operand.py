@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.model import ExtraParams, Model, Operand
 from nnburst.runtime.objects.memory import Memory
@@ -52,6 +54,10 @@ class ModelOperand:
     lifetime: OperandLifeTime = OperandLifeTime.TEMPORARY_VARIABLE
     extra_params: ExtraParams = None
     value: bytes | memoryview | MemoryRange | BuiltModel | None = field(default=None, repr=False)
+
+    def as_operand(self) -> Operand:
+        """All that is known of it but its value."""
+        return replace(self.description, extra_params=self.extra_params)
 
     def give(
         self, lifetime: OperandLifeTime, value: bytes | memoryview | MemoryRange | BuiltModel | None
