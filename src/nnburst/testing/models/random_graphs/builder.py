@@ -109,16 +109,18 @@ class GraphBuilder:
     Attributes:
         rng: every decision comes from it.
         size: bounds.
+        plain: nothing optional: no activation, broadcasting, other layout (see `chance`).
     """
 
     rng: np.random.Generator
     size: Size
+    plain: bool = False
     operands: list[RandomOperand] = field(default_factory=list)
     operations: list[RandomOperation] = field(default_factory=list)
 
     def chance(self, probability: float) -> bool:
-        """True as often as `probability` says."""
-        return bool(self.rng.random() < probability)
+        """True as often as `probability` says; never in a plain graph."""
+        return not self.plain and bool(self.rng.random() < probability)
 
     def choice(self, options: Sequence[Any]) -> Any:  # noqa: ANN401 - one of the options
         """One of the options."""
@@ -128,9 +130,13 @@ class GraphBuilder:
         """An integer from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
+    def extent(self, low: int, high: int) -> int:
+        """An extent of a tensor; those who ask about sizes ask here, not `between`."""
+        return self.between(low, high)
+
     def dims(self, rank: int) -> tuple[int, ...]:
         """Random extents whose product stays within bounds."""
-        extents = [self.between(1, self.size.extent) for _ in range(rank)]
+        extents = [self.extent(1, self.size.extent) for _ in range(rank)]
         while math.prod(extents) > self.size.elements // 2:
             extents[int(np.argmax(extents))] -= 1
         return tuple(extents)

@@ -61,7 +61,7 @@ def _regions(g: GraphBuilder, kind: OperandType, count: int, size: tuple[float, 
 def _roi(g: GraphBuilder, kind: OperandType) -> tuple[int, list[int], list[int], bool]:
     """A map, regions with their batches, output sizes with strides, and the layout."""
     nchw = g.chance(0.4)
-    n, h, w, c = g.between(1, 2), g.between(2, 5), g.between(2, 5), g.between(1, 3)
+    n, h, w, c = g.extent(1, 2), g.extent(2, 5), g.extent(2, 5), g.extent(1, 3)
     x = g.tensor(kind, -8, 8, dims=(n, c, h, w) if nchw else (n, h, w, c))
     count = g.between(1, 3)
     strides = [g.choice([1.0, 2.0, 4.0]) for _ in range(2)]

@@ -124,7 +124,7 @@ def _concatenation(g: GraphBuilder, kind: OperandType) -> Made:
     axis = g.between(0, len(shape) - 1)
     tensors = [x]
     for _ in range(g.between(0, 2)):
-        shape[axis] = g.between(1, 3)
+        shape[axis] = g.extent(1, 3)
         tensors.append(g.tensor(kind, -_ANY, _ANY, dims=tuple(shape)))
     return [*tensors, g.scalar(axis)], [free(g, *tensors)]
 
@@ -182,7 +182,7 @@ def _fill(g: GraphBuilder, kind: OperandType) -> Made:
 def _image(g: GraphBuilder, kind: OperandType, multiples: tuple[int, ...]) -> tuple[int, bool]:
     """An image whose [N, H, W, C] are multiples of these, and whether its layout is NCHW."""
     nchw = g.chance(0.4)
-    n, h, w, c = (m * g.between(1, 2) for m in multiples)
+    n, h, w, c = (m * g.extent(1, 2) for m in multiples)
     dims = (n, c, h, w) if nchw else (n, h, w, c)
     return g.tensor(kind, -_ANY, _ANY, dims=dims), nchw
 

@@ -85,7 +85,7 @@ def _settings(g: GraphBuilder, kind: OperandType) -> list[int]:
 def _sequence(g: GraphBuilder, kind: OperandType) -> tuple[int, int, int, bool]:
     """A sequence, its batches and inputs, and whether time comes first."""
     time_major = g.chance(0.5)
-    times, batches, inputs = g.between(1, 3), g.between(1, 2), g.between(1, 3)
+    times, batches, inputs = g.extent(1, 3), g.extent(1, 2), g.extent(1, 3)
     dims = (times, batches, inputs) if time_major else (batches, times, inputs)
     return g.tensor(kind, -2, 2, dims=dims), batches, inputs, time_major
 
@@ -144,7 +144,7 @@ def _plain(g: GraphBuilder, kind: OperandType, inputs: int, batches: int, units:
 
 @template(_O.RNN, kinds=FLOATS, criteria="relaxed", exact=False)
 def _rnn(g: GraphBuilder, kind: OperandType) -> Made:
-    batches, inputs, units = g.between(1, 3), g.between(1, 4), g.between(1, 4)
+    batches, inputs, units = g.extent(1, 3), g.extent(1, 4), g.extent(1, 4)
     x = g.tensor(kind, -2, 2, dims=(batches, inputs))
     operands = [x, *_plain(g, kind, inputs, batches, units), g.scalar(_simple_activation(g))]
     return operands, [Meta(kind)] * 2
@@ -175,7 +175,7 @@ def _bidirectional_rnn(g: GraphBuilder, kind: OperandType) -> Made:
 
 @template(_O.SVDF, kinds=FLOATS, criteria="relaxed", exact=False)
 def _svdf(g: GraphBuilder, kind: OperandType) -> Made:
-    batches, inputs, units = g.between(1, 3), g.between(1, 4), g.between(1, 3)
+    batches, inputs, units = g.extent(1, 3), g.extent(1, 4), g.extent(1, 3)
     rank, memory = g.between(1, 3), g.between(1, 4)
     filters = units * rank
     dims = ((filters, inputs), (filters, memory))

@@ -26,8 +26,8 @@ _Sizes = tuple[int, int]
 def _image(g: GraphBuilder, kind: OperandType, channels: int | None = None) -> tuple[int, bool]:
     """An image of at least 2 x 2 pixels, and whether its layout is NCHW."""
     nchw = g.chance(0.4)
-    n, h, w = g.between(1, 2), g.between(2, 6), g.between(2, 6)
-    c = g.between(1, 4) if channels is None else channels
+    n, h, w = g.extent(1, 2), g.extent(2, 6), g.extent(2, 6)
+    c = g.extent(1, 4) if channels is None else channels
     return g.tensor(kind, -8, 8, dims=(n, c, h, w) if nchw else (n, h, w, c)), nchw
 
 
@@ -80,7 +80,7 @@ def _tail(g: GraphBuilder, nchw: bool, *, dilations: bool, forced: bool) -> list
 @template(_O.CONV_2D, kinds=REALS, criteria="conv", exact=False)
 def _conv_2d(g: GraphBuilder, kind: OperandType) -> Made:
     x, nchw = _image(g, kind)
-    size, units, depth = _filter_size(g, x, nchw), g.between(1, 4), _channels(g, x, nchw)
+    size, units, depth = _filter_size(g, x, nchw), g.extent(1, 4), _channels(g, x, nchw)
     weights, meta = _weights(g, kind, x, (units, *size, depth), units)
     geometry = _geometry(g, size, explicit=g.chance(0.5))
     tail = _tail(g, nchw, dilations=g.chance(0.2), forced=False)
@@ -141,7 +141,7 @@ template(_O.L2_POOL_2D, kinds=FLOATS, criteria="relaxed", exact=False)(_pool)
 @template(_O.FULLY_CONNECTED, kinds=REALS, criteria="conv", exact=False)
 def _fully_connected(g: GraphBuilder, kind: OperandType) -> Made:
     x = g.tensor(kind, -8, 8, ranks=(2, 3, 4))
-    depth, units = g.shape(x)[-1], g.between(1, 4)
+    depth, units = g.shape(x)[-1], g.extent(1, 4)
     weights, meta = _weights(g, kind, x, (units, depth), units)
     return [x, *weights, activation(g, kind)], [meta]
 

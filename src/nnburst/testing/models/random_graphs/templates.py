@@ -83,7 +83,8 @@ def number(g: GraphBuilder, kind: OperandType, low: float, high: float) -> int:
 
 def activation(g: GraphBuilder, kind: OperandType) -> int:
     """A fused activation; integers take none."""
-    return g.scalar(0 if kind is I32 or g.chance(0.6) else g.between(1, 3))
+    without = kind is I32 or g.plain or g.chance(0.6)
+    return g.scalar(0 if without else g.between(1, 3))
 
 
 def random_axis(g: GraphBuilder, rank: int) -> int:
