@@ -51,6 +51,7 @@ class _Staged:
             None if a is None else np.asarray(a, order="C") for a in inputs
         ]  # keeps scalars 0-d
         places = [None if a is None else layout.place(a.nbytes) for a in arrays]
+        self._inputs = list(zip(arrays, places, strict=True))
         self._outputs = [(layout.place(size), size) for size in output_sizes]
         self.memory = device.allocate(max(layout.size, 1))
         view = np.asarray(self.memory)
@@ -61,6 +62,17 @@ class _Staged:
         self.request = Request(
             tuple(_input(a, p) for a, p in zip(arrays, places, strict=True)),
             tuple(_room(offset, size) for offset, size in self._outputs),
+        )
+
+    def changed_inputs(self) -> tuple[int, ...]:
+        """Numbers of inputs that are not as they were laid down."""
+        view = np.asarray(self.memory)
+        return tuple(
+            number
+            for number, (array, place) in enumerate(self._inputs)
+            if array is not None
+            and place is not None
+            and view[place : place + array.nbytes].tobytes() != array.tobytes()
         )
 
     def outputs(self) -> tuple[bytes, ...]:
@@ -99,7 +111,8 @@ class _DriverPrepared:
             began = time.perf_counter_ns()
             status, shapes, timing, message = self._answer(staged, loop_timeout_ns)
             total_ns = time.perf_counter_ns() - began
-            return RunResult(status, shapes, staged.outputs(), message, timing, total_ns)
+            outputs, changed = staged.outputs(), staged.changed_inputs()
+            return RunResult(status, shapes, outputs, message, timing, total_ns, changed)
 
     def _answer(self, staged: _Staged, loop_timeout_ns: int) -> Answer:
         raise NotImplementedError

@@ -38,6 +38,7 @@ class RunResult(NamedTuple):
         message: why it failed, where known.
         timing: the driver's own durations, where a driver ran it.
         total_ns: the execution as its caller saw it.
+        changed_inputs: numbers of inputs whose memory is not what it was before.
     """
 
     status: ErrorStatus
@@ -46,3 +47,4 @@ class RunResult(NamedTuple):
     message: str
     timing: Timing = Timing()
     total_ns: int = 0
+    changed_inputs: tuple[int, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nnburst.hal.enums import OperationType
 from nnburst.testing.models.naive.registry import naive
 from nnburst.testing.models.naive.values import Array, Index, build
@@ -31,11 +33,9 @@ def hashtable_lookup(lookups: Array, keys: Array, values: Array) -> list[Array]:
 @naive(_T.TOPK_V2)
 def topk(x: Array, k: int) -> list[Array]:
     """The k largest of the last axis, descending, and where they are; of equals the later first."""
-
-    def place(at: Index) -> int:
-        line = x[at[:-1]]
-        order = sorted(range(len(line)), key=lambda i: (line[i], i), reverse=True)
-        return order[at[-1]]
-
-    places = build((*x.shape[:-1], k), place)
+    places = np.empty((*x.shape[:-1], k), object)
+    for at in np.ndindex(*x.shape[:-1]):
+        line = list(x[at])
+        order = sorted(range(len(line)), key=lambda i, line=line: (line[i], i), reverse=True)
+        places[at] = order[:k]
     return [build(places.shape, lambda at: x[(*at[:-1], places[at])]), places]

@@ -168,16 +168,19 @@ def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) ->
     def element(at: Index) -> float:
         n, r, c, k = at
         terms = [
-            x[n, h, w, d] * weights[k, r + top - h * stride_h, c + left - w * stride_w, d]
-            for h in range(x.shape[1])
-            for w in range(x.shape[2])
+            x[n, h, w, d] * weights[k, row, column, d]
+            for h, row in _scattered(r + top, stride_h, x.shape[1], weights.shape[1])
+            for w, column in _scattered(c + left, stride_w, x.shape[2], weights.shape[2])
             for d in range(x.shape[3])
-            if 0 <= r + top - h * stride_h < weights.shape[1]
-            and 0 <= c + left - w * stride_w < weights.shape[2]
         ]
         return limit(math.fsum(terms) + bias[k])
 
     return _back(build((x.shape[0], height, width, weights.shape[0]), element), bool(nchw))
+
+
+def _scattered(at: int, stride: int, extent: int, size: int) -> list[tuple[int, int]]:
+    """Inputs that reach position `at` of one axis, each with the position in the filter."""
+    return [(i, at - i * stride) for i in range(extent) if at - size < i * stride <= at]
 
 
 def _pool(f: Callable[[list[float]], float]) -> Callable[..., Array]:

@@ -36,8 +36,10 @@ def _embedding(g: GraphBuilder, kind: OperandType) -> Made:
 @template(_O.HASHTABLE_LOOKUP, kinds=(F32, I32))
 def _hashtable(g: GraphBuilder, kind: OperandType) -> Made:
     values = g.tensor(kind, -1e6, 1e6, ranks=(2, 3))
-    keys = np.sort(g.rng.choice(np.arange(-20, 20), g.shape(values)[0], replace=False))
-    lookups = g.rng.choice(np.append(keys, [99, -99]), g.between(1, 5))
+    rows = g.shape(values)[0]
+    most = max(20, rows)
+    keys = np.sort(g.rng.choice(np.arange(-most, most), rows, replace=False))
+    lookups = g.rng.choice(np.append(keys, [5 * most, -5 * most]), g.between(1, 5))
     outputs = [g.meta(values), Meta(Q8, 1.0, 0)]
     return [g.ints(lookups), g.ints(keys), values], outputs
 
@@ -87,7 +89,7 @@ def _roi_pooling(g: GraphBuilder, kind: OperandType) -> Made:
 
 @template(_O.AXIS_ALIGNED_BBOX_TRANSFORM, kinds=FLOATS, criteria="relaxed", exact=False)
 def _bbox_transform(g: GraphBuilder, kind: OperandType) -> Made:
-    count, classes, images = g.between(1, 4), g.between(1, 3), g.between(1, 2)
+    count, classes, images = g.extent(1, 4), g.between(1, 3), g.between(1, 2)
     regions = _regions(g, kind, count, (30, 40))
     deltas = g.tensor(kind, -1, 1, dims=(count, 4 * classes))
     batches = g.ints(np.sort(g.rng.integers(0, images, count)))
