@@ -1,18 +1,22 @@
-"""`nnburst conformance`: run conformance vectors against an executor."""
+"""`nnburst conformance`: try a driver or an executor, with vector files or without."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnburst.cli import conformance_driver
 from nnburst.cli.options import at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
-from nnburst.testing.conformance.campaign import Result, Selection, find_files, run_files
+from nnburst.client.connect import connect
+from nnburst.testing.conformance.campaign import Result, Selection, find_files, run_file, run_files
+from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.conformance.suites import SUITES
+from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.partitioning import SUITE as PARTITIONING
 from nnburst.testing.partitioning import run_partitioning
 
@@ -26,19 +30,30 @@ _TIMED_AT_MOST = 20
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = subparsers.add_parser("conformance", help="run conformance vectors")
+    parser = subparsers.add_parser("conformance", help="try a driver of anybody's")
     parser.add_argument(
         "directories",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="DIR",
-        help="vector files; for suite partitioning the file of expected plans",
+        help="conformance vectors (*.json.gz) to run, for suite partitioning the file of expected plans;"
+        " without any, what this package brings is run",
     )
-    parser.add_argument("--executor", default="reference", metavar="NAME")
-    parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
+    parser.add_argument("--executor", default="reference", metavar="NAME", help="as --device")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="what to try: an executor (name or module:attribute), for which a driver is started, or the"
+        " name or the path of a driver that runs (default: reference)",
+    )
+    parser.add_argument(
+        "--via",
+        choices=("local", "execute", "burst"),
+        help="how vectors reach it (default: burst with --device, else local)",
+    )
     parser.add_argument("--suite", default="all", choices=(*SUITES, PARTITIONING, "all"))
     parser.add_argument(
-        "--filter", type=pattern, default="", metavar="REGEX", help="in folder/spec/name"
+        "--filter", type=pattern, default="", metavar="REGEX", help="in the tests' names"
     )
     parser.add_argument("--operation", default="", metavar="NAME", help="only tests with it")
     parser.add_argument("--exact", action="store_true", help="integers must be equal")
@@ -52,11 +67,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="DIR",
         help="where to write failing tests as vector files (default: %(default)s)",
     )
+    conformance_driver.add_options(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the tests; 0 only if nothing failed and something ran."""
+    if not args.directories:
+        return conformance_driver.run(args)
     started = time.monotonic()
     results = _plans(args) if args.suite == PARTITIONING else _vectors(args)
     with text_for_people(args.json):
@@ -74,8 +92,8 @@ def _plans(args: argparse.Namespace) -> list[Result]:
 
 def _vectors(args: argparse.Namespace) -> list[Result]:
     selection = Selection(
-        executor=args.executor,
-        via=args.via,
+        executor=args.device or args.executor,
+        via=args.via or ("burst" if args.device else "local"),
         suites=SUITES if args.suite == "all" else (args.suite,),
         filter=args.filter,
         operation=args.operation,
@@ -85,10 +103,27 @@ def _vectors(args: argparse.Namespace) -> list[Result]:
     files = find_files(args.directories)
     results: list[Result] = []
     with text_for_people(args.json), progress("conformance", len(files)) as advance:
-        for found in run_files(files, selection, args.jobs):
+        for found in _run(files, selection, args):
             results.extend(found)
             advance(1)
     return results
+
+
+def _run(
+    files: Sequence[Path], selection: Selection, args: argparse.Namespace
+) -> Iterator[list[Result]]:
+    """The results of each file, through one driver if a device is named."""
+    if args.device is None or selection.via == "local":
+        yield from run_files(files, selection, args.jobs)
+        return
+    kind = {"execute": ExecuteRunner, "burst": BurstRunner}[selection.via]
+    with DriverUnderTest.start(args.device, [Path.cwd()]) as driver:
+        runner = kind.over(connect(driver.address))
+        try:
+            for path in files:
+                yield run_file(path, selection, runner)
+        finally:
+            runner.close()
 
 
 def _report(results: Sequence[Result], seconds: float) -> None:

@@ -15,13 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from nnburst.client.device import Device
     from nnburst.testing.driver_under_test import DriverUnderTest
+
+
+_SUITES: Final = "suites_for_drivers"
+_GENERATED: Final = ("test_pack", "test_contract")
+_WRONG: Final = ("test_hostile_input", "test_faults")
+#: Suites of each profile.
+_MODULES: Final = {
+    "basic": _GENERATED,
+    "generated": (*_GENERATED, "test_results"),
+    "faults": _WRONG,
+    "full": (*_GENERATED, "test_results", *_WRONG),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,13 +54,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="conformance vectors (*.json.gz) to run on it; may be repeated",
     )
+    group.addoption(
+        "--nnburst-profile",
+        default="full",
+        choices=tuple(_MODULES),
+        help="which suites: basic (a few cases, the contract), generated (all cases, random graphs),"
+        " faults (what is wrong is sent, processes are killed and stopped) or full (default)",
+    )
+    group.addoption(
+        "--nnburst-require",
+        default="",
+        metavar="WORDS",
+        help="operations, or operations with types, whose skips are failures: ADD,MUL:TENSOR_FLOAT32",
+    )
+    group.addoption(
+        "--nnburst-report", type=Path, metavar="DIR", help="write report.json and report.html there"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the markers known, and record what a report is asked to hold."""
     config.addinivalue_line(
         "markers", "nnburst_values: looks at results, which an executor without any cannot have"
     )
+    config.addinivalue_line("markers", "nnburst_pack: `nnburst conformance` runs it by itself")
+    if config.getoption("nnburst_report") is not None and not hasattr(config, "workerinput"):
+        from nnburst.testing.report.recorder import Recorder
+
+        config.pluginmanager.register(Recorder(config), "nnburst_recorder")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the suites that the profile does not have; tests of others' own stay."""
+    wanted = _MODULES[config.getoption("nnburst_profile")]
+    left = [i for i in items if _SUITES in i.nodeid and i.path.stem not in wanted]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.hal.errors import MissedDeadline
 from nnburst.testing.contract.subject import Broken, Subject, run_once
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.client.bound_request import BoundRequest
+from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
-from nnburst.client.memory import Memory
+from nnburst.client.memory.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.model import Model
 from nnburst.testing.pack.cases import Case

@@ -12,11 +12,11 @@ import numpy as np
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
-from nnburst.testing.comparison import Limits, first_mismatch, limits_for
-from nnburst.testing.naive.values import Array
-from nnburst.testing.random_graphs.check import CRITERIA
-from nnburst.testing.random_graphs.templates import Template
-from nnburst.testing.vectors import Tolerance
+from nnburst.testing.conformance.comparison import Limits, first_mismatch, limits_for
+from nnburst.testing.conformance.vectors import Tolerance
+from nnburst.testing.models.naive.values import Array
+from nnburst.testing.models.random_graphs.check import CRITERIA
+from nnburst.testing.models.random_graphs.templates import Template
 
 _VECTORS: Final = Tolerance()
 #: For sums and transcendental functions, by an operation's criteria.

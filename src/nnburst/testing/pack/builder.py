@@ -11,17 +11,17 @@ import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.operand_types import is_scalar
-from nnburst.testing.naive import Meta, Value
-from nnburst.testing.naive.values import Array
-from nnburst.testing.pack.edges import elements
-from nnburst.testing.pack.recipes import Recipe
-from nnburst.testing.random_graphs.builder import (
+from nnburst.testing.models.naive import Meta, Value
+from nnburst.testing.models.naive.values import Array
+from nnburst.testing.models.random_graphs.builder import (
     GraphBuilder,
     RandomGraph,
     RandomOperand,
     Size,
     Unsuitable,
 )
+from nnburst.testing.pack.edges import elements
+from nnburst.testing.pack.recipes import Recipe
 
 #: Elements of a tensor; operations of several axes have one long one.
 _MOST: Final = 4200

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
+from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.testing.conformance.runners import Runner
+from nnburst.testing.conformance.vectors import write
+from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.check import tolerance_for
 from nnburst.testing.pack.cases import Case, Triple, cases
 from nnburst.testing.pack.trial import problem_of
-from nnburst.testing.random_graphs.as_vector import as_vector
-from nnburst.testing.random_graphs.check import tolerance_for
 from nnburst.testing.report.results import Failure, TripleResult
-from nnburst.testing.run_result import Unsupported
-from nnburst.testing.runners import Runner
-from nnburst.testing.vectors import write
 
 #: Cases that a driver must refuse before the others of a triple are not even drawn: the small ones,
 #: plain and not, with constants and without.
@@ -29,12 +30,12 @@ class Options(NamedTuple):
 
     Attributes:
         most: cases of a triple; None for all.
-        words: parts of a case's name, of which it must have one; empty for every case.
+        filter: regular expression searched in names of cases; empty for all.
         dump: folder for files that reproduce a failure; None for none.
     """
 
     most: int | None = None
-    words: tuple[str, ...] = ()
+    filter: str = ""
     dump: Path | None = None
 
 
@@ -82,7 +83,7 @@ def _try_triple(
             break
         if number == SCREENED and not passed and not failures:
             break
-        if options.words and not any(word in case.name for word in options.words):
+        if not re.search(options.filter, case.name):
             continue
         try:
             reason = _problem(case, session)

@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.testing.naive import Value, evaluate
-from nnburst.testing.naive.values import Array
+from nnburst.testing.models.naive import Value, evaluate
+from nnburst.testing.models.naive.values import Array
+from nnburst.testing.models.random_graphs.builder import RandomGraph
+from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
 from nnburst.testing.pack.builder import SIZE, PackBuilder
 from nnburst.testing.pack.edges import is_defined
 from nnburst.testing.pack.recipes import FILLING, LEAST, RECIPES, Recipe
-from nnburst.testing.random_graphs.builder import RandomGraph
-from nnburst.testing.random_graphs.generate import draw
-from nnburst.testing.random_graphs.templates import TEMPLATES
 
 _ATTEMPTS: Final = 24
 _RANKS: Final = (1, 2, 3, 4)
@@ -34,8 +34,15 @@ class Triple(NamedTuple):
     kind: OperandType
     rank: int
 
-    def __str__(self) -> str:
-        return f"{self.operation.name} {self.kind.name} rank {self.rank}"
+    def case_name(self, recipe: Recipe) -> str:
+        """Name of the case of a recipe."""
+        name = f"{self.operation.name}-{self.kind.name}-{self.rank}-{recipe.name}"
+        return name.replace(" ", "_")
+
+    @property
+    def case_names(self) -> list[str]:
+        """Names of all cases that there can be."""
+        return [self.case_name(recipe) for recipe in (*RECIPES, *FILLING)]
 
 
 class Feed(NamedTuple):
@@ -109,8 +116,7 @@ def _drawn(triple: Triple, recipe: Recipe, number: int) -> PackBuilder | None:
 
 
 def _case(triple: Triple, recipe: Recipe, builder: PackBuilder) -> Case:
-    name = f"{triple.operation.name}-{triple.kind.name}-{triple.rank}-{recipe.name}"
-    graph = builder.finish(name.replace(" ", "_"), "single")
+    graph = builder.finish(triple.case_name(recipe), "single")
     varied = [i for i in builder.varied if graph.operands[i].source == "input"]
     return Case(triple, recipe, graph, tuple(_feed(graph, varied, n) for n in range(_SETS)))
 

@@ -7,14 +7,14 @@ import numpy as np
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.operand_types import DTYPES
-from nnburst.testing.naive.values import Array
+from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.testing.conformance.runners import PreparedRun, Runner
+from nnburst.testing.conformance.vectors import BuiltModel, build
+from nnburst.testing.models.naive.values import Array
+from nnburst.testing.models.random_graphs.as_vector import as_vector, cut
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
 from nnburst.testing.pack.bounds import largest, problem
 from nnburst.testing.pack.cases import Case, Feed
-from nnburst.testing.random_graphs.as_vector import as_vector, cut
-from nnburst.testing.random_graphs.templates import TEMPLATES
-from nnburst.testing.run_result import Unsupported
-from nnburst.testing.runners import PreparedRun, Runner
-from nnburst.testing.vectors import BuiltModel, build
 
 
 def model_of(case: Case) -> BuiltModel:

@@ -177,11 +177,22 @@ class Report(msgspec.Struct, frozen=True):
                 )
         return dict(sorted(found.items()))
 
+    @property
+    def uncovered(self) -> list[str]:
+        """Operations that have cases, none of which the driver supports."""
+        return sorted({t.operation for t in self.triples}.difference(self.covered))
+
     def skips(self) -> list[tuple[str, int]]:
-        """Reasons why something was not tried, and how often, the most frequent first."""
+        """Why something was not tried of what the driver supports in part, the most frequent first."""
+        covered = set(self.covered)
         return grouped(
             [
-                *((reason, n) for t in self.triples for reason, n in t.skipped.items()),
+                *(
+                    (reason, number)
+                    for triple in self.triples
+                    if triple.operation in covered
+                    for reason, number in triple.skipped.items()
+                ),
                 *((c.reason, 1) for c in self.checks if c.outcome == SKIPPED),
             ]
         )

@@ -36,6 +36,6 @@ def topk(x: Array, k: int) -> list[Array]:
     places = np.empty((*x.shape[:-1], k), object)
     for at in np.ndindex(*x.shape[:-1]):
         line = list(x[at])
-        order = sorted(range(len(line)), key=lambda i, line=line: (line[i], i), reverse=True)
-        places[at] = order[:k]
+        order = [place for _, place in sorted(zip(line, range(len(line)), strict=True))]
+        places[at] = order[::-1][:k]
     return [build(places.shape, lambda at: x[(*at[:-1], places[at])]), places]

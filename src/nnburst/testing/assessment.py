@@ -1,0 +1,237 @@
+"""Everything that a driver is tried with, as one report."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+import nnburst
+from nnburst.client.connect import connect
+from nnburst.client.device import Device
+from nnburst.hal.enums import OperationType
+from nnburst.hal.errors import DeviceUnavailable, NnburstError
+from nnburst.testing.conformance.driver_runners import BurstRunner
+from nnburst.testing.contract import checks
+from nnburst.testing.contract.subject import is_whole
+from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.pack import campaign
+from nnburst.testing.pack.cases import Case, Triple, cases, triples
+from nnburst.testing.pack.graphs import try_graphs
+from nnburst.testing.pack.left_out import LEFT_OUT
+from nnburst.testing.report.results import (
+    SKIPPED,
+    About,
+    CheckResult,
+    Latency,
+    Report,
+    TripleResult,
+    missing,
+)
+
+#: What is tried: the pack's first cases and the contract; all cases and random graphs; the suites that
+#: send what no honest client sends, kill and stop; everything.
+PROFILES: Final = ("basic", "generated", "faults", "full")
+#: Cases of a triple in profile basic.
+BASIC: Final = 12
+#: Further cases that a driver is asked about.
+_ASKED: Final = 60
+_SUITES: Final = "nnburst.testing.suites_for_drivers"
+
+#: Called with what was done, of how much.
+Advance = Callable[[str, int, int], None]
+
+
+class Plan(NamedTuple):
+    """What is tried, and what is asked for.
+
+    Attributes:
+        profile: one of PROFILES.
+        filter: regular expression searched in names of cases; empty for all.
+        operation: only cases of it; empty for all.
+        required: operations, or operations with types ("ADD:TENSOR_FLOAT32"), that must be executed.
+        max_latency_us: largest median of a round trip; None for none.
+        dump: folder for files that reproduce failures; None for none.
+        paths: where an executor's module is looked for.
+    """
+
+    profile: str = "full"
+    filter: str = ""
+    operation: str = ""
+    required: tuple[str, ...] = ()
+    max_latency_us: float | None = None
+    dump: Path | None = None
+    paths: tuple[Path, ...] = ()
+
+
+def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
+    """Try a driver.
+
+    Raises:
+        DeviceUnavailable: it does not answer.
+    """
+    began = time.monotonic()
+    with connect(driver.address) as device:
+        about = describe(device, driver.name, plan.profile)
+    found: list[TripleResult] = []
+    passed: list[Case] = []
+    results: list[CheckResult] = []
+    if plan.profile != "faults":
+        for triple, good in _pack(driver, plan, advance):
+            found.append(triple)
+            passed += good[-1:]
+        subjects = subjects_of(passed)
+        results += _contract(driver.address, subjects, advance)
+    else:
+        subjects = []
+    if plan.profile in ("generated", "full"):
+        known = {OperationType[t.operation] for t in found if t.passed}
+        results += _graphs(driver, known, advance)
+    if plan.profile in ("faults", "full"):
+        results += _suites(driver, plan, advance)
+    return Report(
+        msgspec.structs.replace(about, seconds=time.monotonic() - began),
+        tuple(found),
+        tuple(results),
+        latencies=_latencies(driver.address, subjects),
+        left_out={operation.name: why for operation, why in sorted(LEFT_OUT.items())},
+        required=missing(plan.required, found),
+        max_latency_us=plan.max_latency_us,
+    )
+
+
+def describe(device: Device, named: str, profile: str) -> About:
+    """What a report says about a driver."""
+    try:
+        capabilities = str(device.capabilities)
+    except NnburstError as error:
+        capabilities = f"not told: {error}"
+    return About(
+        driver=named,
+        name=device.name,
+        version=device.version_string,
+        feature_level=device.feature_level.name,
+        type=device.type.name,
+        capabilities=capabilities,
+        profile=profile,
+        nnburst=nnburst.__version__,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}",
+        seconds=0.0,
+    )
+
+
+def subjects_of(passed: Sequence[Case]) -> list[Case]:
+    """A few cases for the contract: the smallest, and the largest, of another operation if there is one."""
+    whole = sorted((case for case in passed if is_whole(case)), key=_elements)
+    if not whole:
+        return []
+    first, last = whole[0], whole[-1]
+    others = [case for case in whole if case.triple.operation != first.triple.operation]
+    return [first] if first is last else [first, others[-1] if others else last]
+
+
+def _elements(case: Case) -> int:
+    return sum(array.size for array in case.feeds[0].inputs.values())
+
+
+def _pack(
+    driver: DriverUnderTest, plan: Plan, advance: Advance
+) -> Iterator[tuple[TripleResult, list[Case]]]:
+    most = BASIC if plan.profile == "basic" else None
+    session = campaign.Session(lambda: BurstRunner.over(connect(driver.address)))
+    chosen = [triple for triple in triples() if _takes(plan, triple)]
+    try:
+        tried = campaign.run(chosen, session, campaign.Options(most, plan.filter, plan.dump))
+        for number, found in enumerate(tried):
+            advance("pack", number + 1, len(chosen))
+            yield found
+    finally:
+        session.drop()
+
+
+def _takes(plan: Plan, triple: Triple) -> bool:
+    if plan.operation and triple.operation.name != plan.operation:
+        return False
+    return any(re.search(plan.filter, name) for name in triple.case_names)
+
+
+def _contract(address: str, subjects: Sequence[Case], advance: Advance) -> Iterator[CheckResult]:
+    others = other_cases(subjects)
+    for number, subject in enumerate(subjects):
+        for place, name in enumerate(checks.CHECKS):
+            yield checks.run(name, address, subject, others)
+            done = number * len(checks.CHECKS) + place + 1
+            advance("contract", done, len(subjects) * len(checks.CHECKS))
+
+
+def other_cases(subjects: Sequence[Case]) -> tuple[Case, ...]:
+    """What else a driver is asked about: the first case of some triples, the subjects' operations first."""
+    known = {case.triple.operation for case in subjects}
+    chosen = sorted(triples(), key=lambda t: (t.operation not in known, t.rank, t.operation))
+    return tuple(next(cases(triple)) for triple in chosen[:_ASKED])
+
+
+def _graphs(
+    driver: DriverUnderTest, known: set[OperationType], advance: Advance
+) -> Iterator[CheckResult]:
+    with connect(driver.address) as device:
+        runner = BurstRunner.over(device)
+        operations = sorted(known)
+        yield from try_graphs(
+            device, runner, operations, lambda done, of: advance("graphs", done, of)
+        )
+
+
+def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:
+    found = []
+    for subject in subjects:
+        try:
+            found.append(checks.latency(address, subject))
+        except NnburstError:
+            continue  # a check of the contract has failed, too, and says why
+    return tuple(found)
+
+
+def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> list[CheckResult]:
+    """The pytest suites in a process of their own, on the driver's own terms."""
+    absent = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
+    if absent:
+        reason = f"{' and '.join(absent)} not installed: pip install nnburst[test]"
+        return [CheckResult("suites", "all of them", SKIPPED, reason)]
+    advance("suites", 0, 1)
+    with tempfile.TemporaryDirectory(prefix="nnburst-") as folder:
+        command = [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "nnburst.testing.plugin"),
+            *("-p", "no:cacheprovider", "--pyargs", _SUITES, "-m", "not nnburst_pack"),
+            f"--nnburst-profile={plan.profile}",
+            f"--nnburst-driver={driver.name}",
+            f"--nnburst-report={folder}",
+        ]
+        path = os.pathsep.join([*map(str, plan.paths), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(  # noqa: S603 - this interpreter, this package, a list of words
+            command,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        advance("suites", 1, 1)
+        file = Path(folder) / "report.json"
+        if not file.exists():
+            raise DeviceUnavailable(
+                f"the suites did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
+        return list(msgspec.json.decode(file.read_bytes(), type=Report).checks)

@@ -1,0 +1,73 @@
+"""Every operation that a driver supports, by type, rank and extent; and the contract on what it supports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from nnburst.client.connect import connect
+from nnburst.hal.enums import OperationType
+from nnburst.testing.assessment import BASIC, other_cases, subjects_of
+from nnburst.testing.conformance.driver_runners import BurstRunner
+from nnburst.testing.contract import checks
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
+from nnburst.testing.pack import campaign
+from nnburst.testing.pack.cases import Case, triples
+from nnburst.testing.report.results import FAILED, grouped, missing
+
+pytestmark = [pytest.mark.nnburst_values, pytest.mark.nnburst_pack]
+
+
+@pytest.mark.parametrize("operation", sorted(TEMPLATES), ids=lambda operation: operation.name)
+def test_cases_of_an_operation_give_what_a_naive_evaluator_gives(
+    nnburst_address: str,
+    operation: OperationType,
+    record_property: Callable[[str, object], None],
+    pytestconfig: pytest.Config,
+) -> None:
+    basic = pytestconfig.getoption("nnburst_profile") == "basic"
+    session = campaign.Session(lambda: BurstRunner.over(connect(nnburst_address)))
+    chosen = [triple for triple in triples() if triple.operation == operation]
+    try:
+        tried = campaign.run(chosen, session, campaign.Options(BASIC if basic else None))
+        results = [result for result, _ in tried]
+    finally:
+        session.drop()
+    record_property("nnburst_triples", msgspec.json.encode(results).decode())
+    failures = [f"{f.case}: {f.reason}" for result in results for f in result.failures]
+    required = str(pytestconfig.getoption("nnburst_require")).split(",")
+    failures += missing([w for w in required if w.partition(":")[0] == operation.name], results)
+    assert not failures, "\n".join(failures)
+    if not any(result.passed for result in results):
+        reasons = grouped((r, n) for result in results for r, n in result.skipped.items())
+        pytest.skip("; ".join(f"{reason} ({times} cases)" for reason, times in reasons))
+
+
+@pytest.fixture(scope="module")
+def subjects(nnburst_address: str) -> list[Case]:
+    """A few cases that the driver executes."""
+    session = campaign.Session(lambda: BurstRunner.over(connect(nnburst_address)))
+    found: dict[OperationType, Case] = {}
+    try:
+        for triple in triples():
+            if triple.operation not in found:
+                (_, passed), *_ = campaign.run(
+                    [triple], session, campaign.Options(campaign.SCREENED)
+                )
+                found.update({case.triple.operation: case for case in passed})
+            if len(found) == 2:
+                break
+    finally:
+        session.drop()
+    if not found:
+        pytest.skip("the driver supports no case")
+    return subjects_of(list(found.values()))
+
+
+@pytest.mark.parametrize("name", list(checks.CHECKS))
+def test_contract_is_kept(nnburst_address: str, subjects: list[Case], name: str) -> None:
+    for subject in subjects:
+        result = checks.run(name, nnburst_address, subject, other_cases(subjects))
+        assert result.outcome != FAILED, f"{result.name}: {result.reason}"
