@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from nnburst.testing.report.results import OPERATIONS, SKIPPED, Report, TripleResult
+from nnburst.testing.report.results import (
+    FAILED,
+    OPERATIONS,
+    PASSED,
+    SKIPPED,
+    Report,
+    TripleResult,
+)
 
 _STYLE: Final = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5em auto; max-width: 72em; padding: 0 1em;
-  color: #1b1b1b; background: #fff; overflow-wrap: anywhere; }
+  color: #1b1b1b; background: #fff; }
+h1, li, td.words { overflow-wrap: anywhere; }
+td.count, td.word { white-space: nowrap; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; border-top: 2px solid #999;
   padding-top: .6em; }
 p.verdict { font-size: 1.1em; padding: .6em .8em; border-left: .4em solid; background: #f4f4f4; }
@@ -38,7 +49,7 @@ _SHORT: Final = {
 
 def page(report: Report) -> str:
     """The page of a report."""
-    title = f"nnburst conformance: {report.about.name}"
+    title = f"nnburst conformance: {report.about.driver}"
     parts = (
         f"<h1>{escape(title)}</h1>",
         _verdict(report),
@@ -122,12 +133,18 @@ def _cell(counts: tuple[int, int, int] | None) -> str:
 def _checks(report: Report) -> str:
     if not report.checks:
         return ""
-    rows = [
-        f"<tr><td>{escape(c.suite)}</td><td>{escape(c.name.replace('_', ' '))}</td>"
-        f'<td class="{c.outcome}">{c.outcome}</td></tr>'
-        for c in report.checks
-        if c.outcome != SKIPPED
-    ]
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for check in report.checks:
+        name = re.split(r"[\[(]", check.name)[0].strip().removeprefix("test_").replace("_", " ")
+        found.setdefault((check.suite, name), Counter())[check.outcome] += 1
+    rows = []
+    for (suite, name), counts in found.items():
+        kind = next((kind for kind in (FAILED, PASSED, SKIPPED) if counts[kind]), SKIPPED)
+        words = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
+        rows.append(
+            f"<tr><td>{escape(suite.removeprefix('test_').replace('_', ' '))}</td>"
+            f'<td>{escape(name)}</td><td class="{kind} word">{words}</td></tr>'
+        )
     return f"<h2>Contract, graphs and suites</h2>\n{_table(('suite', 'check', ''), rows)}"
 
 
@@ -135,7 +152,7 @@ def _latencies(report: Report) -> str:
     if not report.latencies:
         return ""
     rows = [
-        f'<tr><td>{escape(each.case)}</td><td class="count">{each.median_us:.0f}</td>'
+        f'<tr><td class="words">{escape(each.case)}</td><td class="count">{each.median_us:.0f}</td>'
         f'<td class="count">{each.slowest_us:.0f}</td></tr>'
         for each in report.latencies
     ]
@@ -149,13 +166,15 @@ def _latencies(report: Report) -> str:
 
 def _skips(report: Report) -> str:
     rows = [
-        f'<tr><td class="count">{times}</td><td>{escape(why)}</td></tr>'
+        f'<tr><td class="count">{times}</td><td class="words">{escape(why)}</td></tr>'
         for why, times in report.skips()
     ]
     if report.uncovered:
         names = ", ".join(report.uncovered)
         why = f"operations of which the driver supports no case: {names}"
-        rows.append(f'<tr><td class="count">{len(report.uncovered)}</td><td>{why}</td></tr>')
+        rows.append(
+            f'<tr><td class="count">{len(report.uncovered)}</td><td class="words">{why}</td></tr>'
+        )
     return f"<h2>Not tried</h2>\n{_table(('times', 'why'), rows)}" if rows else ""
 
 
@@ -180,7 +199,10 @@ def _about(report: Report) -> str:
         "machine": about.machine,
         "duration": f"{about.seconds:.0f} s",
     }
-    rows = [f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in facts.items()]
+    rows = [
+        f'<tr><th>{name}</th><td class="words">{escape(value)}</td></tr>'
+        for name, value in facts.items()
+    ]
     return f"<h2>About this run</h2>\n{_table((), rows)}"
 
 
