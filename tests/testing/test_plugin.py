@@ -66,7 +66,10 @@ def outcomes(result: pytest.RunResult) -> dict[str, int]:
 
 def test_right_executor_passes_and_a_wrong_one_fails(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(adder=EXAMPLE, wrong=EXAMPLE.replace("np.add", "np.subtract"))
-    assert set(outcomes(run("adder:Adder", "-k", "sum and not test_pack"))) == {"passed", "deselected"}
+    assert set(outcomes(run("adder:Adder", "-k", "sum and not test_pack"))) == {
+        "passed",
+        "deselected",
+    }
     assert outcomes(run("wrong:Adder", "-k", "sum and not test_pack", "--maxfail=1"))["failed"]
 
 
