@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.runtime import Memory, Model, OperandDescription
+from nnburst.runtime import Compilation, Manager, Memory, Model, OperandDescription
+from nnburst.runtime.planning.plan import Direction
 from runtime.building import (
     Built,
     add_model,
@@ -223,6 +224,15 @@ def test_a_model_that_was_never_finished_closes() -> None:
         model.add_operand(floats(2))
     with bad_state():
         model.add_operand(floats(2))
+
+
+def test_what_was_made_from_a_model_outlives_it() -> None:
+    model = add_model(2)
+    compilation = Compilation(model, manager=Manager([]))
+    model.close()
+    compilation.finish()
+    assert compilation.memory_preference(Direction.OUTPUT, 0).alignment
+    compilation.execution().close()
 
 
 def test_a_forked_child_refuses_and_frees_nothing() -> None:

@@ -383,9 +383,6 @@ class Model(RuntimeObject):
         """
         return TYPES.code(extension, number)
 
-    def _free(self) -> None:
-        self._operands.clear()
-
     def _check_building(self, call: str) -> None:
         self.check_open()
         if self._completed:
