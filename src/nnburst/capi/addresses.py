@@ -15,6 +15,7 @@ from nnburst.runtime.objects.operand_description import OperandDescription
 
 #: No list of operands or dimensions that a program passes is longer.
 MOST_ENTRIES: Final = 1 << 24
+MOST_BYTES: Final = 1 << 56
 _UINT64: Final = (1 << 64) - 1
 
 _operand_type: Final = OPERAND_TYPE.layout
@@ -22,7 +23,13 @@ _per_channel: Final = PER_CHANNEL.layout
 
 
 def content(address: int, length: int) -> memoryview:
-    """`length` bytes in place, writable."""
+    """`length` bytes in place, writable.
+
+    Raises:
+        InvalidArgument: no memory is so long.
+    """
+    if length > MOST_BYTES:
+        raise InvalidArgument(f"length: {length} bytes, no memory has more than {MOST_BYTES}")
     return memoryview(ffi.buffer(ffi.cast("uint8_t *", address), length))
 
 

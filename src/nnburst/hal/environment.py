@@ -288,6 +288,14 @@ RUNS: Final = Variable(
     reader="`tests/executor`",
     what="executions of each of two bursts at once, and of each operation on memory that changes under it",
 )
+RANDOM_CALLS: Final = Variable(
+    "RANDOM_CALLS",
+    _count,
+    _COUNT,
+    "20000",
+    reader="`tests/capi`",
+    what="calls of the C interface in random order",
+)
 ANDROID_HEADERS: Final = Variable(
     "ANDROID_HEADERS",
     _path,
