@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import subprocess
@@ -18,6 +17,7 @@ from nnburst.capi.interface.constants import ENUMS
 from nnburst.capi.interface.constants import PREFIX as CONSTANT_PREFIX
 from nnburst.capi.interface.functions import FUNCTIONS
 from nnburst.capi.interface.structs import STRUCTS
+from nnburst.hal.environment import ANDROID_HEADERS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {function.name for function in FUNCTIONS}
@@ -77,9 +77,9 @@ def test_header_is_clean_c99_and_cpp_and_as_the_table_says(
 
 
 def test_androids_header_has_the_same_sizes_offsets_values_and_types(tmp_path: Path) -> None:
-    folder = os.environ.get("NNBURST_ANDROID_HEADERS")
-    if folder is None or shutil.which("gcc") is None:
+    if not ANDROID_HEADERS.is_set or shutil.which("gcc") is None:
         pytest.skip("NNBURST_ANDROID_HEADERS is not set to the folder of Android's headers")
+    folder = ANDROID_HEADERS.read()
     source = tmp_path / "same.c"
     headers = ("NeuralNetworks.h", "NeuralNetworksExtensions.h", "NeuralNetworksOEM.h")
     included = "".join(f'#include "{folder}/{name}"\n' for name in headers)

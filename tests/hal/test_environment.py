@@ -17,7 +17,8 @@ from nnburst.hal import environment
 from nnburst.hal.environment import Variable, unknown_names, variables, warn_of_unknown_names
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = re.compile(r"\bNNBURST_[A-Z_]+\b")
+#: A name; those that end in _H keep a header from being read twice.
+NAME = re.compile(r"\bNNBURST_(?![A-Z_]*_H\b)[A-Z_]+\b")
 #: Names that tests make up.
 MADE_UP = {f"NNBURST_{name}" for name in ("TEST", "POLING_WINDOW", "SANDBOXX", "SOMETHING_ELSE")}
 

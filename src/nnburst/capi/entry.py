@@ -7,7 +7,6 @@ number; an error becomes its code, whatever it is: nothing is raised into C.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -21,7 +20,8 @@ from nnburst.capi.interface.arguments import Argument, Pass
 from nnburst.capi.interface.functions import FUNCTIONS, Function
 from nnburst.capi.living import LIVING
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BadState, GeneralFailure, NnburstError
+from nnburst.hal.environment import LOG
+from nnburst.hal.errors import BadState, GeneralFailure, InvalidArgument, NnburstError
 
 logger = logging.getLogger("nnburst.capi")
 
@@ -56,12 +56,13 @@ def start(address: int, ours: int) -> None:
 def _log_as_asked() -> None:
     """Silent unless `NNBURST_LOG` names a level: the program's stderr is the program's."""
     warnings.simplefilter("ignore")
-    level = os.environ.get("NNBURST_LOG", "").upper()
     root = logging.getLogger()
-    if level in logging.getLevelNamesMapping():
-        logging.basicConfig(
-            level=level, format="%(name)s: %(message)s", stream=sys.__stderr__, force=True
-        )
+    if LOG.is_set:
+        logging.basicConfig(format="%(name)s: %(message)s", stream=sys.__stderr__, force=True)
+        try:
+            root.setLevel(LOG.read())
+        except InvalidArgument as error:  # no reason for the program not to run
+            logger.warning("%s; logging from WARNING on", error)
     elif not root.handlers:
         root.addHandler(logging.NullHandler())
 

@@ -30,14 +30,13 @@ def run(args: argparse.Namespace) -> int:
     problems = unknown_names()
     facts = []
     for variable in variables():
-        is_set = variable.name in os.environ
-        if is_set:
+        if variable.is_set:
             problems += _refusal(variable)
         facts.append(
             {
                 "name": variable.name,
                 "value": os.environ.get(variable.name, variable.default),
-                "origin": "environment" if is_set else "default",
+                "origin": "environment" if variable.is_set else "default",
                 "expected": variable.expected,
                 "reader": variable.reader,
                 "what": variable.what,
