@@ -22,7 +22,9 @@ SHARED = (ROOT / environment.SHARED.read()).resolve()
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
 # CI says about a change must not depend on luck; everywhere else each run tries new examples.
-settings.register_profile("nnburst", deadline=None, print_blob=True)
+settings.register_profile(
+    "nnburst", deadline=None, print_blob=True, max_examples=environment.EXAMPLES.read()
+)
 settings.register_profile("ci", parent=settings.get_profile("nnburst"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "nnburst")
 
@@ -41,8 +43,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `shared` where the reference data is absent, and make groups.
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Skip tests marked `shared` where the reference data is absent, mark what counts, and make groups.
 
     A group runs in one process, one test after the other: a file, whose tests share its drivers, and all
     that kill processes or compare times. Those come first, since nothing else takes as long.
@@ -51,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not SHARED.is_dir() and item.get_closest_marker("shared"):
             item.add_marker(skip)
+        if FAULTS in item.path.parents or getattr(item.obj, "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.counted)
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
     items.sort(key=lambda item: group_of(item) != TIMING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import site
@@ -28,6 +29,7 @@ def run(*command: object, cwd: Path) -> str:
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

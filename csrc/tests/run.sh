@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a C test with everything of csrc/ that needs no Python, and runs it.
 #   run.sh address|thread|none PROGRAM [ARGUMENT...]
-# address is ASan with UBSan, thread is TSan; PROGRAM.c lies here and says what its arguments are.
+# address is ASan with UBSan, thread is TSan; PROGRAM.c lies here and says what its arguments are. With OBJECTS=FOLDER
+# what was compiled stays there for the next program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if (($# < 2)); then
@@ -21,8 +22,18 @@ sources=()
 for name in ring_buffer event_flag waiter rhythm trap packet burst_client burst_server liveness pool_map; do
     sources+=("$here/../$name.c")
 done
-grep -q NNBURST_TRAPS "$here/$program.c" && flags+=(-DNNBURST_TRAPS)
+kind=$sanitizer
+if grep -q NNBURST_TRAPS "$here/$program.c"; then
+    flags+=(-DNNBURST_TRAPS)
+    kind+=-traps
+fi
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
-"${CC:-gcc}" "${flags[@]}" "$here/$program.c" "${sources[@]}" -lpthread -o "$build/$program"
+objects=${OBJECTS:-$build}/$kind
+if [[ ! -d $objects ]]; then
+    mkdir -p "$build/objects"
+    (cd "$build/objects" && "${CC:-gcc}" "${flags[@]}" -c "${sources[@]}")
+    mkdir -p "$(dirname "$objects")" && mv -T "$build/objects" "$objects"
+fi
+"${CC:-gcc}" "${flags[@]}" "$here/$program.c" "$objects"/*.o -lpthread -o "$build/$program"
 "$build/$program" "$@"

@@ -51,6 +51,12 @@ EXECUTORS = [
     pytest.param("reference", id="reference"),
     pytest.param("litert", id="litert", marks=needs_litert),
 ]
+#: For what starts many drivers: each executor in a campaign, one of them every day.
+ONE_EVERY_DAY = [
+    pytest.param("null", id="null", marks=pytest.mark.campaign),
+    pytest.param("reference", id="reference"),
+    pytest.param("litert", id="litert", marks=[pytest.mark.campaign, needs_litert]),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +201,7 @@ def test_files_are_named_by_letters_kind_and_number_and_are_their_owners(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ONE_EVERY_DAY)
 @pytest.mark.parametrize(
     "damage",
     [

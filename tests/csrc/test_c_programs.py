@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ pytestmark = pytest.mark.skipif(
     not SCRIPT.exists() or shutil.which("gcc") is None,
     reason="needs gcc and the C sources beside the tests",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the programs share is compiled once for each sanitizer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OBJECTS", str(tmp_path_factory.mktemp("objects")))
+        yield
 
 
 def run(*words: object, script: Path = SCRIPT) -> str:

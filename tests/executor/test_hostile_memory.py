@@ -204,6 +204,7 @@ def run(vector: Vector, prepared: ReferencePrepared, runs: int, *, at_end: bool)
         fence.check()
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize(
     "operation",
     [

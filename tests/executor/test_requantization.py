@@ -82,24 +82,31 @@ def test_ties_of_every_kind_go_the_way_of_the_original(
         assert (got == wanted.clip(0, 255)).all()
 
 
-def least_below_a_boundary(shift: int) -> tuple[int, int, int]:
-    """A multiplier, a sum, and their result, which one more unit of the product would round up."""
-    wanted = 100
-    # floor((p + 2**30 + 2**(30+n)) / 2**(31+n)) is wanted - 1 for the largest p with this remainder.
+def rounded_twice(product: int, shift: int) -> int:
+    """What a product becomes that is rounded at 2**31 and again by the shift."""
     n = -shift
-    product = (wanted << (31 + n)) - (1 << 30) - (1 << (30 + n)) - 1
-    for multiplier in range(2**30 + 1, 2**31, 2):
-        found = product * pow(multiplier, -1, 1 << (31 + n)) % (1 << (31 + n))
-        if found < 2**31 - 1:
-            k = found * multiplier + (1 << 30) + (1 << (30 + n)) >> (31 + n)
-            if 0 < k < 255:
-                return multiplier, found, k
-    raise AssertionError
+    return product + (1 << 30) + (1 << (30 + n)) >> (31 + n)
 
 
-@pytest.mark.parametrize("shift", [-14, -15, -16])
-def test_products_too_long_for_float64_are_not_rounded_up(shift: int) -> None:
-    multiplier, large, wanted = least_below_a_boundary(shift)
+@pytest.mark.parametrize(
+    ("shift", "multiplier", "large", "wanted"),
+    [
+        (-14, 1077936129, 4194303, 128),
+        (-15, 1077801595, 10609485, 162),
+        (-16, 1082130433, 8388607, 64),
+    ],
+)
+def test_products_too_long_for_float64_are_not_rounded_up(
+    shift: int, multiplier: int, large: int, wanted: int
+) -> None:
+    """Found by trying multipliers: products that one more unit would round up."""
+    product = multiplier * large
+    assert product % 2 == 1
+    assert product > 2**52, "as long as float64's mantissa at least"
+    assert (rounded_twice(product, shift), rounded_twice(product + 1, shift)) == (
+        wanted,
+        wanted + 1,
+    )
     found = Requantization(np.array([multiplier]), np.array([shift]), 0, 0, 255)
     sums = np.array([[float(large)]])
     assert c_mbqm(large, multiplier, shift) == wanted

@@ -1,6 +1,6 @@
 """Any order of calls on the ends of a queue, against a plain list of what should be in it.
 
-A short run by default; `NNBURST_EXAMPLES=20000` makes it a long one.
+`NNBURST_EXAMPLES=20000` makes a long run of it.
 """
 
 from __future__ import annotations

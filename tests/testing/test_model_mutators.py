@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.signature import Signature
 from nnburst.hal.validation import validate_model
 from nnburst.testing.conformance import vectors
+from nnburst.testing.conformance.campaign import find_files
 from nnburst.testing.fuzzing.model_mutators import ALL, ModelMutation, suite_mutations
+from testing.some_vectors import some_files
 
 T = OperandType
 O = OperationType  # noqa: E741
@@ -101,9 +103,20 @@ def test_inputs_that_may_be_left_out_are_not_removed(
 
 
 @pytest.mark.shared
+def test_every_mutation_of_one_vector_of_some_operations_is_refused(shared_dir: Path) -> None:
+    assert refuse_every_mutation(some_files(shared_dir)) > 10
+
+
+@pytest.mark.shared
+@pytest.mark.campaign
 def test_every_mutation_of_one_vector_of_each_operation_is_refused(shared_dir: Path) -> None:
+    assert refuse_every_mutation(find_files([shared_dir / "vectors"])) > 100
+
+
+def refuse_every_mutation(files: Sequence[Path]) -> int:
+    """All of one vector of each operation in the files; how many operations those have."""
     seen: set[int] = set()
-    for path in sorted((shared_dir / "vectors").rglob("*.json.gz")):
+    for path in files:
         for vector in vectors.read(path):
             model = vectors.build(vector).model
             kinds = {o.type for o in model.main.operations}
@@ -113,15 +126,26 @@ def test_every_mutation_of_one_vector_of_each_operation_is_refused(shared_dir: P
             seen |= kinds
             validate_model(model, SIGNATURES)
             assert list(accepted(model)) == [], vector.name
-    assert len(seen) > 100
+    return len(seen)
 
 
-@pytest.mark.shared
-def test_no_vector_that_must_run_is_refused(shared_dir: Path) -> None:
+def accept_all_that_must_run(files: Sequence[Path]) -> int:
+    """How many vectors of the files must run; each is accepted."""
     count = 0
-    for path in sorted((shared_dir / "vectors").rglob("*.json.gz")):
+    for path in files:
         for vector in vectors.read(path):
             if not vector.expect_failure:
                 validate_model(vectors.build(vector).model, SIGNATURES)
                 count += 1
-    assert count > 7000
+    return count
+
+
+@pytest.mark.shared
+def test_some_vectors_that_must_run_are_not_refused(shared_dir: Path) -> None:
+    assert accept_all_that_must_run(some_files(shared_dir)) > 200
+
+
+@pytest.mark.shared
+@pytest.mark.campaign
+def test_no_vector_that_must_run_is_refused(shared_dir: Path) -> None:
+    assert accept_all_that_must_run(find_files([shared_dir / "vectors"])) > 7000

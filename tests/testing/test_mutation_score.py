@@ -59,6 +59,7 @@ def changes(source: str) -> list[tuple[str, str]]:
     return [(mutant.before, mutant.after) for mutant in mutants("m.py", source)]
 
 
+@pytest.mark.campaign
 def test_a_weak_test_lets_mutants_live_and_the_original_is_not_touched(tmp_path: Path) -> None:
     root = tiny_project(tmp_path, WEAK)
     found = score(root, "area", package="tiny")
@@ -82,6 +83,7 @@ def test_a_strong_test_kills_all_mutants(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.campaign
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mutation_score.worker._START", 0.5)
     module = "def count(n):\n    while n > 0:\n        n -= 1\n    return n\n"
@@ -101,6 +103,7 @@ def test_a_part_that_is_not_there_is_refused(tmp_path: Path) -> None:
         score(tiny_project(tmp_path, WEAK), "elsewhere", package="tiny")
 
 
+@pytest.mark.campaign
 def test_the_command_prints_survivors_and_fails_below_the_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

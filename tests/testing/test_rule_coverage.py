@@ -26,7 +26,10 @@ def complete() -> Coverage:
 
 
 def test_every_rule_has_an_accepting_and_a_rejecting_test() -> None:
-    command = [sys.executable, "tools/rule_coverage.py", "tests"]
+    marked = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if "mark.rule(" in path.read_text()
+    ]
+    command = [sys.executable, "tools/rule_coverage.py", *map(str, marked)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "MISSING" not in done.stdout

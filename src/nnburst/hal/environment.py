@@ -66,6 +66,11 @@ class Variable(Generic[T]):
         self.page = page
         _all[self.name] = self
 
+    @property
+    def is_set(self) -> bool:
+        """Whether this process's environment has it."""
+        return self.name in os.environ
+
     def read(self, environ: Mapping[str, str] | None = None) -> T:
         """The value in `environ` (this process's unless given), or the default.
 
@@ -241,9 +246,9 @@ KILLS: Final = Variable(
     "KILLS",
     _count,
     _COUNT,
-    "10",
+    "3",
     reader=f"{_FAULTS}, the suites for drivers",
-    what="processes killed in each test (100 in `make faults`, or `make faults KILLS=N`)",
+    what="processes killed in each test (10 in `make campaign SHORT=1`, 100 in `make faults`)",
     page="testing_drivers.md",
 )
 STOPPED: Final = Variable(
@@ -308,7 +313,7 @@ LIVES: Final = Variable(
     "LIVES",
     _count,
     _COUNT,
-    "8",
+    "4",
     reader="`tests/client/test_life_cycle.py`",
     what="random lives of drivers and what hangs on them",
 )
@@ -316,9 +321,9 @@ EXAMPLES: Final = Variable(
     "EXAMPLES",
     _count,
     _COUNT,
-    "60",
-    reader="`tests/fmq/test_queue_machines.py`",
-    what="random orders of calls on a queue of each flavour",
+    "50",
+    reader="tests",
+    what="random examples of each property (100 in `make campaign SHORT=1`)",
 )
 CORPUS: Final = Variable(
     "CORPUS",

@@ -81,6 +81,7 @@ def claimed(operation: OperationType) -> Iterator[Vector]:
     yield from islice(found, CASES)
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("operation", STEERED, ids=lambda operation: operation.name)
 def test_memory_that_changes_all_the_time_breaks_no_operation(
     operation: OperationType, route: str
@@ -147,6 +148,7 @@ def gathering(*, reshaped: bool) -> Vector:
     return Vector(name="gathering", spec="gathering", folder="test", main=graph, buffers=data)
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("reshaped", [False, True])
 def test_indexes_are_refused_or_followed_whatever_they_change_to(
     reshaped: bool, route: str

@@ -84,6 +84,7 @@ def test_network_answers_as_the_interpreter_does(
             assert set(agreement.steps) == {0}, agreement.data_set
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("name", NETWORKS)
 def test_two_bursts_at_once_never_mix_their_results(
     name: str, device: nnburst.Device, shared_dir: Path
