@@ -127,6 +127,8 @@ class CpuPrepared:
                 ResultCode.MISSED_DEADLINE_PERSISTENT,
                 message="the deadline passed before the CPU began to compute",
             )
+        if any(argument.buffer is not None for argument in (*inputs, *outputs)):
+            return Outcome(ResultCode.OP_FAILED, message="the CPU has no buffers of drivers")
         try:
             execution = self._prepared.bind(
                 [ExecutorArgument(a.bytes, a.dimensions) for a in inputs],

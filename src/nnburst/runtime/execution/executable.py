@@ -19,9 +19,12 @@ from nnburst.runtime.execution.argument import (
     Outcome,
     PreparedPart,
 )
+from nnburst.runtime.execution.compound import CompoundComputation
+from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
+from nnburst.runtime.execution.plain_memory import on_plain_memory
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.memory_preference import MemoryPreference, of_device, of_roles
-from nnburst.runtime.planning.plan import Direction, Plan, SimplePlan, StepRole
+from nnburst.runtime.planning.plan import Direction, ExecutionStep, Plan, SimplePlan, StepRole
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -60,8 +63,9 @@ class Executable:
         interface: Interface,
         devices: Sequence[Device],
         parts: Sequence[PreparedPart],
-        prepare_fallback: Callable[[], PreparedPart] | None,
+        prepare_on_cpu: Callable[[ExecutionStep | None], PreparedPart] | None,
         *,
+        source: Source,
         is_explicit: bool,
         fell_back: bool = False,
     ) -> None:
@@ -72,7 +76,8 @@ class Executable:
             interface: of the model.
             devices: by the plan's positions.
             parts: in the order of the execution steps.
-            prepare_fallback: has the CPU prepare the whole model; None if there is no fallback.
+            prepare_on_cpu: has the CPU prepare a step, or for None the whole model; None without fallback.
+            source: the model that was placed.
             is_explicit: see the attributes.
             fell_back: see the attributes.
         """
@@ -80,11 +85,15 @@ class Executable:
         self.interface: Final = interface
         self.devices: Final = tuple(devices)
         self.parts: Final = tuple(parts)
-        self.allows_fallback: Final = prepare_fallback is not None
+        self.allows_fallback: Final = prepare_on_cpu is not None
         self.is_explicit: Final = is_explicit
         self.fell_back: Final = fell_back
-        self._prepare_fallback: Final = prepare_fallback
+        self._prepare_on_cpu: Final = prepare_on_cpu
         self._fallback: PreparedPart | None = None
+        self._steps_on_cpu: Final[dict[int, PreparedPart]] = {}
+        self._compound: Final = (
+            None if isinstance(plan, SimplePlan) else CompoundMemory(plan, source)
+        )
         self._lock: Final = threading.Lock()
 
     def execute(
@@ -102,21 +111,53 @@ class Executable:
             options: how.
             bursts: of each part, from `open_bursts`; none to execute the ordinary way.
         """
-        assert isinstance(self.plan, SimplePlan)
-        burst = bursts[0] if bursts else None
-        executor = self.parts[0] if burst is None else burst
-        outcome = executor.execute(inputs, outputs, options)
-        if outcome.code in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
-            return outcome
-        if not self.allows_fallback or self.devices[self.plan.device].is_cpu:
+        if isinstance(self.plan, SimplePlan):
+            executor = (bursts[0] if bursts else None) or self.parts[0]
+            outcome = executor.execute(inputs, outputs, options)
+            answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
+            on_cpu = self.devices[self.plan.device].is_cpu
+            whole = self.allows_fallback and not on_cpu and outcome.code not in answered
+        else:
+            outcome, whole = self._execute_steps(inputs, outputs, options, bursts)
+        if not whole:
             return outcome
         logger.warning(
-            "%s failed (%s: %s): the CPU computes the whole model",
-            self.devices[self.plan.device].name,
+            "the plan failed (%s: %s): the CPU computes the whole model",
             outcome.code.name,
             outcome.message,
         )
         return self.fall_back(inputs, outputs, options)
+
+    def _execute_steps(
+        self,
+        inputs: list[Argument],
+        outputs: list[Argument],
+        options: Options,
+        bursts: Sequence[BurstController | None],
+    ) -> tuple[Outcome, bool]:
+        """Run the steps; whether the CPU is to compute the whole model comes second."""
+        assert self._compound is not None
+        try:
+            temporaries = self._compound.take()
+        except NnburstError as error:
+            return Outcome.of(error), self.allows_fallback
+        computation = CompoundComputation(
+            self._compound.plan,
+            self._compound.models,
+            temporaries,
+            _Parts(self, bursts),
+            options,
+        )
+        is_done = False
+        try:
+            found = computation.run(inputs, outputs, allow_fallback=self.allows_fallback)
+            is_done = not computation.is_tainted
+        finally:
+            if is_done:
+                self._compound.give_back(temporaries)
+            else:
+                temporaries.close()
+        return found
 
     def fall_back(
         self, inputs: list[Argument], outputs: list[Argument], options: Options
@@ -125,12 +166,26 @@ class Executable:
         try:
             with self._lock:
                 if self._fallback is None:
-                    assert self._prepare_fallback is not None
-                    self._fallback = self._prepare_fallback()
+                    assert self._prepare_on_cpu is not None
+                    self._fallback = self._prepare_on_cpu(None)
         except NnburstError as error:
             return Outcome.of(error)
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
-        return self._fallback.execute(inputs, outputs, unlimited)
+        return on_plain_memory(self._fallback, inputs, outputs, unlimited)
+
+    def step_on_cpu(self, number: int) -> PreparedPart:
+        """Execution step `number` as the CPU prepares it, once.
+
+        Raises:
+            NnburstError: it does not.
+        """
+        assert self._prepare_on_cpu is not None
+        with self._lock:
+            if number not in self._steps_on_cpu:
+                assert not isinstance(self.plan, SimplePlan)
+                step = self.plan.execution_steps[number]
+                self._steps_on_cpu[number] = self._prepare_on_cpu(step)
+            return self._steps_on_cpu[number]
 
     def open_bursts(self) -> list[BurstController | None]:
         """A burst for each part; None for those that have none (RT:B1)."""
@@ -172,6 +227,31 @@ class Executable:
 
     def close(self) -> None:
         """Release the parts."""
-        for part in (*self.parts, self._fallback):
+        for part in (*self.parts, self._fallback, *self._steps_on_cpu.values()):
             if part is not None:
                 part.close()
+        if self._compound is not None:
+            self._compound.close()
+
+
+class _Parts:
+    """What executes the steps of one computation."""
+
+    def __init__(self, executable: Executable, bursts: Sequence[BurstController | None]) -> None:
+        self._executable = executable
+        self._bursts = bursts
+
+    def part(self, step: int) -> PreparedPart:
+        return self._executable.parts[step]
+
+    def burst(self, step: int) -> BurstController | None:
+        return self._bursts[step] if self._bursts else None
+
+    def on_cpu(self, step: int) -> PreparedPart:
+        return self._executable.step_on_cpu(step)
+
+    def is_cpu(self, device: int) -> bool:
+        return self._executable.devices[device].is_cpu
+
+    def name(self, device: int) -> str:
+        return self._executable.devices[device].name

@@ -26,7 +26,7 @@ def checked_outcome(
     """
     reason = _what_is_wrong(outcome, declared, is_tensor, sizes)
     if reason:
-        return Outcome(ResultCode.OP_FAILED, message=f"the device {reason}")
+        return Outcome(ResultCode.OP_FAILED, message=f"device: it {reason}")
     return outcome
 
 

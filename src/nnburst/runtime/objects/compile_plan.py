@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.execution.argument import PreparedPart
+from nnburst.runtime.execution.compound_memory import Source
 from nnburst.runtime.execution.executable import Executable, Interface
 from nnburst.runtime.objects.asked_device import AskedDevice
 from nnburst.runtime.objects.hal_model import pools_of
 from nnburst.runtime.objects.model import Model
 from nnburst.runtime.planning.candidate import Candidate
-from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.plan import Part, PartitioningMode, SimplePlan
+from nnburst.runtime.planning.plan import ExecutionStep, Part, PartitioningMode, SimplePlan
 from nnburst.runtime.planning.planner import Planner
 
 
@@ -91,28 +93,18 @@ def compile_plan(
     planned = planner.plan(options.mode, AskedDevice(cpu, pools))
     falls_back = options.mode is PartitioningMode.WITH_FALLBACK
 
-    def prepare_fallback() -> PreparedPart:
-        return prepare_whole(finished, pools, cpu)
+    def prepare_on_cpu(step: ExecutionStep | None) -> PreparedPart:
+        """A step, or the whole model, with default preference and priority and no deadline (RT:R14)."""
+        model, used = hal_model(finished) if step is None else (step.model, step.pools)
+        return cpu.prepare(model, [pools[n] for n in used])
 
     return Executable(
         planned.plan,
         Interface(model.inputs, model.outputs, options.is_explicit and len(devices) == 1),
         placed,
         planned.prepared,
-        prepare_fallback if falls_back else None,
+        prepare_on_cpu if falls_back else None,
+        source=Source(finished.model, [np.asarray(pool) for pool in pools]),
         is_explicit=options.is_explicit,
         fell_back=planned.fell_back,
-    )
-
-
-def prepare_whole(finished: FinishedModel, pools: Sequence[Pool], cpu: Device) -> PreparedPart:
-    """Have the CPU prepare the whole model with default preference and priority (RT:R14)."""
-    model, used = hal_model(finished)
-    return cpu.prepare(
-        model,
-        [pools[n] for n in used],
-        ExecutionPreference.FAST_SINGLE_ANSWER,
-        Priority.MEDIUM,
-        None,
-        None,
     )

@@ -442,6 +442,18 @@ class Execution(RuntimeObject):
 
     # -- results ---------------------------------------------------------------------------------------------
 
+    @property
+    def output_shapes(self) -> tuple[OutputShape, ...]:
+        """Shapes of all outputs after a computation that succeeded or that had too little room.
+
+        Raises:
+            BadState: it has not completed, or failed otherwise.
+        """
+        self._check_completed("output_shapes")
+        if self._outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+            raise BadState("output_shapes: the computation failed")
+        return tuple(map(OutputShape, self._shapes, self._sufficient))
+
     def output_dimensions(self, index: int) -> tuple[int, ...]:
         """Dimensions of an output after a computation.
 

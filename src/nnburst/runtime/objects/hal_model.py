@@ -11,14 +11,17 @@ from msgspec.structs import replace
 
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import OperandLifeTime
+from nnburst.hal.extensions import extension_code, number_of, prefix_of
 from nnburst.hal.model import (
     DataLocation,
+    ExtensionNameAndPrefix,
     MemoryPool,
     Model,
     Operand,
     Operation,
     Subgraph,
 )
+from nnburst.hal.operand_types import is_extension
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.model_operand import BuiltModel, MemoryRange, ModelOperand
@@ -138,6 +141,38 @@ class HalModelBuilder:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def with_process_prefixes(model: Model) -> Model:
+    """The model with the prefixes that stand for its extensions in this process.
+
+    Raises:
+        InvalidArgument: no device has one of them.
+    """
+    entries = model.extension_name_to_prefix
+    if not entries:
+        return model
+    prefixes = {entry.prefix: TYPES.prefix(entry.name) for entry in entries}
+
+    def code(code: int) -> int:
+        known = is_extension(code) and prefixes.get(prefix_of(code))
+        return extension_code(known, number_of(code)) if known else code
+
+    def translated(graph: Subgraph) -> Subgraph:
+        return replace(
+            graph,
+            operands=tuple(replace(o, type=code(o.type)) for o in graph.operands),
+            operations=tuple(replace(o, type=code(o.type)) for o in graph.operations),
+        )
+
+    return replace(
+        model,
+        main=translated(model.main),
+        referenced=tuple(map(translated, model.referenced)),
+        extension_name_to_prefix=tuple(
+            ExtensionNameAndPrefix(entry.name, prefixes[entry.prefix]) for entry in entries
+        ),
+    )
 
 
 def pools_of(memories: Sequence[Memory]) -> list[Pool]:

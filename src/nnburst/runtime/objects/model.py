@@ -31,7 +31,7 @@ from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.objects.asked_device import AskedDevice
 from nnburst.runtime.objects.buffers import Readable, byte_view
-from nnburst.runtime.objects.hal_model import HalModelBuilder, pools_of
+from nnburst.runtime.objects.hal_model import HalModelBuilder, pools_of, with_process_prefixes
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.model_operand import (
     MAX_IMMEDIATELY_COPIED,
@@ -74,6 +74,37 @@ class Model(RuntimeObject):
         self._completed = False
         self._finished: FinishedModel | None = None
         self._built: BuiltModel | None = None
+
+    @classmethod
+    def of(cls, model: HalModel, memories: Sequence[Memory] = ()) -> Model:
+        """A finished model that exists as the HAL's.
+
+        Args:
+            model: operations in any order, prefixes of extensions as the model itself maps them.
+            memories: of its pools.
+
+        Raises:
+            InvalidArgument: it is not valid, or the memories do not fit its pools; BAD_DATA.
+        """
+        if len(memories) != len(model.pools):
+            raise InvalidArgument(
+                f"memories: {len(memories)} given, the model has {len(model.pools)} pools"
+            )
+        for index, (memory, pool) in enumerate(zip(memories, model.pools, strict=True)):
+            if memory.size < pool.size:
+                raise InvalidArgument(
+                    f"memories[{index}]: {memory.size} bytes, the model declares {pool.size}"
+                )
+        built = with_process_prefixes(model)
+        made = cls()
+        made._completed = True
+        made._operands = [ModelOperand(operand) for operand in built.main.operands]
+        made._operations = list(built.main.operations)
+        made._inputs, made._outputs = built.main.input_indexes, built.main.output_indexes
+        made._finished = finish(built)
+        flags = (built.relax_computation_float32_to_float16,) * (1 + len(built.referenced))
+        made._built = BuiltModel(built, flags, tuple(memories))
+        return made
 
     # -- building ------------------------------------------------------------------------------------------
 

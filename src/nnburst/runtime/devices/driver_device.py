@@ -1,0 +1,296 @@
+"""DriverDevice: a driver in another process, reconnected behind its entry when it has died."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from nnburst.client.device import Device as ClientDevice
+from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter
+from nnburst.client.memory.buffer import Buffer
+from nnburst.client.memory.memory import Memory as Pool
+from nnburst.client.resilient.resilient_burst import ResilientBurst
+from nnburst.client.resilient.resilient_device import ResilientDevice
+from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
+from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
+from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.extensions import Extension
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model
+from nnburst.hal.timing import OutputShape
+from nnburst.runtime.devices.device import CacheRequest, Use
+from nnburst.runtime.execution.argument import Argument, Options, Outcome
+from nnburst.runtime.planning.plan import Direction
+
+#: Seconds that a driver gets if nothing else says how long it may take: no wait is without an end.
+PATIENCE: Final = 600.0
+
+
+class DriverDevice:
+    """A driver. Thread-safe. A driver that has died is connected to again by the next call that needs it.
+
+    NNAPI: RT:D2, D6, DriverDevice in Manager.cpp.
+
+    Attributes:
+        name: that it is found under.
+        version_string: asked once, like all that follows.
+        type: kind of hardware.
+        feature_level: the driver's, or the runtime's if that is lower.
+        extensions: that it has.
+        capabilities: how fast it says it is.
+        cache_files: in how many files it caches a compilation.
+    """
+
+    is_cpu: Final = False
+
+    def __init__(
+        self,
+        connect: Callable[[], ClientDevice],
+        *,
+        name: str | None = None,
+        feature_level: FeatureLevel = FeatureLevel.AIDL_V4,
+    ) -> None:
+        """Connect, and ask all that is asked once.
+
+        Args:
+            connect: makes a connection; called again for each driver that has died.
+            name: instead of the driver's own.
+            feature_level: the runtime's (RT:D6).
+
+        Raises:
+            NnburstError: it cannot be connected to, or answers badly.
+        """
+        self._driver: Final = ResilientDevice(connect)
+        try:
+            current = self._driver.current
+            self.name: Final = name or current.name
+            self.version_string: Final = current.version_string
+            self.type: Final[DeviceType] = current.type
+            self.feature_level: Final = min(current.feature_level, feature_level)
+            self.extensions: Final[tuple[Extension, ...]] = current.supported_extensions()
+            self.capabilities: Final[Capabilities] = current.capabilities
+            self.cache_files: Final[NumberOfCacheFiles] = current.number_of_cache_files_needed
+        except BaseException:
+            self._driver.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Process of the driver that is connected now."""
+        return self._driver.current.pid
+
+    def supports_extension(self, name: str) -> bool:
+        """Whether it has an extension."""
+        return any(extension.name == name for extension in self.extensions)
+
+    def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
+        """Which operations of the main subgraph it can run."""
+        return self._driver.supported_operations(model, pools=pools)
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Pool],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline_ns: int | None = None,
+        cache: CacheRequest | None = None,  # noqa: ARG002
+    ) -> DriverPart:
+        """Have it prepare a model or a step.
+
+        Raises:
+            NnburstError: what it says.
+        """
+        prepared = self._driver.prepare(
+            model,
+            pools=pools,
+            preference=preference,
+            priority=priority,
+            timeout=seconds_left(deadline_ns),
+        )
+        return DriverPart(prepared)
+
+    def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
+        """A buffer of its own.
+
+        Raises:
+            NnburstError: what it says.
+        """
+        roles: dict[Direction, list[tuple[object, int]]] = {
+            Direction.INPUT: [],
+            Direction.OUTPUT: [],
+        }
+        for part, direction, index in uses:
+            assert isinstance(part, DriverPart)
+            roles[direction].append((part.prepared.current, index))
+        return self._driver.current.allocate_buffer(
+            roles[Direction.INPUT],  # type: ignore[arg-type]
+            roles[Direction.OUTPUT],  # type: ignore[arg-type]
+            dimensions=dimensions,
+        )
+
+    def wait(self, timeout: float = 30.0) -> None:
+        """Wait until it is there again (RT:D7).
+
+        Raises:
+            DeadObject: it is not there after that time.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self._driver.current  # noqa: B018 - connects again
+            except NnburstError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def close(self) -> None:
+        """End the connection."""
+        self._driver.close()
+
+    def __repr__(self) -> str:
+        return f"<nnburst.runtime driver device {self.name}>"
+
+
+class DriverPart:
+    """A model or step that a driver has prepared. Thread-safe; prepared again if the driver has died.
+
+    Attributes:
+        prepared: the client's, with what it needs to be prepared again.
+    """
+
+    def __init__(self, prepared: ResilientPreparedModel) -> None:
+        """Own `prepared`."""
+        self.prepared: Final = prepared
+
+    def execute(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+    ) -> Outcome:
+        """Execute over the socket: pools where they are, other memory by a copy."""
+        try:
+            current = self.prepared.current
+            arrays = self._arrays(inputs, outputs)
+            left = seconds_left(options.deadline_ns)
+            if options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
+                result = current.execute(*arrays, measure=options.measure, timeout=left)
+            else:
+                pending = current.execute_async(
+                    *arrays,
+                    measure=options.measure,
+                    timeout=left,
+                    loop_timeout_ns=options.loop_timeout_ns,
+                )
+                result = pending.result(left)
+        except NnburstError as error:
+            return Outcome.of(error)
+        return self.outcome(result, outputs)
+
+    def _arrays(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument]
+    ) -> tuple[list[Array | Buffer | None], list[Array | Buffer | None]]:
+        prepared = self.prepared
+        return (
+            [_input(p, a) for p, a in zip(prepared.inputs, inputs, strict=True)],
+            [_output(p, a) for p, a in zip(prepared.outputs, outputs, strict=True)],
+        )
+
+    def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
+        """What an execution gave; an output that only fits what it was rounded up to is too small."""
+        shapes = []
+        for parameter, argument, shape in zip(
+            self.prepared.outputs, outputs, result.output_shapes, strict=True
+        ):
+            needed = parameter.dtype.itemsize * math.prod(shape.dimensions)
+            fits = argument.bytes is None or needed <= argument.bytes.size
+            shapes.append(OutputShape(shape.dimensions, fits))
+        enough = all(shape.is_sufficient for shape in shapes)
+        code = ResultCode.NO_ERROR if enough else ResultCode.OUTPUT_INSUFFICIENT_SIZE
+        return Outcome(code, tuple(shapes), result.timing)
+
+    def open_burst(self) -> DriverBurst:
+        """A burst on it."""
+        return DriverBurst(self, self.prepared.open_burst())
+
+    def close(self) -> None:
+        """Release it."""
+        self.prepared.close()
+
+
+class DriverBurst:
+    """A burst on a part. One execution at a time."""
+
+    def __init__(self, part: DriverPart, burst: ResilientBurst) -> None:
+        """Own `burst`."""
+        self._part: Final = part
+        self._burst: Final = burst
+
+    def execute(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+    ) -> Outcome:
+        """Execute over the burst; a loop timeout of its own goes over the socket, which alone carries it."""
+        if options.loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS:
+            return self._part.execute(inputs, outputs, options)
+        try:
+            burst = self._burst.current
+            arrays = self._part._arrays(inputs, outputs)
+            result = burst.execute(
+                *arrays, measure=options.measure, timeout=seconds_left(options.deadline_ns)
+            )
+        except NnburstError as error:
+            return Outcome.of(error)
+        return self._part.outcome(result, outputs)
+
+    def close(self) -> None:
+        """Close it."""
+        self._burst.close()
+
+
+def _input(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
+    if argument.buffer is not None or argument.bytes is None:
+        return argument.buffer
+    dimensions = () if parameter.scalar else argument.dimensions
+    length = parameter.dtype.itemsize * math.prod(dimensions)
+    if length > argument.bytes.size or 0 in dimensions:
+        raise GeneralFailure(
+            f"{parameter.name}: dimensions {list(dimensions)} do not fit {argument.bytes.size} bytes"
+        )
+    found: Array = argument.bytes[:length].view(parameter.dtype).reshape(dimensions)
+    return found
+
+
+def _output(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
+    """An array for an output; one for a shape that is not known is as long as its room."""
+    if argument.buffer is not None:
+        return argument.buffer
+    if argument.bytes is None:
+        raise GeneralFailure(f"{parameter.name}: it is omitted, which no driver takes")
+    if parameter.known:
+        found: Array = argument.bytes[: parameter.size].view(parameter.dtype)
+        return found.reshape(parameter.dimensions)
+    count = argument.bytes.size // parameter.dtype.itemsize
+    if not count:
+        return np.empty(1, parameter.dtype)  # less than one element: whatever comes is too much
+    room: Array = argument.bytes[: count * parameter.dtype.itemsize].view(parameter.dtype)
+    return room
+
+
+def seconds_left(deadline_ns: int | None) -> float:
+    """Until a deadline on CLOCK_BOOTTIME.
+
+    Raises:
+        MissedDeadline: it has passed.
+    """
+    if deadline_ns is None:
+        return PATIENCE
+    left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+    if left <= 0:
+        raise MissedDeadline("the deadline has passed before the driver was called")
+    return left

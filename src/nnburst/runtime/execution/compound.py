@@ -1,0 +1,380 @@
+"""CompoundComputation: one computation of a plan of several steps (RT:R2 to R16)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import GeneralFailure, NnburstError
+from nnburst.hal.limits import INT32_MAX
+from nnburst.hal.operand_types import SCALARS
+from nnburst.hal.timing import OutputShape
+from nnburst.runtime.execution.argument import (
+    Argument,
+    BurstController,
+    Options,
+    Outcome,
+    PreparedPart,
+)
+from nnburst.runtime.execution.shapes import checked_outcome
+from nnburst.runtime.execution.temporaries import (
+    SourceModels,
+    Temporaries,
+    element_size,
+    known_size,
+    padded,
+)
+from nnburst.runtime.execution.values import GivenValue, PooledValue, Value
+from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.planning.plan import (
+    CompoundPlan,
+    ExecutionStep,
+    GotoStep,
+    IfStep,
+    SourceOperand,
+    WhileStep,
+)
+
+logger = logging.getLogger("nnburst.runtime")
+
+#: An output of a step that is too small to be computed with is not repeated for ever.
+_LARGEST: Final = INT32_MAX + 1
+_ANSWERED: Final = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
+#: What ends a computation without a second try.
+_TIMEOUT: Final = Outcome(
+    ResultCode.MISSED_DEADLINE_TRANSIENT, message="a WHILE has run longer than its loop timeout"
+)
+
+
+class Parts(Protocol):
+    """What executes the steps."""
+
+    def part(self, step: int) -> PreparedPart:
+        """What the device of execution step number `step` has prepared."""
+
+    def burst(self, step: int) -> BurstController | None:
+        """Its burst, if this computation uses bursts."""
+
+    def on_cpu(self, step: int) -> PreparedPart:
+        """The same step on the CPU.
+
+        Raises:
+            NnburstError: it cannot be prepared there.
+        """
+
+    def is_cpu(self, device: int) -> bool:
+        """Whether a device is the CPU."""
+
+    def name(self, device: int) -> str:
+        """Of a device, for messages."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """Where an interpreted WHILE is; one that is left starts afresh."""
+
+    iteration: int = -1
+    began: float = 0.0
+    decides: bool = False
+    inputs: list[Value] = field(default_factory=list)
+
+
+class CompoundComputation:
+    """One computation. Used once, by one thread."""
+
+    def __init__(
+        self,
+        plan: CompoundPlan,
+        models: SourceModels,
+        temporaries: Temporaries,
+        parts: Parts,
+        options: Options,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            plan: what to compute.
+            models: whose operands they are.
+            temporaries: memory between the steps, for this computation alone.
+            parts: what executes the steps.
+            options: how; steps are never timed (RT:R22).
+        """
+        self._plan: Final = plan
+        self._models: Final = models
+        self._temporaries: Final = temporaries
+        self._parts: Final = parts
+        self._options: Final = Options(False, options.deadline_ns, options.loop_timeout_ns)
+        self._values: Final[dict[SourceOperand, Value]] = {}
+        self._numbers: Final = {step.index: n for n, step in enumerate(plan.execution_steps)}
+        self._loops: Final[dict[int, _Loop]] = {}
+        self._insufficient: Final[set[SourceOperand]] = set()
+        #: Whether what was begun may still write into the temporaries: then nobody else may have them.
+        self.is_tainted = False
+        #: Steps that a device has executed, by its position.
+        self.executed: Final[list[int]] = []
+
+    def run(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], *, allow_fallback: bool
+    ) -> tuple[Outcome, bool]:
+        """Execute the steps.
+
+        Returns:
+            What came of it, and whether the CPU is to compute the whole model instead.
+        """
+        graph = self._models.graph(0)
+        self._bind(graph.input_indexes, inputs)
+        self._bind(graph.output_indexes, outputs)
+        for (source, number), value in self._temporaries.values.items():
+            if not number:
+                value.dimensions = self._models.operand(source).dimensions
+                self._values[source] = value
+        try:
+            return self._run(allow_fallback=allow_fallback)
+        except NnburstError as error:  # the interpreter's own (RT:R13)
+            return Outcome.of(error), allow_fallback
+
+    def _run(self, *, allow_fallback: bool) -> tuple[Outcome, bool]:
+        position = 0
+        while position < len(self._plan.steps):
+            step = self._plan.steps[position]
+            if isinstance(step, GotoStep):
+                position = step.target
+            elif isinstance(step, IfStep):
+                position = self._choose(step)
+            elif isinstance(step, WhileStep):
+                following = self._iterate(step)
+                if following is None:
+                    return _TIMEOUT, False
+                position = following
+            else:
+                outcome, whole = self._execute(step, allow_fallback=allow_fallback)
+                if outcome.code != ResultCode.NO_ERROR:
+                    return outcome, whole
+                position += 1
+        return Outcome(output_shapes=self._output_shapes()), False
+
+    def _bind(self, operands: Sequence[int], arguments: Sequence[Argument]) -> None:
+        for operand, argument in zip(operands, arguments, strict=True):
+            self._values[SourceOperand(0, operand)] = GivenValue(argument)
+
+    def _output_shapes(self) -> tuple[OutputShape, ...]:
+        sources = [SourceOperand(0, operand) for operand in self._models.graph(0).output_indexes]
+        return tuple(
+            OutputShape(self._values[source].dimensions, source not in self._insufficient)
+            for source in sources
+        )
+
+    # -- execution steps -------------------------------------------------------------------------------------
+
+    def _execute(self, step: ExecutionStep, *, allow_fallback: bool) -> tuple[Outcome, bool]:
+        """Run one step; whether the whole model is to go to the CPU comes second."""
+        outcome = self._attempt(step, on_cpu=False)
+        if outcome.code in _ANSWERED:
+            return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
+        if not allow_fallback:
+            return outcome, False
+        name = self._parts.name(step.device)
+        if self._parts.is_cpu(step.device):
+            return outcome, True
+        logger.warning(
+            "step %d failed on %s (%s: %s): the CPU executes it",
+            step.index,
+            name,
+            outcome.code.name,
+            outcome.message,
+        )
+        outcome = self._attempt(step, on_cpu=True)
+        if outcome.code in _ANSWERED:
+            return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
+        return outcome, True
+
+    def _unless_empty(
+        self, step: ExecutionStep, outcome: Outcome, *, allow_fallback: bool
+    ) -> tuple[Outcome, bool]:
+        """A failure if an output that another step reads has no elements: no driver takes it (RT:R11)."""
+        if outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE:
+            return Outcome(outcome.code, self._output_shapes(), message=outcome.message), False
+        read = {*step.downstream_outputs, *range(len(step.model_outputs), len(step.outputs))}
+        dimensions = [self._value(step, pair.source).dimensions for pair in step.outputs]
+        if not any(0 in dimensions[n] for n in read):
+            return outcome, False
+        message = f"step {step.index} gives a tensor without elements"
+        return Outcome(ResultCode.OP_FAILED, message=message), allow_fallback
+
+    def _attempt(self, step: ExecutionStep, *, on_cpu: bool) -> Outcome:
+        """Run a step until its temporaries are large enough (RT:R11, R12)."""
+        number = self._numbers[step.index]
+        device = None if on_cpu or self._parts.is_cpu(step.device) else step.device
+        try:
+            executor = self._executor(number, on_cpu=on_cpu)
+            lengths = self._first_lengths(step)
+            while True:
+                self._allocate(step, lengths)
+                inputs = [self._value(step, pair.source).argument(device) for pair in step.inputs]
+                outputs = [self._value(step, pair.source).argument(device) for pair in step.outputs]
+                outcome = executor.execute(inputs, outputs, self._options)
+                outcome = self._checked(step, outputs, outcome)
+                if not self._grow(step, outcome, lengths):
+                    break
+        except NnburstError as error:
+            outcome = Outcome.of(error)
+        if outcome.code == ResultCode.NO_ERROR:
+            self.executed.append(-1 if device is None else device)
+        if outcome.code in (
+            ResultCode.MISSED_DEADLINE_TRANSIENT,
+            ResultCode.MISSED_DEADLINE_PERSISTENT,
+        ):
+            self.is_tainted = True
+        return outcome
+
+    def _executor(self, number: int, *, on_cpu: bool) -> PreparedPart | BurstController:
+        if on_cpu:
+            return self._parts.on_cpu(number)
+        return self._parts.burst(number) or self._parts.part(number)
+
+    def _value(self, step: ExecutionStep, operand: int) -> Value:
+        return self._values[SourceOperand(step.source_model, operand)]
+
+    def _checked(
+        self, step: ExecutionStep, outputs: Sequence[Argument], outcome: Outcome
+    ) -> Outcome:
+        """The outcome, with what it says about the outputs noted if that can be (RT:R10)."""
+        operands = [
+            self._models.operand(SourceOperand(step.source_model, pair.source))
+            for pair in step.outputs
+        ]
+        outcome = checked_outcome(
+            outcome,
+            [output.dimensions for output in outputs],
+            [operand.type not in SCALARS for operand in operands],
+            [element_size(operand) for operand in operands],
+        )
+        for pair, shape in zip(step.outputs, outcome.output_shapes, strict=False):
+            source = SourceOperand(step.source_model, pair.source)
+            self._values[source].dimensions = shape.dimensions
+            if shape.is_sufficient:
+                self._insufficient.discard(source)
+            else:
+                self._insufficient.add(source)
+        return outcome
+
+    # -- temporaries of unknown size -------------------------------------------------------------------------
+
+    def _first_lengths(self, step: ExecutionStep) -> dict[int, int]:
+        """A first guess for each: what it came to last, or one element (RT:R3)."""
+        known = self._temporaries.lengths.get(step.index)
+        if known is not None:
+            return known
+        lengths = self._temporaries.lengths.setdefault(step.index, {})
+        for position in step.dynamic_outputs:
+            source = SourceOperand(step.source_model, step.outputs[position].source)
+            lengths[position] = padded(element_size(self._models.operand(source)))
+        return lengths
+
+    def _allocate(self, step: ExecutionStep, lengths: dict[int, int]) -> None:
+        if not lengths:
+            return
+        total = sum(lengths.values())
+        pool = self._temporaries.dynamic_pool(step.index, total, step.device)
+        spare = (pool.size - total) // len(lengths) // 64 * 64
+        offset = 0
+        for position, length in lengths.items():
+            source = SourceOperand(step.source_model, step.outputs[position].source)
+            known = self._values.get(source)
+            dimensions = (
+                self._models.operand(source).dimensions if known is None else known.dimensions
+            )
+            self._values[source] = PooledValue(pool, offset, length + spare, dimensions)
+            offset += length + spare
+
+    def _grow(self, step: ExecutionStep, outcome: Outcome, lengths: dict[int, int]) -> bool:
+        """Whether the step is worth a repetition with larger temporaries (RT:R11, R12)."""
+        if outcome.code != ResultCode.OUTPUT_INSUFFICIENT_SIZE:
+            return False
+        outputs = range(len(step.model_outputs))
+        sources = [SourceOperand(step.source_model, pair.source) for pair in step.outputs]
+        if any(sources[n] in self._insufficient for n in outputs) or not lengths:
+            return False
+        grown = False
+        for position, length in lengths.items():
+            source = sources[position]
+            operand, value = self._models.operand(source), self._values[source]
+            needed = padded(known_size(operand, value.dimensions))
+            if needed == 0 and source in self._insufficient:
+                needed = 2 * value.room
+            if needed > _LARGEST:
+                raise _too_large(step)
+            if needed > value.room:
+                lengths[position], grown = needed, True
+            else:
+                lengths[position] = max(length, value.room)
+        return grown
+
+    # -- interpreted control flow ----------------------------------------------------------------------------
+
+    def _choose(self, step: IfStep) -> int:
+        """RT:R6: the branch that the condition says, with its operands at the outer ones' places."""
+        condition = self._values[SourceOperand(step.source_model, step.condition)]
+        then = bool(condition.bytes(1)[0])
+        model = step.then_model if then else step.else_model
+        inputs = step.then_inputs if then else step.else_inputs
+        outputs = step.then_outputs if then else step.else_outputs
+        for inner, outer in zip(inputs, step.outer_inputs, strict=True):
+            self._alias(model, inner, step.source_model, outer)
+        for inner, outer in zip(outputs, step.outer_outputs, strict=True):
+            self._alias(model, inner, step.source_model, outer)
+        return step.then_step if then else step.else_step
+
+    def _alias(self, inner_model: int, inner: int, outer_model: int, outer: int) -> None:
+        self._values[SourceOperand(inner_model, inner)] = self._values[
+            SourceOperand(outer_model, outer)
+        ]
+
+    def _iterate(self, step: WhileStep) -> int | None:
+        """RT:R7: the next step; None if the loop has run too long."""
+        loop = self._loops.setdefault(step.index, _Loop())
+        outer = [self._values[SourceOperand(step.source_model, n)] for n in step.outer_inputs]
+        if not loop.decides:
+            loop.iteration += 1
+            if not loop.iteration:
+                loop.began = time.monotonic()
+                loop.inputs = outer
+            else:
+                written = [
+                    self._values[SourceOperand(step.body_model, n)] for n in step.body_outputs
+                ]
+                loop.inputs = [*written, *outer[len(written) :]]
+            for inner, value in zip(step.cond_inputs, loop.inputs, strict=True):
+                self._values[SourceOperand(step.cond_model, inner)] = value
+            loop.decides = True
+            return step.cond_step
+        loop.decides = False
+        if time.monotonic() - loop.began > self._options.loop_timeout_ns / 1e9:
+            return None
+        decision = self._values[SourceOperand(step.cond_model, step.cond_output)]
+        if not decision.bytes(1)[0]:
+            self._leave(step, loop)
+            return step.exit_step
+        for inner, value in zip(step.body_inputs, loop.inputs, strict=True):
+            self._values[SourceOperand(step.body_model, inner)] = value
+        for operand in step.body_outputs:
+            source = SourceOperand(step.body_model, operand)
+            self._values[source] = self._temporaries.values[source, loop.iteration % 2]
+        return step.body_step
+
+    def _leave(self, step: WhileStep, loop: _Loop) -> None:
+        for operand, value in zip(step.outer_outputs, loop.inputs, strict=False):
+            source = SourceOperand(step.source_model, operand)
+            size = TYPES.size_bytes(self._models.operand(source))
+            target = self._values[source]
+            if target is not value:
+                target.bytes(size)[...] = value.bytes(size)
+        del self._loops[step.index]
+
+
+def _too_large(step: ExecutionStep) -> GeneralFailure:
+    return GeneralFailure(f"step {step.index}: a temporary would need more than 2^31 bytes")

@@ -1,0 +1,213 @@
+"""Temporaries: the memory between the steps of a compound plan (RT:R2, R3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from nnburst.hal.closing import Closing
+from nnburst.hal.enums import OperandLifeTime, OperandType
+from nnburst.hal.model import Model, Operand, Subgraph
+from nnburst.runtime.execution.argument import Bytes
+from nnburst.runtime.execution.values import PooledValue, TemporaryPool
+from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.planning.plan import (
+    CompoundPlan,
+    ExecutionStep,
+    GotoStep,
+    IfStep,
+    SourceOperand,
+    WhileStep,
+)
+
+#: Devices like their memory so (RT:P19); more than one of them may read a temporary.
+ALIGNMENT: Final = 64
+
+#: Names a place: an operand, and which of two buffers.
+Slot = tuple[SourceOperand, int]
+
+
+class _Place(NamedTuple):
+    writers: frozenset[int]
+    offset: int
+    length: int
+
+
+class SourceModels:
+    """The models that a plan's operands are of."""
+
+    def __init__(self, plan: CompoundPlan, model: Model) -> None:
+        """Of the client's finished model."""
+        graphs = (model.main, *model.referenced)
+        self._graphs: Final[tuple[Subgraph, ...]] = tuple(graphs[n] for n in plan.source_models)
+
+    def graph(self, source_model: int) -> Subgraph:
+        """A source model."""
+        return self._graphs[source_model]
+
+    def operand(self, source: SourceOperand) -> Operand:
+        """An operand of one."""
+        return self._graphs[source.source_model].operands[source.operand]
+
+
+class TemporaryLayout:
+    """Which temporaries of known size a plan has, who writes each, and where each lies. Immutable.
+
+    Static temporaries are the outputs of steps that others read, outer outputs of interpreted control flow,
+    body outputs of each WHILE twice and its decision, and the constants that control flow reads.
+    """
+
+    def __init__(self, plan: CompoundPlan, models: SourceModels) -> None:
+        """Lay out."""
+        self._plan: Final = plan
+        self._models: Final = models
+        self._dynamic: Final = {source for source, _ in plan.dynamic_temporaries}
+        self.places: Final[dict[Slot, _Place]] = {}
+        self.sizes: Final[dict[frozenset[int], int]] = {}
+        for source, buffers in self._sources():
+            for number in range(buffers):
+                self._place(source, number)
+
+    def _sources(self) -> Iterator[tuple[SourceOperand, int]]:
+        """Operands that need memory, and how many buffers each, in step order."""
+        for step in self._plan.steps:
+            if isinstance(step, ExecutionStep):
+                for pair in step.temps_out:
+                    yield SourceOperand(step.source_model, pair.source), 1
+            elif isinstance(step, IfStep):
+                yield from self._outer(step.source_model, step.outer_outputs)
+            elif isinstance(step, WhileStep):
+                yield from self._outer(step.source_model, step.outer_outputs)
+                for operand in step.body_outputs:
+                    yield SourceOperand(step.body_model, operand), 2
+                yield SourceOperand(step.cond_model, step.cond_output), 1
+        for source in self._plan.boundary_constants:
+            yield source, 1
+
+    def _outer(
+        self, source_model: int, operands: Sequence[int]
+    ) -> Iterator[tuple[SourceOperand, int]]:
+        for operand in operands:
+            source = SourceOperand(source_model, operand)
+            if self._models.operand(source).lifetime == OperandLifeTime.TEMPORARY_VARIABLE:
+                yield source, 1
+
+    def _place(self, source: SourceOperand, number: int) -> None:
+        length = TYPES.size_bytes(self._models.operand(source))
+        if (source, number) in self.places or source in self._dynamic or not length:
+            return
+        writers = self._writers(source)
+        offset = -(-self.sizes.get(writers, 0) // ALIGNMENT) * ALIGNMENT
+        length = -(-length // ALIGNMENT) * ALIGNMENT
+        self.places[source, number] = _Place(writers, offset, length)
+        self.sizes[writers] = offset + length
+
+    def _writers(self, source: SourceOperand) -> frozenset[int]:
+        """The devices whose steps write an operand, be it through the branches of an IF."""
+        found: set[int] = set()
+        for step in self._plan.steps:
+            if isinstance(step, GotoStep | WhileStep) or step.source_model != source.source_model:
+                continue
+            if isinstance(step, ExecutionStep):
+                if any(pair.source == source.operand for pair in step.outputs):
+                    found.add(step.device)
+            elif source.operand in step.outer_outputs:
+                at = step.outer_outputs.index(source.operand)
+                found |= self._writers(SourceOperand(step.then_model, step.then_outputs[at]))
+                found |= self._writers(SourceOperand(step.else_model, step.else_outputs[at]))
+        return frozenset(found)
+
+
+class Temporaries(Closing):
+    """The pools of one computation at a time, kept for the next one.
+
+    Attributes:
+        values: of the static temporaries.
+        lengths: what the temporaries of unknown size of each step came to last: the next first guess.
+    """
+
+    def __init__(
+        self, layout: TemporaryLayout, models: SourceModels, model: Model, pools: Sequence[Bytes]
+    ) -> None:
+        """Allocate, and fill the constants in.
+
+        Args:
+            layout: what is needed.
+            models: whose operands it is for.
+            model: the client's, whose constants are read.
+            pools: bytes of its pools.
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        self._pools: Final[dict[frozenset[int], TemporaryPool]] = {}
+        self._dynamic: Final[dict[int, TemporaryPool]] = {}
+        self.lengths: Final[dict[int, dict[int, int]]] = {}
+        self.values: Final[dict[Slot, PooledValue]] = {}
+        try:
+            for writers, size in layout.sizes.items():
+                self._pools[writers] = TemporaryPool(size, writers)
+        except BaseException:
+            self.close()
+            raise
+        for (source, number), place in layout.places.items():
+            operand = models.operand(source)
+            value = PooledValue(
+                self._pools[place.writers], place.offset, place.length, operand.dimensions
+            )
+            self.values[source, number] = value
+            content = constant_bytes(operand, model, pools)
+            if content is not None:
+                value.bytes(len(content))[...] = content
+
+    def dynamic_pool(self, step: int, size: int, device: int) -> TemporaryPool:
+        """Memory for the temporaries of unknown size that a step writes: kept if it suits (RT:R3).
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        pool = self._dynamic.get(step)
+        if pool is None or pool.size < size or pool.size > max(size * 1.2, 4096):
+            if pool is not None:
+                pool.close()
+            self._dynamic[step] = pool = TemporaryPool(max(size, 1), frozenset((device,)))
+        return pool
+
+    def close(self) -> None:
+        """Give all pools up."""
+        for pool in (*self._pools.values(), *self._dynamic.values()):
+            pool.close()
+
+
+def constant_bytes(operand: Operand, model: Model, pools: Sequence[Bytes]) -> Bytes | None:
+    """The value of a constant operand; None of any other."""
+    at = operand.location
+    if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+        return np.frombuffer(model.operand_values, np.uint8, at.length, at.offset)
+    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
+        return pools[at.pool_index][at.offset : at.offset + at.length]
+    return None
+
+
+def element_size(operand: Operand) -> int:
+    """Bytes of one element of an operand."""
+    if operand.type in (OperandType.OEM, OperandType.SUBGRAPH):
+        return 1
+    dimensions = (1,) * len(operand.dimensions) or (1,)
+    return max(TYPES.size_bytes(replace(operand, dimensions=dimensions)), 1)
+
+
+def padded(length: int) -> int:
+    """Up to the next multiple of the padding."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def known_size(operand: Operand, dimensions: Sequence[int]) -> int:
+    """Bytes of an operand with these dimensions; 0 if they are not all known."""
+    if not dimensions or 0 in dimensions:
+        return 0
+    return element_size(operand) * math.prod(dimensions)
