@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from nnburst.hal.enums import ExecutionPreference, OperationType, ResultCode
 from nnburst.hal.errors import InvalidArgument, NnburstError
-from nnburst.hal.model import Operation
+from nnburst.hal.model import Model, Operation
 from nnburst.hal.operand_types import is_extension
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.finished_model import FinishedModel
@@ -110,7 +110,7 @@ class Planner(Generic[T]):
         best = best_devices.find(0)
         only = set(best)
         if len(only) == 1 and best[0] != best_devices.interpreter:
-            return self._reviewed(self._simple(best[0], self._names))
+            return self._reviewed(_simple(best[0], self._names, best_devices.model(0)))
         layout = Partitioner(self._source, best_devices.find, best_devices.interpreter)
         layout.lay_out_main(best)
         return self._compound(layout)
@@ -124,12 +124,8 @@ class Planner(Generic[T]):
             if cpu is None:
                 raise InvalidArgument("cpu: not given, and no listed device is the CPU device")
             names = (*names, cpu.name)
-        plan = self._simple(position, names)
+        plan = _simple(position, names, hal_model(self._source))
         return Planned(plan, (self._prepare(plan),), fell_back)
-
-    def _simple(self, device: int, names: tuple[str, ...]) -> SimplePlan:
-        model, pools = hal_model(self._source)
-        return SimplePlan(names, device, model, pools, tuple(range(len(model.main.operations))))
 
     def _reviewed(self, plan: SimplePlan) -> Planned[T]:
         prepared: list[T] = []
@@ -187,6 +183,13 @@ class Planner(Generic[T]):
     def _discard_all(self, prepared: Sequence[T]) -> None:
         for each in prepared:
             self._discard(each)
+
+
+def _simple(
+    device: int, names: tuple[str, ...], whole: tuple[Model, tuple[int, ...]]
+) -> SimplePlan:
+    model, pools = whole
+    return SimplePlan(names, device, model, pools, tuple(range(len(model.main.operations))))
 
 
 def _dynamic_temporaries(step: ExecutionStep) -> list[tuple[SourceOperand, int]]:

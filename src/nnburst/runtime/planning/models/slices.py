@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from nnburst.compat.conversion import requirement
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType
@@ -14,11 +15,13 @@ from nnburst.hal.validation import validate_model
 from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.models.version import (
     ModelVersion,
+    has_runtime_only_features,
     model_version,
     operation_versions,
 )
 
 _L = OperandLifeTime
+_NEWEST: Final = max(FeatureLevel)
 _GIVEN = frozenset({_L.CONSTANT_COPY, _L.CONSTANT_REFERENCE, _L.NO_VALUE})
 
 
@@ -38,7 +41,7 @@ class SliceableModel:
     """A model that devices of several versions are asked about; each slice is made once."""
 
     def __init__(self, model: Model, *, strict: bool = False) -> None:
-        """Find out which version each operation needs.
+        """Keep the model; versions are found when a device asks that is not of the newest.
 
         Args:
             model: valid, in run order, without unused operands.
@@ -46,23 +49,25 @@ class SliceableModel:
         """
         self._model = model
         self._strict = strict
-        self._versions = operation_versions(model)
-        self._version = model_version(model, self._versions)
+        self._runtime_only = has_runtime_only_features(model)
         self._slices: dict[tuple[FeatureLevel, bool], Slice | None] = {}
 
     @property
     def number_of_operations(self) -> int:
         """Of the main subgraph."""
-        return len(self._versions)
+        return len(self._model.main.operations)
 
     def operation_version(self, number: int) -> ModelVersion:
         """What an operation of the main subgraph needs."""
         return self._versions[number]
 
-    @property
-    def version(self) -> ModelVersion:
-        """What the whole model needs."""
-        return self._version
+    @cached_property
+    def _versions(self) -> list[ModelVersion]:
+        return operation_versions(self._model)
+
+    @cached_property
+    def _version(self) -> ModelVersion:
+        return model_version(self._model, self._versions)
 
     def for_device(self, level: FeatureLevel, *, is_runtime: bool) -> Slice | None:
         """What a device of this level can be asked about; None if that is nothing (RT:S5).
@@ -77,7 +82,7 @@ class SliceableModel:
 
     def _slice(self, level: FeatureLevel, *, is_runtime: bool) -> Slice | None:
         operations = self._model.main.operations
-        if self._version.fits(level, is_runtime=is_runtime):
+        if self._fits_whole(level, is_runtime=is_runtime):
             return Slice(self._model, range(len(operations)))
         kept = [n for n, v in enumerate(self._versions) if v.fits(level, is_runtime=is_runtime)]
         operands = self._model.main.operands
@@ -93,6 +98,11 @@ class SliceableModel:
         if not main.output_indexes or not self._is_valid(model, level):
             return None
         return Slice(model, kept)
+
+    def _fits_whole(self, level: FeatureLevel, *, is_runtime: bool) -> bool:
+        if level == _NEWEST:
+            return is_runtime or not self._runtime_only
+        return self._version.fits(level, is_runtime=is_runtime)
 
     def _is_valid(self, model: Model, level: FeatureLevel) -> bool:
         """Whether a slice is valid at a version, by what can be wrong with one.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from nnburst.compat.conversion import requirement
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
@@ -60,6 +62,15 @@ def has_unknown_sizes(operation: Operation, graph: Subgraph, model: Model) -> bo
     return any(map(has_unknown_size, operands))
 
 
+def has_runtime_only_features(model: Model) -> bool:
+    """Whether any of its subgraphs has control flow with unknown sizes (RT:D5)."""
+    return any(
+        has_unknown_sizes(operation, graph, model)
+        for graph in (model.main, *model.referenced)
+        for operation in graph.operations
+    )
+
+
 def operation_versions(model: Model) -> list[ModelVersion]:
     """What each operation of a valid model's main subgraph needs, with its operands and their memory."""
     prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)
@@ -84,23 +95,12 @@ def model_version(model: Model, operations: Iterable[ModelVersion]) -> ModelVers
         model: the model.
         operations: `operation_versions` of its main subgraph.
     """
-    inner = [
-        ModelVersion(FeatureLevel.V1_3, has_unknown_sizes(operation, graph, model))
-        for graph in model.referenced
-        for operation in graph.operations
-    ]
-    shell = Model(
-        _without_operations(model.main),
-        model.referenced,
-        b"",
-        model.pools,
-        extension_name_to_prefix=model.extension_name_to_prefix,
+    main = model.main
+    shell = replace(
+        model, main=Subgraph(main.operands, (), main.input_indexes, main.output_indexes)
     )
-    return ModelVersion(requirement.model(shell, SIGNATURES)).combined([*inner, *operations])
-
-
-def _without_operations(graph: Subgraph) -> Subgraph:
-    return Subgraph(graph.operands, (), graph.input_indexes, graph.output_indexes)
+    around = ModelVersion(requirement.model(shell, SIGNATURES), has_runtime_only_features(model))
+    return around.combined(operations)
 
 
 def _operand_level(operand: Operand, pools: list[FeatureLevel]) -> FeatureLevel:

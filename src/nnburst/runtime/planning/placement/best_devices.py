@@ -8,12 +8,16 @@ from typing import Final
 
 from nnburst.hal.enums import ExecutionPreference, OperationType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operation
+from nnburst.hal.model import Model, Operation
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.models.slices import SliceableModel
-from nnburst.runtime.planning.models.version import CONTROL_FLOW, has_unknown_sizes
+from nnburst.runtime.planning.models.version import (
+    CONTROL_FLOW,
+    ModelVersion,
+    has_unknown_sizes,
+)
 from nnburst.runtime.planning.placement.cost import CostModel
 from nnburst.runtime.planning.placement.support import supported_operations
 
@@ -43,6 +47,7 @@ class BestDevices:
         self._devices = devices
         self._strict = strict_slicing
         self._costs = [CostModel(source, device.capabilities, preference) for device in devices]
+        self._models: dict[int, tuple[Model, tuple[int, ...]]] = {}
         self._cpu = next((n for n, device in enumerate(devices) if device.is_cpu), None)
 
     @property
@@ -50,30 +55,48 @@ class BestDevices:
         """The number that stands for interpreted control flow: one behind the last device."""
         return len(self._devices)
 
+    def model(self, subgraph: int) -> tuple[Model, tuple[int, ...]]:
+        """A subgraph as devices get it, and which of the client's pools its pools are."""
+        if subgraph not in self._models:
+            self._models[subgraph] = hal_model(self._source, subgraph)
+        return self._models[subgraph]
+
     def find(self, subgraph: int) -> list[int]:
         """The device of each operation of a subgraph, or `interpreter`; asks every device once.
 
         Raises:
             InvalidArgument: no listed device can run some operation (RT:P3); says why for each.
         """
-        model, pools = hal_model(self._source, subgraph)
+        model, pools = self.model(subgraph)
         sliceable = SliceableModel(model, strict=self._strict)
         support = [supported_operations(d, sliceable, pools) for d in self._devices]
         operations = self._source.subgraph(subgraph).operations
         return [
-            self._best(number, operation, subgraph, [answers[number] for answers in support])
-            for number, operation in enumerate(operations)
+            self._best(number, operation, subgraph, answers, sliceable)
+            for number, (operation, answers) in enumerate(
+                zip(operations, zip(*support, strict=True), strict=True)
+            )
         ]
 
     def _best(
-        self, number: int, operation: Operation, subgraph: int, supported: Sequence[bool]
+        self,
+        number: int,
+        operation: Operation,
+        subgraph: int,
+        supported: Sequence[bool],
+        model: SliceableModel,
     ) -> int:
         graph = self._source.subgraph(subgraph)
         is_control_flow = operation.type in CONTROL_FLOW
         unknown = has_unknown_sizes(operation, graph, self._source.model)
         best = self._cpu if unknown else self._cheapest(operation, subgraph, supported)
         if best is None:
-            raise InvalidArgument(self._nobody(number, operation, subgraph, supported, unknown))
+            reasons = (
+                ["its operands have unknown sizes, so only the CPU device can run it"]
+                if unknown
+                else [_refusal(device, model.operation_version(number)) for device in self._devices]
+            )
+            raise InvalidArgument(self._unplaced(number, operation, subgraph, reasons))
         if is_control_flow and not unknown and best == self._cpu:
             return self.interpreter
         return best
@@ -89,28 +112,24 @@ class BestDevices:
                     best, lowest = device, cost
         return best
 
-    def _nobody(
-        self,
-        number: int,
-        operation: Operation,
-        subgraph: int,
-        supported: Sequence[bool],
-        unknown: bool,
+    def _unplaced(
+        self, number: int, operation: Operation, subgraph: int, reasons: Sequence[str]
     ) -> str:
         client = self._source.run_orders[subgraph][number]
         where = f"referenced[{subgraph - 1}]" if subgraph else "main"
-        name = _name(operation.type)
-        if unknown:
-            reason = "its operands have unknown sizes, so only the CPU device can run it"
-        else:
-            reason = "; ".join(self._refusal(n) for n in range(len(supported)))
-        return f"model: no listed device can run operation {client} of {where}, {name}: {reason}"
+        what = f"operation {client} of {where}, {_name(operation.type)}"
+        return f"model: no listed device can run {what}: {'; '.join(reasons)}"
 
-    def _refusal(self, device: int) -> str:
-        candidate = self._devices[device]
-        if candidate.is_cpu:
-            return f"{candidate.name} runs neither OEM nor extension operations"
-        return f"{candidate.name} (feature level {int(candidate.feature_level)}) refuses it"
+
+def _refusal(device: Candidate, needed: ModelVersion) -> str:
+    if device.is_cpu:
+        return f"{device.name} runs neither OEM nor extension operations"
+    if needed.level > device.feature_level:
+        return (
+            f"{device.name} is of feature level {int(device.feature_level)}, it needs"
+            f" {int(needed.level)}"
+        )
+    return f"{device.name} refuses it"
 
 
 def _name(kind: int) -> str:
