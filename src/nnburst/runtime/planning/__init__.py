@@ -7,6 +7,7 @@ placement/     the best device for each operation
 steps/         from best devices to steps, their models and roles
 planner.py     all of it together, and the CPU where planning fails
 planned.py     a plan with its prepared parts
+drawing/       a plan as a table, as DOT and as mermaid text
 cache_token.py under which token and file names a part is cached
 memory_preference.py  alignment and padding of arguments and temporaries
 """

@@ -1,0 +1,84 @@
+"""Plans for tests: a model, made-up devices, and what the planner makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnburst.hal.enums import ExecutionPreference, OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder, SubgraphBuilder
+from nnburst.runtime.planning.candidate import Candidate
+from nnburst.runtime.planning.models.finish import finish
+from nnburst.runtime.planning.models.finished_model import FinishedModel
+from nnburst.runtime.planning.plan import Part, PartitioningMode
+from nnburst.runtime.planning.planned import Planned
+from nnburst.runtime.planning.planner import Planner
+from nnburst.testing.partitioning.cases import CaseDevice
+from nnburst.testing.partitioning.device import CpuStandIn, MadeUpDevice
+
+F32 = OperandType.TENSOR_FLOAT32
+BOOL8 = OperandType.TENSOR_BOOL8
+ADD, MUL, EXP, LESS = (
+    OperationType.ADD,
+    OperationType.MUL,
+    OperationType.EXP,
+    OperationType.LESS,
+)
+CPU = CpuStandIn()
+
+
+def device(name: str, *operations: int, level: int = 8, cost: float = 0.5) -> MadeUpDevice:
+    """A device that supports these operations, whatever their activation."""
+    return MadeUpDevice(CaseDevice(name, level, cost, tuple((code, None) for code in operations)))
+
+
+def made(
+    source: FinishedModel | Model,
+    devices: Sequence[Candidate],
+    mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+) -> Planned[Part]:
+    """The plan; what is prepared is the part itself."""
+    finished = finish(source) if isinstance(source, Model) else source
+    planner: Planner[Part] = Planner(
+        finished,
+        devices,
+        prepare=lambda part: part,
+        discard=lambda _: None,
+        preference=preference,
+    )
+    return planner.plan(mode)
+
+
+def chain(*operations: int, dims: Sequence[int] = (2,)) -> Model:
+    """Unary operations in a row, ADD and MUL with themselves."""
+    builder = ModelBuilder()
+    value = builder.input(F32, dims)
+    for number, kind in enumerate(operations):
+        last = number == len(operations) - 1
+        result = (builder.output if last else builder.temporary)(F32, dims)
+        add(builder, kind, value, result)
+        value = result
+    return builder.build()
+
+
+def add(builder: SubgraphBuilder, kind: int, value: int, result: int) -> None:
+    """One operation over `value`."""
+    binary = kind in (ADD, MUL)
+    inputs = [value, value, builder.scalar(0)] if binary else [value]
+    builder.operation(kind, inputs, [result])
+
+
+def branches() -> Model:
+    """IF input 0 holds, EXP of input 1, else ADD of input 1 to itself; then MUL."""
+    builder = ModelBuilder()
+    condition, value = builder.input(BOOL8, (1,)), builder.input(F32, (2,))
+    then, then_builder = builder.add_subgraph()
+    other, other_builder = builder.add_subgraph()
+    for inner, kind in ((then_builder, EXP), (other_builder, ADD)):
+        add(inner, kind, inner.input(F32, (2,)), inner.output(F32, (2,)))
+    between, result = builder.temporary(F32, (2,)), builder.output(F32, (2,))
+    subgraphs = [builder.subgraph(then), builder.subgraph(other)]
+    builder.operation(OperationType.IF, [condition, *subgraphs, value], [between])
+    add(builder, MUL, between, result)
+    return builder.build()
