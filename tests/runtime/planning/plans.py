@@ -69,15 +69,15 @@ def add(builder: SubgraphBuilder, kind: int, value: int, result: int) -> None:
     builder.operation(kind, inputs, [result])
 
 
-def branches() -> Model:
+def branches(dims: Sequence[int] = (2,)) -> Model:
     """IF input 0 holds, EXP of input 1, else ADD of input 1 to itself; then MUL."""
     builder = ModelBuilder()
-    condition, value = builder.input(BOOL8, (1,)), builder.input(F32, (2,))
+    condition, value = builder.input(BOOL8, (1,)), builder.input(F32, dims)
     then, then_builder = builder.add_subgraph()
     other, other_builder = builder.add_subgraph()
     for inner, kind in ((then_builder, EXP), (other_builder, ADD)):
-        add(inner, kind, inner.input(F32, (2,)), inner.output(F32, (2,)))
-    between, result = builder.temporary(F32, (2,)), builder.output(F32, (2,))
+        add(inner, kind, inner.input(F32, dims), inner.output(F32, dims))
+    between, result = builder.temporary(F32, dims), builder.output(F32, dims)
     subgraphs = [builder.subgraph(then), builder.subgraph(other)]
     builder.operation(OperationType.IF, [condition, *subgraphs, value], [between])
     add(builder, MUL, between, result)

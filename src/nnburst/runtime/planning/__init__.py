@@ -5,7 +5,7 @@ candidate.py   what is asked of a device
 models/        a finished model: run order, trailing arguments, version, slices
 placement/     the best device for each operation
 steps/         from best devices to steps, their models and roles
-planner.py     all of it together, and the CPU where planning fails
+planner.py     all of it together, and the CPU if planning fails
 planned.py     a plan with its prepared parts
 drawing/       a plan as a table, as DOT and as mermaid text
 cache_token.py under which token and file names a part is cached

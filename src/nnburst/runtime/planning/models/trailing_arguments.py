@@ -29,7 +29,7 @@ class _Trailing(NamedTuple):
     Attributes:
         kept: inputs that always stay.
         defaults: of those behind them.
-        told_by: position and type of the input that tells this form from another; None if there is none.
+        told_by: position and type of the input that tells this form from another, if any does.
         never: number of inputs that no version has: those behind come or go together.
     """
 

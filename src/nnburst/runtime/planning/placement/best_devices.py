@@ -15,7 +15,6 @@ from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.models.slices import SliceableModel
 from nnburst.runtime.planning.models.version import (
     CONTROL_FLOW,
-    ModelVersion,
     has_unknown_sizes,
 )
 from nnburst.runtime.planning.placement.cost import CostModel
@@ -94,7 +93,7 @@ class BestDevices:
             reasons = (
                 ["its operands have unknown sizes, so only the CPU device can run it"]
                 if unknown
-                else [_refusal(device, model.operation_version(number)) for device in self._devices]
+                else [_refusal(device, model, number) for device in self._devices]
             )
             raise InvalidArgument(self._unplaced(number, operation, subgraph, reasons))
         if is_control_flow and not unknown and best == self._cpu:
@@ -121,7 +120,8 @@ class BestDevices:
         return f"model: no listed device can run {what}: {'; '.join(reasons)}"
 
 
-def _refusal(device: Candidate, needed: ModelVersion) -> str:
+def _refusal(device: Candidate, model: SliceableModel, number: int) -> str:
+    needed = model.operation_version(number)
     if device.is_cpu:
         return f"{device.name} runs neither OEM nor extension operations"
     if needed.level > device.feature_level:
@@ -129,6 +129,8 @@ def _refusal(device: Candidate, needed: ModelVersion) -> str:
             f"{device.name} is of feature level {int(device.feature_level)}, it needs"
             f" {int(needed.level)}"
         )
+    if model.for_device(device.feature_level, is_runtime=False) is None:
+        return f"{device.name} cannot be asked, as the part of the model that it knows is not valid"
     return f"{device.name} refuses it"
 
 
