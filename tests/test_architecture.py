@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Final
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
 _CONTROL: Final = {"hal", "fmq"}
-_ENDS: Final = {*_CONTROL, "compat", "serialize", "control"}
+_ENDS: Final = {*_CONTROL, "tracing", "compat", "serialize", "control"}
 _DRIVER: Final = {*_ENDS, "executor"}
 _RUNTIME: Final = {*_DRIVER, "driver", "client"}
 _CAPI: Final = {"hal", "client", "runtime"}
@@ -20,6 +23,7 @@ _TESTING: Final = {*_RUNTIME, "importer", "runtime", "capi"}
 
 #: Layers that each layer may import besides itself.
 ALLOWED: Final[dict[str, set[str]]] = {
+    "tracing": set(),
     "hal": set(),
     "compat": {"hal"},
     "fmq": {"hal"},
@@ -155,3 +159,83 @@ def test_no_layer_may_reach_itself_through_others() -> None:
 def test_client_and_driver_never_import_each_other() -> None:
     assert "driver" not in ALLOWED["client"]
     assert "client" not in ALLOWED["driver"]
+
+
+#: Folders whose modules are entries of a registry, one each, so that they may be many.
+REGISTRIES: Final = ("cli", "executor/reference/operations", "importer/")
+MOST_MODULES: Final = 15
+
+
+def module_imports(module: str) -> set[str]:
+    """The modules of this package that `module` imports, as paths; itself not among them."""
+    known = set(modules())
+    found = set()
+    for name in imports(module):
+        path = name.removeprefix("nnburst.").replace(".", "/")
+        for candidate in (path, f"{path}/__init__", path.rpartition("/")[0]):
+            if name.startswith("nnburst.") and candidate in known:
+                found.add(candidate)
+                break
+    return found - {module}
+
+
+def room(module: str) -> str:
+    """The folder below its layer that a module lies in; the module itself if it lies in none."""
+    parts = module.split("/")
+    return "/".join(parts[:2]) if len(parts) > 2 else module
+
+
+def a_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """One cycle of a graph; empty if there is no cycle."""
+    try:
+        tuple(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        cycle: list[str] = error.args[1]
+        return cycle
+    return []
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    assert a_cycle({module: module_imports(module) for module in modules()}) == []
+
+
+def test_rooms_of_a_layer_import_each_other_in_no_circle() -> None:
+    rooms: dict[str, set[str]] = {}
+    for module in modules():
+        if not module.endswith("__init__"):  # a package's own names come from its rooms
+            below = {room(other) for other in module_imports(module)} - {room(module)}
+            rooms.setdefault(room(module), set()).update(below)
+    assert a_cycle(rooms) == []
+
+
+def test_c_files_include_each_other_in_no_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in sorted((SOURCE.parents[1] / "csrc").rglob("*.[ch]")):
+        if "tests" not in path.parts:
+            included = set(re.findall(r'#include "(?:.*/)?(\w+)\.h"', path.read_text()))
+            graph.setdefault(path.stem, set()).update(included - {path.stem})
+    assert a_cycle(graph) == []
+
+
+def test_no_module_imports_a_sibling_for_type_checking_alone() -> None:
+    found = []
+    for module in modules():
+        if module.endswith("__init__"):
+            continue  # a package names what it loads lazily
+        tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+        blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If)]
+        for block in (b for b in blocks if ast.unparse(b.test) == "TYPE_CHECKING"):
+            names = [n.module or "" for n in ast.walk(block) if isinstance(n, ast.ImportFrom)]
+            same = f"nnburst.{layer(module)}"
+            found += [
+                (module, name) for name in names if name == same or name.startswith(f"{same}.")
+            ]
+    assert found == []
+
+
+def test_folders_hold_no_more_modules_than_a_reader_can_survey() -> None:
+    folders = Counter(
+        module.rpartition("/")[0] for module in modules() if not module.endswith("__init__")
+    )
+    full = {folder: count for folder, count in folders.items() if count > MOST_MODULES}
+    assert {f: n for f, n in full.items() if not f"{f}/".startswith(REGISTRIES)} == {}

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from nnburst.client.connect import DeviceInfo, connect, devices
     from nnburst.client.device import Device
     from nnburst.client.execution.aidl_burst import AidlBurst
+    from nnburst.client.execution.buffer import Buffer
     from nnburst.client.execution.fenced_execution import FencedExecution
     from nnburst.client.execution.reusable_execution import ReusableExecution
     from nnburst.client.execution.sync_fence import SyncFence
     from nnburst.client.launch import launch
     from nnburst.client.memory.arguments import ExecutionResult
-    from nnburst.client.memory.buffer import Buffer
     from nnburst.client.memory.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
     from nnburst.client.resilient.resilient_device import ResilientDevice
@@ -134,7 +134,7 @@ _HOMES: Final = {
     "nnburst.client.execution.fenced_execution": ("FencedExecution",),
     "nnburst.client.execution.sync_fence": ("SyncFence",),
     "nnburst.client.memory.memory": ("Memory",),
-    "nnburst.client.memory.buffer": ("Buffer",),
+    "nnburst.client.execution.buffer": ("Buffer",),
     "nnburst.client.compilation_cache": ("CacheFiles",),
     "nnburst.client.memory.arguments": ("ExecutionResult",),
     "nnburst.hal.timing": ("OutputShape", "Timing"),

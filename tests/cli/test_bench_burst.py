@@ -13,7 +13,6 @@ from nnburst.bench.steal import stolen_seconds, stolen_ticks
 from nnburst.cli import main
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
 def test_every_road_is_timed_by_single_trips_and_by_blocks(tmp_path: Path) -> None:
     report = tmp_path / "report.json"

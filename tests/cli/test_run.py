@@ -311,7 +311,10 @@ def test_labels_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_counts_below_one_are_refused(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"{word} is 0" in refusal(capsys, tmp_path / "any", word, "0")
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path / "any"), word, "0"])
+    assert ended.value.code == 2
+    assert f"argument {word}: '0', expected a number of 1 or more" in capsys.readouterr().err
 
 
 def test_driver_that_is_not_there_is_named(

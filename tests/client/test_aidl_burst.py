@@ -29,6 +29,7 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
+from nnburst.client.allocation import allocate_buffer
 from nnburst.control.messages import BurstExecute, ReleaseMemoryResource
 from nnburst.testing.faults.footprint import footprint, settle
 
@@ -47,7 +48,7 @@ class Sent:
     def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         self.executions: list[tuple[tuple[int, ...], int]] = []  # identifiers and descriptors
         self.released: list[int] = []
-        connection = device.connection
+        connection = device._session.connection
         send = connection._send
 
         def note(call: int, message: object, fds: list[int], timeout: float) -> None:
@@ -79,7 +80,7 @@ def test_execution_gives_what_the_other_ways_give(burst: AidlBurst) -> None:
 def test_memory_goes_along_with_its_first_request_only(
     relu: PreparedModel, burst: AidlBurst, sent: Sent
 ) -> None:
-    pools = [pooled(relu.device) for _ in range(3)]
+    pools = [pooled(relu._prepared.session) for _ in range(3)]
     for number in range(4):
         for _, x, y in pools:
             x[:] = number
@@ -93,7 +94,7 @@ def test_memory_goes_along_with_its_first_request_only(
 
 def test_numbers_are_never_used_again(relu: PreparedModel, burst: AidlBurst, sent: Sent) -> None:
     for number in range(4):
-        memory, x, y = pooled(relu.device)
+        memory, x, y = pooled(relu._prepared.session)
         x[:] = number
         burst.execute([x], [y])
         assert y.tolist() == [number] * 2
@@ -105,17 +106,17 @@ def test_numbers_are_never_used_again(relu: PreparedModel, burst: AidlBurst, sen
 
 def test_closed_memory_is_forgotten_by_the_driver(relu: PreparedModel, burst: AidlBurst) -> None:
     burst.execute([np.zeros(2, np.float32)])
-    before = held_by(relu.device)
+    before = held_by(relu._prepared.session)
     for _ in range(20):
-        memory, x, y = pooled(relu.device)
+        memory, x, y = pooled(relu._prepared.session)
         burst.execute([x], [y])
         memory.close()
     burst.execute([np.zeros(2, np.float32)])
-    settle(relu.device.pid, before, HANG)
+    settle(relu._prepared.session.pid, before, HANG)
 
 
 def test_memory_outlives_many_bursts_and_remembers_none(relu: PreparedModel) -> None:
-    memory, x, y = pooled(relu.device)
+    memory, x, y = pooled(relu._prepared.session)
     for _ in range(10):
         with relu.open_aidl_burst() as burst:
             burst.execute([x], [y])
@@ -132,7 +133,7 @@ def test_memory_outlives_many_bursts_and_remembers_none(relu: PreparedModel) -> 
 def test_memory_may_be_released_and_used_again(
     relu: PreparedModel, burst: AidlBurst, sent: Sent
 ) -> None:
-    memory, x, y = pooled(relu.device)
+    memory, x, y = pooled(relu._prepared.session)
     for number in range(3):
         x[:] = number
         burst.execute([x], [y])
@@ -149,7 +150,7 @@ def test_memory_may_be_released_and_used_again(
 def test_more_memory_than_the_driver_shall_remember_is_sent_each_time(
     relu: PreparedModel, burst: AidlBurst, sent: Sent
 ) -> None:
-    pools = [pooled(relu.device) for _ in range(70)]
+    pools = [pooled(relu._prepared.session) for _ in range(70)]
     for _ in range(2):
         for number, (_, x, y) in enumerate(pools):
             x[:] = number
@@ -184,7 +185,7 @@ def test_output_of_open_shape_gets_the_room_that_it_needs(still: Device) -> None
 
 
 def test_requests_may_name_buffers(relu: PreparedModel, burst: AidlBurst) -> None:
-    with relu.device.allocate_buffer(outputs=[(relu, 0)]) as buffer:
+    with allocate_buffer(relu._prepared.session, (), [(relu, 0)], (), 30.0) as buffer:
         for number in range(3):
             x = np.full(2, number, np.float32)
             assert burst.execute([x], [buffer]).outputs[0] is buffer
@@ -227,7 +228,7 @@ def test_deadline_is_honoured(still: Device, burst: AidlBurst) -> None:
 
 
 def test_bursts_of_one_model_know_nothing_of_each_other(relu: PreparedModel) -> None:
-    memory, x, y = pooled(relu.device)
+    memory, x, y = pooled(relu._prepared.session)
     with relu.open_aidl_burst() as one, relu.open_aidl_burst() as other:
         for burst in (one, other):
             x[:] = 3
@@ -248,7 +249,7 @@ def test_released_model_is_kept(still: Device) -> None:
 def test_closed_burst_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
     relu.execute([x])
-    own, driver = footprint(os.getpid()), held_by(relu.device)
+    own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
     burst = relu.open_aidl_burst()
     burst.execute([x])
     burst.close()
@@ -257,7 +258,7 @@ def test_closed_burst_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     with pytest.raises(Closed):
         burst.execute([x])
     with pytest.raises(Closed):
-        burst.release_memory_resource(relu.device.allocate(8))
+        burst.release_memory_resource(relu._prepared.session.allocate(8))
     forgotten = relu.open_aidl_burst()
     forgotten.execute([x])
     gone = weakref.ref(forgotten)
@@ -266,7 +267,7 @@ def test_closed_burst_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     assert gone() is None
     relu.execute([x])
     settle(os.getpid(), own, HANG)
-    settle(relu.device.pid, driver, HANG)
+    settle(relu._prepared.session.pid, driver, HANG)
 
 
 def test_dead_driver_is_a_dead_object(own_device: Device) -> None:
@@ -297,13 +298,13 @@ def test_dead_driver_is_a_dead_object(own_device: Device) -> None:
 def test_any_order_of_calls_reads_and_writes_the_right_memory(
     relu: PreparedModel, steps: list[tuple[str, int, int]]
 ) -> None:
-    pools = [pooled(relu.device) for _ in range(4)]
+    pools = [pooled(relu._prepared.session) for _ in range(4)]
     with relu.open_aidl_burst() as burst:
         for number, (what, source, target) in enumerate(steps):
             memory, x, _ = pools[source]
             if what == "close":
                 memory.close()
-                pools[source] = pooled(relu.device)
+                pools[source] = pooled(relu._prepared.session)
             elif what == "release":
                 burst.release_memory_resource(memory)
             else:

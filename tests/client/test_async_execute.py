@@ -111,7 +111,7 @@ def test_caller_does_not_wait_for_the_execution(scripted: PreparedModel, gate: G
 
 
 def test_given_outputs_are_filled(prepared: PreparedModel, pair: Pair) -> None:
-    memory = prepared.device.allocate(4096)
+    memory = prepared._prepared.session.allocate(4096)
     pooled, private = memory.array(np.float32, (2, 3), 64), np.zeros((2, 3), np.float32)
     for output in (pooled, private):
         result = prepared.execute_async(pair, [output]).result(HANG)
@@ -238,12 +238,12 @@ def test_private_pool_is_used_again_once_the_driver_is_done(
     assert pending.cancel()
     with pytest.raises(Closed, match="cancelled"):
         pending.result()
-    assert scripted.staging._free == []  # the driver may still write to it
+    assert scripted._prepared.staging._free == []  # the driver may still write to it
     gate.opened.set()
-    wait_until(lambda: len(scripted.staging._free) == 1)
+    wait_until(lambda: len(scripted._prepared.staging._free) == 1)
     driver.script.on_run = lambda _execution: Outcome()
     scripted.execute_async(PAIR).result(HANG)
-    assert len(scripted.staging._free) == 1
+    assert len(scripted._prepared.staging._free) == 1
 
 
 def test_pools_of_an_execution_stay_until_it_is_notified_of(
@@ -547,7 +547,7 @@ def test_execution_whose_second_attempt_fails_for_any_reason_ends(
 def test_interrupted_launch_is_heard_of_and_its_memory_used_by_nobody_else(
     scripted: PreparedModel, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection, heard = scripted.device.connection, Heard()
+    connection, heard = scripted._prepared.session.connection, Heard()
     send = connection._send
 
     def send_and_be_interrupted(*arguments: Any) -> None:
@@ -562,7 +562,7 @@ def test_interrupted_launch_is_heard_of_and_its_memory_used_by_nobody_else(
     with pytest.raises(GeneralFailure, match="interrupt"):
         heard.executions[0].result(HANG)
     gate.wait()  # the driver has got it, and is using the memory
-    assert not np.asarray(scripted.staging.take(1)).any()
+    assert not np.asarray(scripted._prepared.staging.take(1)).any()
     gate.opened.set()
     scripted.execute_async(PAIR).result(HANG)
     assert heard.no_more()

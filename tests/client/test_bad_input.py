@@ -19,7 +19,7 @@ A = np.zeros((2, 3), np.float32)
 @pytest.fixture
 def silent(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreparedModel]:
     """A model whose connection must not be used; afterwards it must still work."""
-    connection = prepared.device.connection
+    connection = prepared._prepared.session.connection
     with monkeypatch.context() as patch:
         patch.setattr(connection, "call", lambda *_a, **_k: pytest.fail("something was sent"))
         yield prepared

@@ -24,9 +24,9 @@ def break_the_rules(device: Device) -> None:
     def spoiled(_incoming: Incoming) -> NoReturn:
         raise ValueError("no reply")
 
-    device.connection._answer = spoiled  # type: ignore[method-assign]
+    device._session.connection._answer = spoiled  # type: ignore[method-assign]
     with pytest.raises(ProtocolError):
-        device.connection.call(Ping(), Nothing, timeout=20)
+        device._session.connection.call(Ping(), Nothing, timeout=20)
 
 
 def test_everything_of_a_driver_that_broke_the_rules_closes(

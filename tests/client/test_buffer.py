@@ -27,8 +27,9 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
+from nnburst.client.allocation import allocate_buffer
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.buffer import Buffer
 
 ONES = np.ones((2, 3), np.float32)
 
@@ -320,7 +321,7 @@ def test_buffer_of_another_device_is_refused(prepared: PreparedModel) -> None:
         with pytest.raises(InvalidArgument, match=r"inputs\[0\] lies in a buffer of device null"):
             prepared.execute([buffer, ONES])
         with pytest.raises(InvalidArgument, match="D3"):
-            prepared.device.allocate_buffer([(theirs, 0)])
+            allocate_buffer(prepared._prepared.session, [(theirs, 0)], (), (), 30.0)
 
 
 def test_buffer_dies_with_its_driver(make_model: Callable[..., Model]) -> None:

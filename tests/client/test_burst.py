@@ -24,8 +24,10 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
+from nnburst.client.burst import bound_request
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.slots import SlotTable
+from nnburst.client.execution.execution import execute_synchronously
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.timing import NO_TIMING
 
@@ -78,7 +80,9 @@ def test_bound_request_computes_what_execute_does(burst: Burst, pair: Arrays) ->
         result = bound.run()
         assert result.outputs[0] is bound.outputs[0]
         np.testing.assert_array_equal(result.outputs[0], (pair[0] + pair[1]) * np.float32(factor))
-        expected = burst.prepared_model.execute(list(bound.inputs)).outputs[0]
+        expected = execute_synchronously(
+            burst._core.prepared, list(bound.inputs), None, measure=False, timeout=30.0
+        ).outputs[0]
         np.testing.assert_array_equal(result.outputs[0], expected)
 
 
@@ -101,7 +105,7 @@ def test_execute_copies_its_results_unless_told_otherwise(burst: Burst, pair: Ar
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_execute_writes_to_given_outputs(burst: Burst, pair: Arrays, pooled: bool) -> None:
-    memory = burst.device.allocate(64)
+    memory = burst._core.prepared.session.allocate(64)
     output = memory.array("f4", (2, 3)) if pooled else np.empty((2, 3), np.float32)
     for factor in (1, 2):
         result = burst.execute([pair[0] * np.float32(factor), pair[1]], [output])
@@ -110,17 +114,17 @@ def test_execute_writes_to_given_outputs(burst: Burst, pair: Arrays, pooled: boo
 
 
 def test_pooled_arrays_are_used_where_they_are(burst: Burst, pair: Arrays) -> None:
-    memory = burst.device.allocate(256)
+    memory = burst._core.prepared.session.allocate(256)
     views = [memory.array("f4", (2, 3), 64 * i) for i in range(3)]
     for view, array in zip(views, pair, strict=False):
         view[...] = array
     burst.execute(views[:2], views[2:])
-    bound = burst.last_executed
+    bound = burst._arrays._last
     assert bound is not None
     again = [memory.array("f4", (2, 3), 64 * i) for i in range(3)]
     again[0][...] = 7
     burst.execute(again[:2], again[2:])
-    assert burst.last_executed is bound, "other views of the same memory are the same request"
+    assert burst._arrays._last is bound, "other views of the same memory are the same request"
     np.testing.assert_array_equal(views[2], pair[1] + 7)
 
 
@@ -130,7 +134,7 @@ def test_pooled_arrays_are_not_copied(
 ) -> None:
     user = open_shape if open_output else burst
     shape = (1, 6) if open_output else (2, 3)
-    memory = user.device.allocate(256)
+    memory = user._core.prepared.session.allocate(256)
     for _ in range(2):
         a, b, c = (memory.array("f4", shape, 64 * i) for i in range(3))
         a[...], b[...] = 1, 2
@@ -142,7 +146,7 @@ def test_pooled_arrays_are_not_copied(
 
 
 def test_same_arrays_in_other_roles_are_another_request(burst: Burst, pair: Arrays) -> None:
-    memory = burst.device.allocate(256)
+    memory = burst._core.prepared.session.allocate(256)
     a, b, c = (memory.array("f4", (2, 3), 64 * i) for i in range(3))
     a[...], b[...] = pair
     burst.execute([a, b], [c])
@@ -259,7 +263,7 @@ def test_shapes_may_change_from_call_to_call(open_shape: Burst) -> None:
 
 
 def test_room_that_is_too_small_is_an_error_that_says_what_is_needed(open_shape: Burst) -> None:
-    memory = open_shape.device.allocate(256)
+    memory = open_shape._core.prepared.session.allocate(256)
     row = memory.array("f4", (1, 4))
     bound = open_shape.bind([row, row], [memory.array("f4", (2,), 64)])
     for _ in range(2):
@@ -273,7 +277,7 @@ def test_room_that_is_too_small_is_an_error_that_says_what_is_needed(open_shape:
 
 
 def test_larger_room_than_needed_gives_the_right_shape(open_shape: Burst) -> None:
-    memory = open_shape.device.allocate(256)
+    memory = open_shape._core.prepared.session.allocate(256)
     row = memory.array("f4", (1, 4))
     row[...] = 3
     bound = open_shape.bind([row, row], output_bytes=[64])
@@ -293,7 +297,7 @@ def test_omitted_input_takes_what_the_operation_says(device: Device) -> None:
         same = np.array([0, 1], np.int32)
         np.testing.assert_array_equal(burst.execute([image, same]).outputs[0], image)
         np.testing.assert_array_equal(burst.execute([image, None]).outputs[0], image.T)
-        memory = burst.device.allocate(64)
+        memory = burst._core.prepared.session.allocate(64)
         view = memory.array("f4", (2, 3))
         view[...] = image
         bound = burst.bind([view, None], output_bytes=[24])
@@ -304,7 +308,7 @@ def test_omitted_input_takes_what_the_operation_says(device: Device) -> None:
 
 
 def test_pools_are_asked_for_once(asked: list[list[int]], burst: Burst) -> None:
-    pools = [burst.device.allocate(64) for _ in range(3)]
+    pools = [burst._core.prepared.session.allocate(64) for _ in range(3)]
     a, b, c = (pool.array("f4", (2, 3)) for pool in pools)
     for inputs, output in (((a, b), c), ((b, a), c), ((c, c), a)):
         bound = burst.bind(inputs, [output])
@@ -316,14 +320,14 @@ def test_pools_are_asked_for_once(asked: list[list[int]], burst: Burst) -> None:
 def test_slots_are_reused_last_freed_first_and_mean_new_memory(
     asked: list[list[int]], freed: list[int], burst: Burst
 ) -> None:
-    pools = [burst.device.allocate(128) for _ in range(3)]
+    pools = [burst._core.prepared.session.allocate(128) for _ in range(3)]
     for pool in pools:
         burst.bind([pool.array("f4", (2, 3))] * 2, [pool.array("f4", (2, 3), 64)]).run()
     for count, pool in enumerate(pools[:2], start=1):
         pool.close()
         wait_until(lambda count=count: len(freed) == count)  # type: ignore[misc]
     for value, slot in ((5, 1), (6, 0), (7, 3)):
-        pool = burst.device.allocate(128)
+        pool = burst._core.prepared.session.allocate(128)
         view = pool.array("f4", (2, 3))
         view[...] = value
         bound = burst.bind([view, view], [pool.array("f4", (2, 3), 64)])
@@ -334,7 +338,7 @@ def test_slots_are_reused_last_freed_first_and_mean_new_memory(
 
 
 def test_request_of_a_closed_pool_is_refused_and_others_go_on(burst: Burst) -> None:
-    pool = burst.device.allocate(128)
+    pool = burst._core.prepared.session.allocate(128)
     bound = burst.bind([pool.array("f4", (2, 3))] * 2, [pool.array("f4", (2, 3), 64)])
     other = burst.bind()
     bound.run()
@@ -354,7 +358,7 @@ def test_forgotten_arrays_free_their_slot(burst: Burst, freed: list[int]) -> Non
 
 def test_pool_found_dead_inside_the_slot_table_does_not_block_it(burst: Burst) -> None:
     # The garbage collector may close a pool in the middle of any other call.
-    table, pool = burst.slots, burst.device.allocate(64)
+    table, pool = burst._core.slots, burst._core.prepared.session.allocate(64)
     burst.bind([pool.array("f4", (2, 3))] * 2)
     done = threading.Event()
 
@@ -412,13 +416,13 @@ def test_request_that_does_not_fit_takes_the_ordinary_path(
 ) -> None:
     with prepared.open_burst(channel_length=5) as burst:  # the packet has six elements
         routes: list[str] = []
-        real = type(prepared).execute
+        real = bound_request.execute_synchronously
 
         def execute(*arguments: object, **options: object) -> object:
             routes.append("execute")
             return real(*arguments, **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(type(prepared), "execute", execute)
+        monkeypatch.setattr(bound_request, "execute_synchronously", execute)
         bound = burst.bind(measure=True)
         bound.inputs[0][...], bound.inputs[1][...] = pair
         result = bound.run()
@@ -434,7 +438,7 @@ def test_result_that_does_not_fit_is_a_general_failure_and_no_fallback(
     open_shape: Burst,
 ) -> None:
     row = np.ones((1, 4), np.float32)
-    with open_shape.prepared_model.open_burst(result_channel_length=3) as burst:
+    with Burst.open(open_shape._core.prepared, result_channel_length=3) as burst:
         for _ in range(2):
             with pytest.raises(GeneralFailure, match="GENERAL_FAILURE"):
                 burst.execute([row, row])
@@ -459,7 +463,7 @@ def test_released_model_opens_no_burst_and_leaves_nothing(
 ) -> None:
     prepared = device.prepare(copy_model())
     prepared.close()
-    registered = dict(device.upcalls._callbacks)
+    registered = dict(device._session.upcalls._callbacks)
     with pytest.raises(Closed, match="released"):
         prepared.open_burst()
-    assert device.upcalls._callbacks == registered
+    assert device._session.upcalls._callbacks == registered

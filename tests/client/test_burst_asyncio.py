@@ -53,15 +53,15 @@ async def started(coroutine: object) -> asyncio.Task[object]:
 def kicks_waiting(burst: Burst) -> int:
     """Bytes that nobody has taken."""
     try:
-        return len(burst._channels.kicks._socket.recv(100, socket.MSG_PEEK))
+        return len(burst._core.channels.kicks._socket.recv(100, socket.MSG_PEEK))
     except BlockingIOError:
         return 0
 
 
 def wishes_for_a_kick(burst: Burst) -> bool:
-    flag = burst._channels.results.event_flag
+    flag = burst._core.channels.results.event_flag
     assert flag is not None
-    region = burst._channels.results
+    region = burst._core.channels.results
     (part,) = region.descriptor.grantors[3:4]
     view = region.memories[0].map(writable=False)[part.offset : part.offset + 4]
     return bool(int(view.view("<u4")[0]) & EventFlagBits.ASYNC)
@@ -175,7 +175,7 @@ def test_cancelled_run_leaves_its_result_overdue_and_the_burst_usable(
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert burst.client.overdue == burst.client.in_flight == 1
+            assert burst._core.client.overdue == burst._core.client.in_flight == 1
             waiting = await started(second.run_async())
             assert not waiting.done()
         assert (await waiting).outputs[0].tolist() == [1, 1]  # type: ignore[attr-defined]
@@ -214,8 +214,8 @@ def test_cancelled_run_between_others_takes_nobodys_result(still: Device, wide: 
         assert [r.outputs[0][0] for r in results] == list(range(LIMIT))
 
     asyncio.run(main())
-    assert not wide.pending
-    assert wide.client.in_flight == wide.client.overdue == 0
+    assert not wide._core.pending
+    assert wide._core.client.in_flight == wide._core.client.overdue == 0
 
 
 def test_run_that_misses_its_deadline_is_dropped_later(still: Device, burst: Burst) -> None:
@@ -250,7 +250,7 @@ def test_timeout_is_checked_before_anything_is_sent(burst: Burst, timeout: float
     (bound,) = numbered_requests(burst, 1)
     with pytest.raises(InvalidArgument, match="timeout"):
         asyncio.run(bound.run_async(timeout))
-    assert burst.client.in_flight == 0
+    assert burst._core.client.in_flight == 0
 
 
 def test_request_of_another_burst_is_refused(burst: Burst, wide: Burst) -> None:
@@ -292,8 +292,8 @@ def test_driver_sends_a_byte_only_to_who_waits(still: Device, burst: Burst) -> N
         with standing_still(still):
             task = await started(bound.run_async())
             for _ in range(5):
-                burst.waiter._take(bound)
-        results = burst._channels.results
+                burst._core.waiter._take()
+        results = burst._core.channels.results
         wait_until(lambda: results.available_to_read() > 0 and kicks_waiting(burst) > 0)
         assert kicks_waiting(burst) == 1
         await task
@@ -337,13 +337,13 @@ def test_closing_the_burst_ends_every_task(still: Device, from_another_thread: b
                 closing = threading.Thread(target=burst.close)
                 closing.start()
                 if not from_another_thread:
-                    wait_until(lambda: burst._closed)
+                    wait_until(lambda: burst._core.closed)
                 done, _ = await asyncio.wait(tasks, timeout=HANG)
             assert [type(task.exception()) for task in done] == [Closed] * 3
             closing.join(HANG)
 
         asyncio.run(main())
-        assert burst._channels.kicks.fileno() == -1
+        assert burst._core.channels.kicks.fileno() == -1
 
 
 def test_closed_burst_refuses(still: Device) -> None:
@@ -420,7 +420,9 @@ def test_driver_that_closes_its_end_ends_the_burst(still: Device, burst: Burst) 
     async def main() -> None:
         with standing_still(still):
             task = await started(bound.run_async())
-            burst._channels.kicks._socket.shutdown(socket.SHUT_RD)  # as its end looks from here
+            burst._core.channels.kicks._socket.shutdown(
+                socket.SHUT_RD
+            )  # as its end looks from here
             with pytest.raises(GeneralFailure, match="closed its socket"):
                 await task
 
@@ -435,7 +437,7 @@ def test_driver_that_sends_bytes_for_nothing_only_makes_us_look(
     (bound,) = numbered_requests(burst, 1)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    burst._channels.kicks._socket, kept = ours, burst._channels.kicks._socket
+    burst._core.channels.kicks._socket, kept = ours, burst._core.channels.kicks._socket
 
     async def main() -> None:
         with standing_still(still):
@@ -504,7 +506,7 @@ def test_any_mixture_of_runs_gives_each_its_own_result(
         asyncio.run(main())
         for which, request in enumerate(bound):
             assert request.run(HANG).outputs[0].tolist() == [which] * 2
-        assert (burst.client.in_flight, len(burst.pending)) == (0, 0)
+        assert (burst._core.client.in_flight, len(burst._core.pending)) == (0, 0)
 
 
 def test_no_kick_is_lost_however_late_or_early_results_come(still: Device) -> None:

@@ -22,7 +22,9 @@ def silent(prepared: PreparedModel) -> Iterator[Burst]:
     """A burst through which nothing must go; afterwards it must still work."""
     with prepared.open_burst() as burst:
         yield burst
-        assert burst.statistics()["executions"] == burst.client.in_flight == 0, "something was sent"
+        assert burst.statistics()["executions"] == burst._core.client.in_flight == 0, (
+            "something was sent"
+        )
         np.testing.assert_array_equal(burst.execute([A, A]).outputs[0], A)
 
 
@@ -50,9 +52,12 @@ BAD: list[tuple[Callable[[Device], Any], str]] = [
 def test_input_that_does_not_fit_is_refused(
     silent: Burst, make: Callable[[Device], Any], message: str, position: int
 ) -> None:
-    bad = make(silent.device)
+    bad = make(silent._core.prepared.session)
     for call in (silent.execute, silent.bind):
-        inputs: list[Any] = [pooled(silent.device), pooled(silent.device)]
+        inputs: list[Any] = [
+            pooled(silent._core.prepared.session),
+            pooled(silent._core.prepared.session),
+        ]
         inputs[position] = bad
         with pytest.raises(InvalidArgument, match=rf"inputs\[{position}\] {message}"):
             call(inputs)
@@ -62,21 +67,21 @@ def test_input_that_does_not_fit_is_refused(
 def test_output_that_does_not_fit_is_refused(
     silent: Burst, make: Callable[[Device], Any], message: str
 ) -> None:
-    inputs = [pooled(silent.device), pooled(silent.device)]
+    inputs = [pooled(silent._core.prepared.session), pooled(silent._core.prepared.session)]
     for call in (silent.execute, silent.bind):
         with pytest.raises(InvalidArgument, match=rf"outputs\[0\] {message}"):
-            call(inputs, [make(silent.device)])
+            call(inputs, [make(silent._core.prepared.session)])
 
 
 def test_array_outside_of_every_pool_cannot_be_bound(silent: Burst) -> None:
     with pytest.raises(InvalidArgument, match=r"inputs\[1\] does not lie in an open pool"):
-        silent.bind([pooled(silent.device), A])
+        silent.bind([pooled(silent._core.prepared.session), A])
     with pytest.raises(InvalidArgument, match=r"outputs\[0\] does not lie in an open pool"):
-        silent.bind([pooled(silent.device)] * 2, [A.copy()])
+        silent.bind([pooled(silent._core.prepared.session)] * 2, [A.copy()])
 
 
 def test_array_in_a_closed_pool_cannot_be_bound(silent: Burst) -> None:
-    memory = silent.device.allocate(64)
+    memory = silent._core.prepared.session.allocate(64)
     array = memory.array("f4", (2, 3))
     memory.close()
     with pytest.raises(InvalidArgument, match=r"inputs\[0\] does not lie in an open pool"):
@@ -84,11 +89,11 @@ def test_array_in_a_closed_pool_cannot_be_bound(silent: Burst) -> None:
 
 
 def test_read_only_output_is_refused(silent: Burst) -> None:
-    output = pooled(silent.device)
+    output = pooled(silent._core.prepared.session)
     output.flags.writeable = False
     for call in (silent.execute, silent.bind):
         with pytest.raises(InvalidArgument, match=r"outputs\[0\] is read-only"):
-            call([pooled(silent.device)] * 2, [output])
+            call([pooled(silent._core.prepared.session)] * 2, [output])
 
 
 def test_output_that_became_read_only_is_refused(prepared: PreparedModel) -> None:
@@ -127,7 +132,7 @@ def test_wrong_number_of_inputs_is_refused(silent: Burst, count: int) -> None:
 def test_wrong_number_of_outputs_is_refused(silent: Burst, count: int) -> None:
     for call in (silent.execute, silent.bind):
         with pytest.raises(InvalidArgument, match=f"outputs: {count} arrays given, expected 1"):
-            call([pooled(silent.device)] * 2, [A] * count)
+            call([pooled(silent._core.prepared.session)] * 2, [A] * count)
     with pytest.raises(InvalidArgument, match=f"output_bytes: {count} arrays given"):
         silent.bind(output_bytes=[64] * count)
 

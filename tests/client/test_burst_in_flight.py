@@ -42,7 +42,7 @@ def test_results_come_in_order_and_belong_to_their_requests(burst: Burst) -> Non
 def test_asking_for_a_later_result_collects_the_earlier_ones(burst: Burst) -> None:
     pending = [request.submit() for request in numbered_requests(burst, LIMIT)]
     assert pending[-1].result().outputs[0].tolist() == [LIMIT - 1] * 2
-    assert not burst.pending
+    assert not burst._core.pending
     for number, one in enumerate(pending):
         for _ in range(2):
             assert one.result().outputs[0].tolist() == [number, number]
@@ -52,7 +52,7 @@ def test_all_requests_are_out_at_once(still: Device, burst: Burst) -> None:
     bound = numbered_requests(burst, LIMIT)
     with standing_still(still):
         pending = [request.submit() for request in bound]
-        assert burst.client.in_flight == LIMIT
+        assert burst._core.client.in_flight == LIMIT
     assert [one.result().outputs[0][0] for one in pending] == list(range(LIMIT))
 
 
@@ -64,7 +64,7 @@ def test_submission_beyond_the_limit_is_refused_and_nothing_is_sent(
         pending = [request.submit() for request in bound[:LIMIT]]
         with pytest.raises(BurstBusy, match=f"{LIMIT} requests are under way"):
             bound[LIMIT].submit()
-        assert len(burst.pending) == burst.client.in_flight == LIMIT
+        assert len(burst._core.pending) == burst._core.client.in_flight == LIMIT
     pending[0].result()
     assert bound[LIMIT].submit().result().outputs[0].tolist() == [LIMIT, LIMIT]
 
@@ -143,7 +143,7 @@ def test_submit_after_an_overdue_run_waits_for_nothing(still: Device) -> None:
                 first.run(timeout=0.01)
             with pytest.raises(BurstBusy):
                 second.submit()
-        results = burst._channels.results
+        results = burst._core.channels.results
         wait_until(lambda: results.available_to_read() > 0)
         assert second.submit().result().outputs[0].tolist() == [1, 1]
         assert burst.statistics()["dropped"] == 1
@@ -192,7 +192,7 @@ def test_result_that_nobody_asked_for_closes_the_burst(still: Device) -> None:
         (bound,) = numbered_requests(burst, 1)
         bound.run()
         # The driver's end of the result ring, as a hostile driver would use it.
-        results = burst._channels.results
+        results = burst._core.channels.results
         part = results.descriptor.grantors[1]
         words = results.memories[0].map(writable=True)[part.offset : part.offset + 8].view("<u8")
         words += np.uint64(48)
@@ -210,7 +210,7 @@ def test_hostile_driver_ends_that_burst_and_no_other(
         with prepared.open_burst(channel_length=6, max_in_flight=2) as burst:
             bound = numbered_requests(burst, 2)
             bound[0].run()
-            channel = getattr(burst._channels, queue)
+            channel = getattr(burst._core.channels, queue)
             part = channel.descriptor.grantors[grantor]
             region = channel.memories[0].map(writable=True)
             words = region[part.offset : part.offset + 8].view("<u8")
@@ -251,7 +251,7 @@ def test_exception_of_a_signal_handler_says_nothing_about_the_request(
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(ValueError, match="a handler's own"):
                 one.result()
-            assert len(burst.pending) == burst.client.in_flight == 2
+            assert len(burst._core.pending) == burst._core.client.in_flight == 2
     finally:
         signal.signal(signal.SIGALRM, before)
     assert two.result().outputs[0].tolist() == [1, 1]

@@ -32,7 +32,7 @@ def arrays_of(memory: Memory) -> list[np.ndarray]:
 def test_pool_that_is_closed_just_before_it_gets_its_slot_keeps_none(
     burst: Burst, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = burst.device.allocate(64)
+    memory = burst._core.prepared.session.allocate(64)
     x, y, z = arrays_of(memory)
     slot_of = SlotTable.slot_of
 
@@ -44,7 +44,7 @@ def test_pool_that_is_closed_just_before_it_gets_its_slot_keeps_none(
         patch.setattr(SlotTable, "slot_of", closed_meanwhile)
         with pytest.raises(Closed, match="its pool is closed"):
             burst.bind([x, y], [z])
-    assert not burst.slots.has(memory)
+    assert not burst._core.slots.has(memory)
     burst.bind().run()
 
 
@@ -54,8 +54,8 @@ def test_pools_close_while_another_thread_binds(burst: Burst) -> None:
     def close_pools() -> None:
         try:
             for _ in range(300):
-                burst.device.allocate(64).close()
-                burst._pool_closed(-1)
+                burst._core.prepared.session.allocate(64).close()
+                burst._core.pool_closed(-1)
         except BaseException as error:
             raised.append(error)
 

@@ -61,7 +61,7 @@ def test_overdue_result_is_dropped_before_the_next_one(
     other.inputs[0][:] = [7, 8]
     assert other.run().outputs[0].tolist() == [7, 8]
     assert burst.statistics()["dropped"] == 1
-    assert burst.client.in_flight == burst.client.overdue == 0
+    assert burst._core.client.in_flight == burst._core.client.overdue == 0
 
 
 def test_next_run_waits_for_an_overdue_result_only_within_its_own_time(
@@ -71,7 +71,7 @@ def test_next_run_waits_for_an_overdue_result_only_within_its_own_time(
         for timeout in (0.01, 0.02, 0.12):
             with pytest.raises(MissedDeadline):
                 bound.run(timeout=timeout)
-        assert burst.client.in_flight == 1, "nothing is sent while a result is overdue"
+        assert burst._core.client.in_flight == 1, "nothing is sent while a result is overdue"
     assert bound.run().outputs[0].tolist() == [3, 0]
 
 
@@ -111,13 +111,13 @@ class Interrupted(BaseException):
 @pytest.fixture
 def interrupt(burst: Burst) -> Iterator[threading.Thread]:
     """Once started, interrupts the main thread as soon as it waits for a result."""
-    last_wait = burst.client.waits_from_ns
+    last_wait = burst._core.client.waits_from_ns
 
     def raise_it(*_: object) -> None:
         raise Interrupted
 
     def send() -> None:
-        wait_until(lambda: burst.client.waits_from_ns != last_wait)
+        wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, raise_it)
@@ -146,7 +146,7 @@ def test_interrupt_during_a_wait_for_a_submission_leaves_it_out(
             pending.result(timeout=20)
     interrupt.join()
     assert pending.result().outputs[0].tolist() == [3, 0]
-    assert not burst.pending
+    assert not burst._core.pending
 
 
 def test_interrupt_right_after_a_result_came_does_not_lose_the_next(
@@ -196,8 +196,8 @@ def test_interrupt_right_after_a_submission_step_keeps_results_in_order(
             first.submit().result()
         assert second.submit().result().outputs[0].tolist() == [2, 2]
         assert first.run().outputs[0].tolist() == [1, 1]
-        assert not burst.pending
-        assert burst.client.in_flight == 0
+        assert not burst._core.pending
+        assert burst._core.client.in_flight == 0
 
 
 def test_second_thread_is_told_that_the_burst_is_in_use(
@@ -206,7 +206,7 @@ def test_second_thread_is_told_that_the_burst_is_in_use(
     other = burst.bind()
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-        wait_until(lambda: burst.client.in_flight == 1)
+        wait_until(lambda: burst._core.client.in_flight == 1)
         for call in (other.run, other.submit, bound.run):
             with pytest.raises(BurstBusy, match="another thread"):
                 call()
@@ -220,7 +220,7 @@ def test_second_execute_does_not_touch_the_inputs_of_the_first(still: Device, bu
     burst.execute([first])
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: burst.execute([first], timeout=20))
-        wait_until(lambda: burst.client.in_flight == 1)
+        wait_until(lambda: burst._core.client.in_flight == 1)
         with pytest.raises(BurstBusy):
             burst.execute([np.array([8, 9], np.float32)])
     thread.join()
@@ -233,7 +233,7 @@ def test_close_ends_a_run_of_another_thread(still: Device) -> None:
         bound = burst.bind()
         with standing_still(still):
             thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-            wait_until(lambda: burst.client.in_flight == 1)
+            wait_until(lambda: burst._core.client.in_flight == 1)
             closer, _ = in_a_thread(burst.close)
             thread.join()
         closer.join()
@@ -246,7 +246,7 @@ def test_close_ends_a_run_of_another_thread(still: Device) -> None:
 def test_pool_closed_under_a_submission_does_not_take_its_result(
     still: Device, burst: Burst
 ) -> None:
-    memory = burst.device.allocate(64)
+    memory = burst._core.prepared.session.allocate(64)
     bound = burst.bind([memory.array("f4", (2,))], [memory.array("f4", (2,), 32)])
     bound.inputs[0][:] = [4, 5]
     with standing_still(still):
@@ -263,12 +263,12 @@ def test_pool_closed_under_a_submission_does_not_take_its_result(
 
 
 def test_pool_closed_during_a_run_does_not_disturb_it(still: Device, burst: Burst) -> None:
-    memory = burst.device.allocate(64)
+    memory = burst._core.prepared.session.allocate(64)
     bound = burst.bind([memory.array("f4", (2,))], [memory.array("f4", (2,), 32)])
     bound.run()
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-        wait_until(lambda: burst.client.in_flight == 1)
+        wait_until(lambda: burst._core.client.in_flight == 1)
         memory.close()
     thread.join()
     assert not isinstance(outcome[0], BaseException) or isinstance(
@@ -322,7 +322,7 @@ with nnburst.launch("null") as device:
             except nnburst.Closed as error:
                 refused += "forked" in str(error)
         later.abandon()
-        burst.end("told so")
+        burst._core.end("told so")
         os._exit(refused)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(later.result().outputs))
 """
@@ -335,7 +335,7 @@ def test_forked_child_gets_no_result_of_what_its_parent_submitted() -> None:
 def test_burst_that_was_ended_says_why_in_every_later_call(
     burst: Burst, bound: BoundRequest
 ) -> None:
-    burst.end("told so")
+    burst._core.end("told so")
     for call in (bound.run, bound.submit, burst.bind):
         with pytest.raises(GeneralFailure, match="told so"):
             call()
@@ -345,7 +345,7 @@ def test_close_inside_a_signal_handler_ends_the_run_that_it_interrupts(still: De
     with still.prepare(copy_model()) as prepared:
         burst = prepared.open_burst()
         bound = burst.bind()
-        last_wait = burst.client.waits_from_ns
+        last_wait = burst._core.client.waits_from_ns
         main = threading.main_thread().ident or 0
 
         def stop_and_close(*_: object) -> None:
@@ -353,7 +353,7 @@ def test_close_inside_a_signal_handler_ends_the_run_that_it_interrupts(still: De
             burst.close()
 
         def send() -> None:
-            wait_until(lambda: burst.client.waits_from_ns != last_wait)
+            wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
             signal.pthread_kill(main, signal.SIGUSR1)
 
         before = signal.signal(signal.SIGUSR1, stop_and_close)
@@ -376,7 +376,7 @@ def test_burst_used_inside_a_signal_handler_does_not_disturb_the_run(
     still: Device, burst: Burst, bound: BoundRequest
 ) -> None:
     other, refused = burst.bind(), []
-    last_wait = burst.client.waits_from_ns
+    last_wait = burst._core.client.waits_from_ns
 
     def use(*_: object) -> None:
         for call in (other.run, other.submit):
@@ -386,7 +386,7 @@ def test_burst_used_inside_a_signal_handler_does_not_disturb_the_run(
         os.kill(still.pid, signal.SIGCONT)
 
     def send() -> None:
-        wait_until(lambda: burst.client.waits_from_ns != last_wait)
+        wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, use)
@@ -422,7 +422,7 @@ def test_refused_thread_does_not_touch_the_run_that_it_came_upon(
     before = bound.run()
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-        wait_until(lambda: bound._burst.client.in_flight == 1)
+        wait_until(lambda: bound._core.client.in_flight == 1)
         with pytest.raises(BurstBusy):
             bound.run()
     thread.join()

@@ -127,7 +127,7 @@ def test_burst_whose_close_was_interrupted_is_freed_with_its_last_user(
     prepared = counting.prepare(make_model())
     burst = prepared.open_burst()
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(burst, "_stop", interrupted)
+        patch.setattr(burst._core, "_stop", interrupted)
         burst.close()
     prepared.close()
     del burst, prepared

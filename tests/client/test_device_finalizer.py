@@ -47,7 +47,7 @@ def test_collected_device_ends_its_driver_and_does_not_hold_the_collector_up(
 
 def test_device_can_be_collected_while_its_connection_is_locked() -> None:
     device = nnburst.launch("null")
-    pid, connection = device.pid, device.connection
+    pid, connection = device.pid, device._session.connection
     with connection._lock:
         del device
         gc.collect()  # where the collector would find it, were it in a cycle

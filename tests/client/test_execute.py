@@ -55,8 +55,8 @@ def test_given_output_is_filled_and_returned(prepared: PreparedModel, pair: Pair
 def test_arrays_in_a_pool_are_used_where_they_lie(
     prepared: PreparedModel, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared.staging, "take", lambda _size: pytest.fail("copied"))
-    memory = prepared.device.allocate(4096)
+    monkeypatch.setattr(prepared._prepared.staging, "take", lambda _size: pytest.fail("copied"))
+    memory = prepared._prepared.session.allocate(4096)
     a, b, c = (memory.array(np.float32, (2, 3), offset) for offset in (0, 64, 1024))
     a[...], b[...] = pair
     assert prepared.execute([a, b], [c]).outputs[0] is c
@@ -66,7 +66,10 @@ def test_arrays_in_a_pool_are_used_where_they_lie(
 def test_pool_may_be_part_of_several_arguments_and_pools_may_mix(
     prepared: PreparedModel, pair: Pair
 ) -> None:
-    first, second = prepared.device.allocate(24), prepared.device.allocate(100)
+    first, second = (
+        prepared._prepared.session.allocate(24),
+        prepared._prepared.session.allocate(100),
+    )
     a = first.array(np.float32, (2, 3))
     a[...] = pair[0]
     c = second.array(np.float32, (2, 3), offset=76)
@@ -78,7 +81,7 @@ def test_pool_may_be_part_of_several_arguments_and_pools_may_mix(
 def test_array_of_a_closed_pool_is_copied_like_any_other(
     prepared: PreparedModel, pair: Pair
 ) -> None:
-    memory = prepared.device.allocate(64)
+    memory = prepared._prepared.session.allocate(64)
     a = memory.array(np.float32, (2, 3))
     a[...] = pair[0]
     memory.close()
@@ -222,7 +225,7 @@ def test_driver_that_answers_for_other_operations_is_not_believed(
     device: Device, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = SupportedOperations((True, True)), Fds()
-    monkeypatch.setattr(device.connection, "call", lambda *_a, **_k: answer)
+    monkeypatch.setattr(device._session.connection, "call", lambda *_a, **_k: answer)
     with pytest.raises(GeneralFailure, match="for 2 operations, the model has 1"):
         device.supported_operations(make_model())
 

@@ -30,6 +30,7 @@ from nnburst import (
     MissedDeadline,
     PreparedModel,
 )
+from nnburst.client.allocation import allocate_buffer
 from nnburst.client.execution.fenced_execution import FencedExecution
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.channel import Fds
@@ -60,7 +61,7 @@ def test_without_fences_it_begins_at_once(relu: PreparedModel) -> None:
 
 
 def test_it_begins_when_the_last_fence_signals_and_not_before(relu: PreparedModel) -> None:
-    memory = relu.device.allocate(16)
+    memory = relu._prepared.session.allocate(16)
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     fences, signallers = zip(*(SyncFence.create() for _ in range(3)), strict=True)
     fenced = relu.execute_fenced([x], [y], wait_for=fences)
@@ -84,7 +85,7 @@ def test_fences_are_the_callers_to_close(relu: PreparedModel) -> None:
 
 
 def test_executions_are_chained_by_their_fences(relu: PreparedModel) -> None:
-    memory = relu.device.allocate(64)
+    memory = relu._prepared.session.allocate(64)
     arrays = [memory.array(np.float32, (2,), 8 * n) for n in range(5)]
     first, signaller = SyncFence.create()
     fence, chain = first, []
@@ -194,7 +195,7 @@ def test_result_that_is_waited_for_too_shortly_may_be_asked_for_again(
 
 
 def test_memory_is_not_touched_after_the_fence(relu: PreparedModel) -> None:
-    memory = relu.device.allocate(16)
+    memory = relu._prepared.session.allocate(16)
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     x[...] = X
     for number in range(50):
@@ -206,7 +207,7 @@ def test_memory_is_not_touched_after_the_fence(relu: PreparedModel) -> None:
 
 
 def test_buffers_of_the_driver_are_filled_and_failures_empty_them(relu: PreparedModel) -> None:
-    with relu.device.allocate_buffer(outputs=[(relu, 0)]) as buffer:
+    with allocate_buffer(relu._prepared.session, (), [(relu, 0)], (), 30.0) as buffer:
         relu.execute_fenced([X], [buffer]).result(HANG)
         assert buffer.copy_to().tolist() == Y
         fence, signaller = SyncFence.create()
@@ -219,7 +220,7 @@ def test_buffers_of_the_driver_are_filled_and_failures_empty_them(relu: Prepared
 
 
 def test_execution_that_nobody_holds_runs_and_signals(relu: PreparedModel) -> None:
-    memory = relu.device.allocate(16)
+    memory = relu._prepared.session.allocate(16)
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     x[...] = X
     fence, signaller = SyncFence.create()
@@ -240,7 +241,7 @@ def test_released_model_is_kept_until_the_execution_is_done(still: Device) -> No
 
 def test_closed_execution_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     relu.execute([X])
-    own, driver = footprint(os.getpid()), held_by(relu.device)
+    own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
     fenced = relu.execute_fenced([X])
     fenced.fence.wait(HANG)
     with fenced:
@@ -260,7 +261,7 @@ def test_closed_execution_says_so_and_costs_nothing(relu: PreparedModel) -> None
     assert gone() is None
     relu.execute([X])
     settle(os.getpid(), own, HANG)
-    settle(relu.device.pid, driver, HANG)
+    settle(relu._prepared.session.pid, driver, HANG)
 
 
 def test_too_many_waiting_executions_are_refused_and_the_others_run(still: Device) -> None:

@@ -15,9 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-import nnburst
-from nnburst import Closed, Device, InvalidArgument, Memory, Model
-from nnburst.fmq.shared_memory import SIZE_SEALS
+from nnburst import Device, InvalidArgument, Memory, Model
+from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 
 MIB: Final = 1 << 20
 #: What Python and the library allocate on the way; a copy of a MiB is much more.
@@ -52,7 +51,7 @@ def foreign() -> Iterator[int]:
 
 
 def test_foreign_memfd_is_the_pool_itself(device: Device, foreign: int) -> None:
-    with mmap.mmap(foreign, 4096) as theirs, Memory.from_fd(device, foreign) as memory:
+    with mmap.mmap(foreign, 4096) as theirs, Memory.from_fd(foreign) as memory:
         theirs[100:104] = b"here"
         assert bytes(memory.view()[100:104]) == b"here"
         memory.array("u1", (4,), 200)[...] = 7
@@ -64,7 +63,7 @@ def test_foreign_memfd_is_the_pool_itself(device: Device, foreign: int) -> None:
 
 
 def test_import_seals_the_size_for_everybody(device: Device, foreign: int) -> None:
-    with Memory.from_fd(device, foreign):
+    with Memory.from_fd(foreign):
         assert seals(foreign) & SIZE_SEALS == SIZE_SEALS
         for size in (0, 8192):
             with pytest.raises(PermissionError):
@@ -73,7 +72,7 @@ def test_import_seals_the_size_for_everybody(device: Device, foreign: int) -> No
 
 def test_descriptor_stays_the_callers(device: Device) -> None:
     fd = memfd(4096)
-    memory = Memory.from_fd(device, fd)
+    memory = Memory.from_fd(fd)
     os.close(fd)
     assert memory.array("u1", (4096,)).sum() == 0
     memory.close()
@@ -83,7 +82,7 @@ def test_import_allocates_nothing_of_the_memfds_size(device: Device) -> None:
     fd = memfd(MIB)
     tracemalloc.start()
     try:
-        with Memory.from_fd(device, fd):
+        with Memory.from_fd(fd):
             assert tracemalloc.get_traced_memory()[1] < SMALL
             assert os.fstat(fd).st_blocks == 0, "the kernel gave it pages: somebody wrote to it"
     finally:
@@ -96,7 +95,7 @@ def test_execution_reads_and_writes_a_foreign_memfd(
 ) -> None:
     with (
         mmap.mmap(foreign, 4096) as theirs,
-        Memory.from_fd(device, foreign) as memory,
+        Memory.from_fd(foreign) as memory,
         device.prepare(make_model((4,))) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -109,7 +108,7 @@ def test_execution_reads_and_writes_a_foreign_memfd(
 
 
 def test_one_memfd_can_be_a_pool_twice(device: Device, foreign: int) -> None:
-    with Memory.from_fd(device, foreign) as first, Memory.from_fd(device, foreign) as second:
+    with Memory.from_fd(foreign) as first, Memory.from_fd(foreign) as second:
         first.view()[0] = 9
         assert second.view()[0] == 9
         assert first.number != second.number
@@ -129,7 +128,7 @@ def test_memfd_that_others_write_is_a_read_only_pool(
     theirs[0:16] = np.float32([1, 2, 3, 4]).tobytes()
     with (
         theirs,
-        Memory.from_fd(device, fd) as memory,
+        Memory.from_fd(fd) as memory,
         device.prepare(make_model((4,))) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -224,7 +223,7 @@ def test_everything_else_is_refused_with_the_reason_and_left_alone(
     descriptors = descriptors_of_the_same_file(fd)
     try:
         with pytest.raises(InvalidArgument, match=reason):
-            Memory.from_fd(device, fd)
+            Memory.from_fd(fd)
         assert seals_if_any(fd) == before
         assert descriptors_of_the_same_file(fd) == descriptors == [fd]
     finally:
@@ -238,7 +237,7 @@ def test_huge_pages_are_refused(device: Device) -> None:
         pytest.skip(f"this kernel has no huge pages for memfds: {error}")
     try:
         with pytest.raises(InvalidArgument, match="huge pages"):
-            Memory.from_fd(device, fd)
+            Memory.from_fd(fd)
         assert not seals(fd) & fcntl.F_SEAL_SEAL
     finally:
         os.close(fd)
@@ -247,7 +246,7 @@ def test_huge_pages_are_refused(device: Device) -> None:
 @pytest.mark.parametrize("fd", ["0", None, 1.5, -1, 1 << 20, 1 << 40])
 def test_what_is_no_open_descriptor_is_refused(device: Device, fd: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^fd: "):
-        Memory.from_fd(device, fd)
+        Memory.from_fd(fd)
 
 
 def test_file_becomes_a_pool_by_one_copy_of_the_kernel(device: Device, tmp_path: Path) -> None:
@@ -257,7 +256,7 @@ def test_file_becomes_a_pool_by_one_copy_of_the_kernel(device: Device, tmp_path:
     tracemalloc.start()
     try:
         before = bytes_read()
-        memory = Memory.from_file(device, path)
+        memory = Memory.from_file(path)
         copied = bytes_read() - before
         assert tracemalloc.get_traced_memory()[1] < SMALL, "there is a copy beside the pool"
     finally:
@@ -287,31 +286,31 @@ def test_files_that_cannot_be_pools_are_refused(device: Device, tmp_path: Path) 
     (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(InvalidArgument, match="is empty"):
-        Memory.from_file(device, tmp_path / "empty")
+        Memory.from_file(tmp_path / "empty")
     with pytest.raises(InvalidArgument, match="is a pipe, no file"):
-        Memory.from_file(device, str(tmp_path / "fifo"))
+        Memory.from_file(str(tmp_path / "fifo"))
     with pytest.raises(InvalidArgument, match="is a device, no file"):
-        Memory.from_file(device, "/dev/zero")
+        Memory.from_file("/dev/zero")
     with pytest.raises(IsADirectoryError):
-        Memory.from_file(device, tmp_path)
+        Memory.from_file(tmp_path)
     with pytest.raises(FileNotFoundError):
-        Memory.from_file(device, tmp_path / "nothing")
+        Memory.from_file(tmp_path / "nothing")
 
 
 def test_file_that_shrinks_while_it_is_read_is_refused(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
     path.write_bytes(bytes(1000))
-    allocate = device.allocate
+    create = SharedMemory.create
 
-    def allocate_and_truncate(size: int) -> Memory:
+    def create_and_truncate(size: int, *, name: str) -> SharedMemory:
         os.truncate(path, 300)
-        return allocate(size)
+        return create(size, name=name)
 
-    monkeypatch.setattr(device, "allocate", allocate_and_truncate)
+    monkeypatch.setattr(SharedMemory, "create", create_and_truncate)
     with pytest.raises(InvalidArgument, match="has shrunk to 300 of 1000 bytes"):
-        Memory.from_file(device, path)
+        Memory.from_file(path)
 
 
 def mapped_memory() -> int:
@@ -329,7 +328,7 @@ def test_array_becomes_a_pool_by_one_copy(device: Device, strides: str) -> None:
     before = mapped_memory()
     tracemalloc.start()
     try:
-        memory = Memory.from_dlpack(device, array)
+        memory = Memory.from_dlpack(array)
         assert tracemalloc.get_traced_memory()[1] < SMALL, "there is a copy beside the pool"
     finally:
         tracemalloc.stop()
@@ -356,12 +355,12 @@ class OnlyDlpack:
 
 def test_anything_with_dlpack_will_do(device: Device) -> None:
     numbers = np.arange(6, dtype=np.int64).reshape(2, 3)
-    with Memory.from_dlpack(device, OnlyDlpack(numbers)) as memory:
+    with Memory.from_dlpack(OnlyDlpack(numbers)) as memory:
         np.testing.assert_array_equal(memory.array("i8", (2, 3)), numbers)
-        with Memory.from_dlpack(device, memory) as again:
+        with Memory.from_dlpack(memory) as again:
             assert bytes(again.view()) == bytes(memory.view())
     numbers.flags.writeable = False
-    with Memory.from_dlpack(device, numbers) as memory:
+    with Memory.from_dlpack(numbers) as memory:
         memory.view()[0] = 1
     assert numbers[0, 0] == 0
 
@@ -382,17 +381,14 @@ class InAnotherMemory(OnlyDlpack):
 )
 def test_arrays_that_cannot_be_pools_are_refused(device: Device, array: Any, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
-        Memory.from_dlpack(device, array)
+        Memory.from_dlpack(array)
 
 
-def test_closed_device_takes_no_memory(tmp_path: Path, foreign: int) -> None:
+def test_memory_needs_no_device(tmp_path: Path, foreign: int) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    device = nnburst.launch("null")
-    device.close()
-    with pytest.raises(Closed):
-        Memory.from_fd(device, foreign)
-    assert not seals(foreign)
-    with pytest.raises(Closed):
-        Memory.from_file(device, tmp_path / "file")
-    with pytest.raises(Closed):
-        Memory.from_dlpack(device, np.zeros(3))
+    with (
+        Memory.from_fd(foreign) as shared,
+        Memory.from_file(tmp_path / "file") as read,
+        Memory.from_dlpack(np.zeros(3)) as copied,
+    ):
+        assert (shared.size, read.size, copied.size) == (os.fstat(foreign).st_size, 1, 24)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nnburst import Buffer, Closed, Device, PreparedModel, SyncFence
+from nnburst.client.allocation import allocate_buffer
 
 
 def refused_in_child(use: Callable[[], object]) -> bool:
@@ -77,7 +78,7 @@ def test_forked_child_may_not_fetch_what_its_parent_launched(
 
 
 def test_forked_child_may_not_use_a_buffer(used: PreparedModel, pair: list[np.ndarray]) -> None:
-    with used.device.allocate_buffer(inputs=[(used, 0)]) as buffer:
+    with allocate_buffer(used._prepared.session, [(used, 0)], (), (), 30.0) as buffer:
         buffer.copy_from(pair[0])
 
         def copy(buffer: Buffer = buffer) -> None:

@@ -18,8 +18,8 @@ import pytest
 
 import nnburst
 from nnburst import Device, ErrorStatus, Memory, ModelBuilder, NnburstError, PreparedModel
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import driver_environment
-from nnburst.client.memory.buffer import Buffer
 from nnburst.control.messages import (
     Allocate,
     Allocated,
@@ -131,7 +131,7 @@ def status(
 ) -> ErrorStatus:
     """How the driver answers a call."""
     try:
-        device.connection.call(message, expected, list(fds), timeout=30)
+        device._session.connection.call(message, expected, list(fds), timeout=30)
     except NnburstError as error:
         return error.status
     return ErrorStatus.NONE

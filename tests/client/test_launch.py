@@ -162,7 +162,7 @@ def test_interrupt_leaves_the_model_usable(
 
     def interrupt() -> None:
         # The answer to what launched the preparation may still be on its way: that is no wait.
-        calls = own_device.connection._pending
+        calls = own_device._session.connection._pending
         wait_for(lambda: any(isinstance(call, _Waiting) for call in list(calls.values())))
         os.kill(os.getpid(), signal.SIGINT)
 

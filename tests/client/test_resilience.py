@@ -239,10 +239,18 @@ def test_a_device_that_comes_back_different_is_refused_for_ever() -> None:
 SLOW = PerformanceInfo(9.0, 9.0)
 
 
+def _set(device: Device, attribute: str, value: object) -> None:
+    *path, last = attribute.split(".")
+    owner: object = device
+    for name in path:
+        owner = getattr(owner, name)
+    setattr(owner, last, value)
+
+
 @pytest.mark.parametrize(
     ("name", "attribute", "value"),
     [
-        ("extensions", "_extensions", (Extension("com.example.new"),)),
+        ("extensions", "_session._extensions", (Extension("com.example.new"),)),
         ("capabilities", "_capabilities", Capabilities(SLOW, SLOW, (), SLOW, SLOW)),
         ("number_of_cache_files_needed", "_cache_files", (7, 7)),
     ],
@@ -250,7 +258,7 @@ SLOW = PerformanceInfo(9.0, 9.0)
 def test_a_device_with_another_description_is_refused(
     name: str, attribute: str, value: object
 ) -> None:
-    device, launched = _different(lambda found: setattr(found, attribute, value))
+    device, launched = _different(lambda found: _set(found, attribute, value))
     with device:
         kill(device.current)
         with pytest.raises(InvalidDevice, match=f"its {name} was"):

@@ -28,6 +28,7 @@ from nnburst import (
     ReusableExecution,
     SyncFence,
 )
+from nnburst.client.allocation import allocate_buffer
 from nnburst.control.fences import FenceStatus
 from nnburst.testing.faults.footprint import footprint, settle
 
@@ -35,7 +36,7 @@ HANG = 20.0
 
 
 def test_each_run_takes_what_its_arrays_hold_then(relu: PreparedModel) -> None:
-    memory = relu.device.allocate(16)
+    memory = relu._prepared.session.allocate(16)
     pooled, output = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     private = np.zeros(2, np.float32)
     with (
@@ -54,14 +55,14 @@ def test_each_run_takes_what_its_arrays_hold_then(relu: PreparedModel) -> None:
 
 
 def test_memory_is_mapped_once(relu: PreparedModel) -> None:
-    memory = relu.device.allocate(16)
+    memory = relu._prepared.session.allocate(16)
     pooled = memory.array(np.float32, (2,))
     with relu.create_reusable_execution([pooled]) as execution:
         execution.run()
-        before = held_by(relu.device)
+        before = held_by(relu._prepared.session)
         for _ in range(50):
             execution.run()
-        settle(relu.device.pid, before, HANG)
+        settle(relu._prepared.session.pid, before, HANG)
         memory.close()  # the driver has its own mapping
         pooled[:] = 3
         assert execution.run().outputs[0].tolist() == [3, 3]
@@ -185,8 +186,8 @@ def test_run_that_misses_its_deadline_leaves_the_object_usable(
 
 def test_buffers_are_looked_at_with_each_run(relu: PreparedModel) -> None:
     with (
-        relu.device.allocate_buffer(inputs=[(relu, 0)]) as source,
-        relu.device.allocate_buffer(outputs=[(relu, 0)]) as target,
+        allocate_buffer(relu._prepared.session, [(relu, 0)], (), (), 30.0) as source,
+        allocate_buffer(relu._prepared.session, (), [(relu, 0)], (), 30.0) as target,
         relu.create_reusable_execution([source], [target]) as execution,
     ):
         with pytest.raises(GeneralFailure):
@@ -208,7 +209,7 @@ def test_released_model_and_closed_pool_are_kept(still: Device) -> None:
 def test_closed_object_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
     relu.execute([x])
-    own, driver = footprint(os.getpid()), held_by(relu.device)
+    own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
     execution = relu.create_reusable_execution([x])
     execution.run()
     execution.close()
@@ -225,7 +226,7 @@ def test_closed_object_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     assert gone() is None
     relu.execute([x])
     settle(os.getpid(), own, HANG)
-    settle(relu.device.pid, driver, HANG)
+    settle(relu._prepared.session.pid, driver, HANG)
 
 
 def test_dead_driver_is_a_dead_object(own_device: Device) -> None:

@@ -54,11 +54,11 @@ def test_pool_is_not_used_again_after_a_timeout(
     a = np.zeros((2, 3), np.float32)
     with device.prepare(make_model()) as model:
         model.execute([a, a])
-        used = model.staging.take(1)
-        model.staging.give_back(used)
+        used = model._prepared.staging.take(1)
+        model._prepared.staging.give_back(used)
         with pytest.raises(MissedDeadline):
             model.execute([a, a], timeout=1e-9)
-        fresh = model.staging.take(1)
+        fresh = model._prepared.staging.take(1)
         assert fresh is not used
-        model.staging.give_back(fresh)
+        model._prepared.staging.give_back(fresh)
         np.testing.assert_array_equal(model.execute([a, a]).outputs[0], a)

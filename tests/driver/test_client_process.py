@@ -322,7 +322,7 @@ def test_kicks_with_something_in_their_queue_are_refused(
     prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RawBurst(prepared).close()
-    open_fds = Path(f"/proc/{prepared.device.pid}/fd")
+    open_fds = Path(f"/proc/{prepared._prepared.session.pid}/fd")
     before = len(list(open_fds.iterdir()))
     with monkeypatch.context() as patch:
         patch.setattr(burst_channels, "Kicks", _Kicks)

@@ -67,7 +67,7 @@ def check_refused(launched: Launch, status: ErrorStatus, text: str) -> None:
 
 def test_p1_without_a_callback_nobody_is_notified(driver: ScriptedDriver) -> None:
     with pytest.raises(InvalidArgument, match="P1: callback"):
-        driver.device.connection.call(PrepareModel(MODEL, 0), Nothing, timeout=HANG)
+        driver.device._session.connection.call(PrepareModel(MODEL, 0), Nothing, timeout=HANG)
 
 
 def test_launched_preparation_is_answered_with_nothing_and_notified_of(
@@ -83,7 +83,9 @@ def test_launched_preparation_is_answered_before_it_is_done(driver: ScriptedDriv
     driver.script.on_prepare = gate = Gate()
     heard, answered = threading.Semaphore(0), threading.Event()
     callback = driver.session.callbacks.open(lambda _outcome: heard.release())
-    driver.device.connection.call(PrepareModel(MODEL, callback.number), Nothing, timeout=HANG)
+    driver.device._session.connection.call(
+        PrepareModel(MODEL, callback.number), Nothing, timeout=HANG
+    )
     answered.set()
     gate.wait()
     assert not heard.acquire(blocking=False)
@@ -178,7 +180,7 @@ def test_deadline_that_passes_before_the_preparation_starts_is_missed(
     callback = driver.session.callbacks.open(lambda o: (heard.append(o), done.set()))  # type: ignore[arg-type, return-value]
     message = PrepareModel(MODEL, callback.number, deadline_ns=deadline)
     # The call itself goes past the scheduler, as it is patched: its jobs are run here.
-    driver.device.connection.launch(message, Nothing, (), lambda _: None, timeout=HANG)
+    driver.device._session.connection.launch(message, Nothing, (), lambda _: None, timeout=HANG)
     run_next(waiting)
     while boottime_ns() <= deadline:
         threading.Event().wait(0.001)
@@ -268,7 +270,9 @@ def model(driver: ScriptedDriver, memory: SharedMemory) -> Model:
 def test_e1_without_a_callback_nobody_is_notified(model: Model) -> None:
     message = Execute(model.prepared.handle, request(), callback=0)
     with pytest.raises(InvalidArgument, match="E1: callback"):
-        model.driver.device.connection.call(message, Nothing, [model.memory.fd], timeout=HANG)
+        model.driver.device._session.connection.call(
+            message, Nothing, [model.memory.fd], timeout=HANG
+        )
 
 
 def test_launched_execution_is_answered_with_nothing_and_notified_of(model: Model) -> None:
@@ -376,7 +380,7 @@ def test_model_released_during_an_execution_is_closed_after_it(model: Model) -> 
     heard = threading.Event()
     callback = model.driver.session.callbacks.open(lambda _outcome: heard.set())
     message = Execute(model.prepared.handle, request(), callback=callback.number)
-    model.driver.device.connection.call(message, Nothing, [model.memory.fd], timeout=HANG)
+    model.driver.device._session.connection.call(message, Nothing, [model.memory.fd], timeout=HANG)
     gate.wait()
     model.prepared.close()
     assert not model.driver.script.closed.acquire(blocking=False)

@@ -20,6 +20,7 @@ from client.burst_helpers import standing_still, wait_until
 from faults.processes import KILLS
 from nnburst import Burst
 from nnburst.client.burst import bound_request
+from nnburst.client.burst.event_loop import waiter_of
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
 # A finalizer that a handler interrupts cannot pass the exception on: Python reports it and goes on.
@@ -83,9 +84,9 @@ def burst(device: nnburst.Device) -> Iterator[Burst]:
 
 def collect_all(burst: Burst) -> None:
     """Until nothing is under way any more, whatever became of it."""
-    while burst.pending:
+    while burst._core.pending:
         with contextlib.suppress(nnburst.GeneralFailure):
-            burst.pending[0].result(20)
+            burst._core.pending[0].result(20)
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])
@@ -117,13 +118,13 @@ def test_interrupted_submissions_leave_results_with_their_requests(
                 array[...] = summand
         handlers.around(both, more, 600e-6)
         collect_all(burst)
-        assert burst.client.in_flight == burst.client.overdue
+        assert burst._core.client.in_flight == burst._core.client.overdue
         for request in bound:
             request.outputs[0][...] = -1
         pending = [request.submit() for request in bound]
         for one, value in zip(pending, numbers, strict=True):
             check_sum(one.result(20).outputs[0], value)
-        assert not burst.pending
+        assert not burst._core.pending
     assert handlers.interrupted
 
 
@@ -138,7 +139,7 @@ def test_interrupted_looks_of_an_event_loop_leave_results_with_their_requests(
             array[...] = value
         pending = bound.submit()
         # What an event loop calls with each byte; the loop's own machinery is not ours to interrupt.
-        handlers.around(partial(burst.waiter._take, bound), more, 100e-6)
+        handlers.around(waiter_of(burst._core)._take, more, 100e-6)
         with contextlib.suppress(nnburst.GeneralFailure):  # the interruption took it
             check_sum(pending.result(20).outputs[0], number)
         collect_all(burst)
@@ -149,13 +150,13 @@ def test_interrupted_looks_of_an_event_loop_leave_results_with_their_requests(
 @pytest.fixture
 def two_at_once(burst: Burst) -> Iterator[threading.Thread]:
     """Once started, sends two signals as soon as the main thread waits; the handlers of both raise."""
-    last_wait = burst.client.waits_from_ns
+    last_wait = burst._core.client.waits_from_ns
 
     def raise_it(*_: object) -> None:
         raise Interrupted
 
     def send() -> None:
-        wait_until(lambda: burst.client.waits_from_ns != last_wait)
+        wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
         for number in both:  # the main thread comes back with both pending
             os.kill(os.getpid(), number)
 

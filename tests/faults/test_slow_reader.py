@@ -42,7 +42,7 @@ def end_of(burst: Burst) -> str:
     pause = threading.Event()
     for _ in range(int(HANG / 0.01)):
         try:
-            burst.check_open()
+            burst._core.check_open()
         except GeneralFailure as error:
             return str(error)
         pause.wait(0.01)

@@ -13,8 +13,8 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra '
 
 import nnburst
 from importer.tflite.running import Peer
-from nnburst.bench.networks import onnx_session, random_values
-from nnburst.bench.onnx_export import export
+from nnburst.bench.network.networks import onnx_session, random_values
+from nnburst.bench.network.onnx_export import export
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.operand_types import DTYPES

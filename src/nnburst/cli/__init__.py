@@ -18,14 +18,12 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, cast
 
+from nnburst.cli.options import Subparsers
 from nnburst.cli.output import printable
 from nnburst.hal.environment import LOG, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
-
-#: Where a command adds its parser (argparse gives the type no public name).
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 #: First words of nested commands and their descriptions.
 GROUPS: Final = {

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nnburst.cli.options import at_least_one
+from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -25,7 +25,6 @@ from nnburst.cli.output import (
 
 if TYPE_CHECKING:
     from nnburst.bench.contestants import Contestant
-    from nnburst.cli import Subparsers
 
 #: Seconds of one segment of a periodic caller, by its rate, and how many segments.
 _SEGMENT: Final = {1000: 0.25, 100: 0.75}

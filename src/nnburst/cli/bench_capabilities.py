@@ -15,13 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnburst.cli.options import at_least_one
+from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.environment import SHARED
 
 if TYPE_CHECKING:
     from nnburst.bench.capabilities import Measured
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nnburst.cli.options import at_least_one, zero_or_more
+from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -33,7 +33,6 @@ from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 if TYPE_CHECKING:
     from nnburst.bench.model.report import Measurement
-    from nnburst.cli import Subparsers
     from nnburst.testing.models.network_file import NetworkFile
 
 #: What the reference engines are called in reports.

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnburst.cli.options import at_least_one
+from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -31,9 +31,8 @@ from nnburst.hal.errors import NnburstError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nnburst.bench.networks import Subject
+    from nnburst.bench.network.networks import Subject
     from nnburst.bench.peer import Peer
-    from nnburst.cli import Subparsers
     from nnburst.client.device import Device
 
     Column = tuple[str, Callable[[dict[str, Any]], object]]
@@ -83,7 +82,7 @@ def _measure_all(
 ) -> None:
     """One network after the other, each with a driver of its own: none takes the others with it."""
     from nnburst.bench.drivers import pinned
-    from nnburst.bench.networks import ONE_ADD, Subject
+    from nnburst.bench.network.networks import ONE_ADD, Subject
     from nnburst.bench.peer import Peer
     from nnburst.client.launch import launch
 
@@ -112,7 +111,7 @@ def _measure(
     import numpy as np
 
     from nnburst.bench.contestants import FloorSpin
-    from nnburst.bench.networks import lineup
+    from nnburst.bench.network.networks import lineup
     from nnburst.bench.rounds import run_rounds
 
     with lineup(subject, device, core, np.random.default_rng(1)) as cases:

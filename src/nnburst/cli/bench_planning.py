@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nnburst.cli.options import at_least_one
+from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import FeatureLevel
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 #: Steps of each plan, and the devices' level: an older one is asked about a model whose versions are found.
 _CASES: Final = (

@@ -12,14 +12,11 @@ import importlib.util
 import statistics
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import nnburst
-from nnburst.cli.options import at_least_one
+from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 _STEPS: Final = (
     "launch",

@@ -6,14 +6,11 @@ gcc main.c $(nnburst capi --cflags --libs)
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from nnburst.capi import installed
+from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, text_for_people, write_json
 from nnburst.hal.errors import DeviceUnavailable
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

@@ -7,10 +7,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nnburst.cli import conformance_driver
-from nnburst.cli.options import at_least_one, pattern
+from nnburst.cli.options import Subparsers, at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.client.connect import connect
 from nnburst.testing.conformance.campaign import Result, Selection, find_files, run_file, run_files
@@ -19,9 +18,6 @@ from nnburst.testing.conformance.suites import SUITES
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.partitioning import SUITE as PARTITIONING
 from nnburst.testing.partitioning import run_partitioning
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 _OUTCOMES = ("passed", "failed", "skipped")
 #: Tests of which each is timed in the report.

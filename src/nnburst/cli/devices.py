@@ -14,6 +14,7 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, table, write_json
 from nnburst.client.connect import connect, devices
 from nnburst.client.health import check_health
@@ -22,7 +23,6 @@ from nnburst.control.address import SUFFIX, directory
 from nnburst.hal.enums import OperandType
 
 if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
     from nnburst.client.connect import DeviceInfo
 
 

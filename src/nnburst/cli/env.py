@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
+from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, printable, table, write_json
 from nnburst.hal.environment import Variable, unknown_names, variables
 from nnburst.hal.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

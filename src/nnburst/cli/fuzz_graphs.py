@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from nnburst.cli.options import at_least_one, zero_or_more
+from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
@@ -17,9 +17,6 @@ from nnburst.testing.conformance.vectors import write
 from nnburst.testing.models.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
 from nnburst.testing.models.random_graphs.as_vector import as_vector
 from nnburst.testing.models.random_graphs.check import tolerance_for
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 class Failure(NamedTuple):

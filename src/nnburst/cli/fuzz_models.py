@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnburst.cli.options import at_least_one, pattern
+from nnburst.cli.options import Subparsers, at_least_one, pattern
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
     from nnburst.testing.fuzzing.model_fuzzer import FuzzReport
     from nnburst.testing.models.small_models import SmallModel
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
-from nnburst.cli.options import at_least_one, zero_or_more
+from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 #: Bytes by which a driver may grow.
 _GROWTH_LIMIT = 16 * 1024 * 1024

@@ -11,13 +11,9 @@ import argparse
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from nnburst.cli.options import at_least_one
+from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
 from nnburst.hal.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

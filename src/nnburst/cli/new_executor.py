@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from nnburst.cli.options import Subparsers
 from nnburst.testing.starter.write import write_package
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

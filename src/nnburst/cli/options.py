@@ -6,6 +6,10 @@ import argparse
 import math
 import os
 import re
+from typing import TypeAlias
+
+#: Where a command adds its parser (argparse gives the type no public name).
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def at_least_one(text: str) -> int:

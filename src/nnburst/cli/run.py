@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from nnburst.cli.options import at_least_one, seconds
+from nnburst.cli.options import Subparsers, at_least_one, seconds
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -36,7 +36,6 @@ from nnburst.cli.run_outputs import (
 from nnburst.hal.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
     from nnburst.client.device import Device
     from nnburst.client.memory.arguments import ExecutionResult
     from nnburst.testing.models.network_file import NetworkFile

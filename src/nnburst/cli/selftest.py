@@ -7,16 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 import nnburst
+from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, microseconds, table, write_json
 from nnburst.fmq.shared_memory import SharedMemory
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 #: Seconds until a driver that was killed must have been noticed.
 _NOTICE: Final = 5.0

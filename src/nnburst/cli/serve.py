@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from nnburst.cli.options import cores
+from nnburst.cli.options import Subparsers, cores
 from nnburst.cli.output import add_json_option
 from nnburst.client.launch import driver_environment
-
-if TYPE_CHECKING:
-    from nnburst.cli import Subparsers
 
 
 def prepare_parser(subparsers: Subparsers) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -35,8 +35,40 @@ from nnburst.hal.errors import (
 from nnburst.hal.model import Model
 from nnburst.hal.validation.values import validate_cache_token
 
-if TYPE_CHECKING:
-    from nnburst.client.device import Device
+
+class Compiler(Protocol):
+    """What caching needs of a device."""
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+
+    @property
+    def version_string(self) -> str:
+        """The driver's version."""
+
+    @property
+    def number_of_cache_files_needed(self) -> NumberOfCacheFiles:
+        """In how many files a compilation is cached."""
+
+    def prepare_from_cache(
+        self,
+        model: Model,
+        cache: CacheFiles,
+        *,
+        preference: ExecutionPreference,
+        timeout: float,
+    ) -> PreparedModel:
+        """The model that lies in the files."""
+
+    def _prepare_within(
+        self,
+        seconds: float,
+        model: Model | CarriesPools,
+        **options: Any,  # noqa: ANN401 - those of `prepare_async`
+    ) -> PreparedModel:
+        """The model, compiled."""
+
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +162,7 @@ class CachedCompilation:
 
     def __init__(
         self,
-        device: Device,
+        device: Compiler,
         model: Model | CarriesPools,
         folder: str | os.PathLike[str],
         token: bytes | None,
@@ -220,7 +252,7 @@ class CachedCompilation:
         return prepared
 
     def _compile(self, files: CacheFiles | None, timeout: float) -> PreparedModel:
-        return self._device.prepare_within(
+        return self._device._prepare_within(
             timeout, self._model, pools=self._pools, cache=files, **self._options
         )
 

@@ -12,28 +12,25 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
+from nnburst.client.allocation import Use, allocate_buffer
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.memory.buffer import Buffer, Use
 from nnburst.client.memory.carried_pools import CarriesPools, unpacked
 from nnburst.client.memory.memory import Memory
 from nnburst.client.preparation import Preparation
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
-from nnburst.client.session.upcalls import UpcallServer
 from nnburst.control.channel import Fds
-from nnburst.control.connection import Connection
 from nnburst.control.messages import (
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,
-    GetSupportedExtensions,
     GetSupportedOperations,
     Message,
     PrepareModel,
     PrepareModelFromCache,
-    SupportedExtensions,
     SupportedOperations,
 )
 from nnburst.control.messages import NumberOfCacheFiles as CacheFileCounts
@@ -41,10 +38,10 @@ from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.closing import Closing
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
-from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Model
-from nnburst.hal.validation.values import validate_capabilities, validate_extensions
+from nnburst.hal.validation.values import validate_capabilities
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +69,6 @@ class Device(Closing):
         self._session = session
         self._process = process
         self._owner = os.getpid()
-        self._closed = False
-        self._extensions: tuple[Extension, ...] | None = None
         self._capabilities: Capabilities | None = None
         self._cache_files: NumberOfCacheFiles | None = None
         self._finalizer = weakref.finalize(self, _collected, session, process, self._owner)
@@ -81,12 +76,12 @@ class Device(Closing):
     @property
     def name(self) -> str:
         """The device's name."""
-        return self._session.welcome.name
+        return self._session.name
 
     @property
     def pid(self) -> int:
         """Process that serves this client."""
-        return self._session.welcome.pid
+        return self._session.pid
 
     @property
     def version_string(self) -> str:
@@ -116,34 +111,7 @@ class Device(Closing):
     @property
     def is_alive(self) -> bool:
         """Whether the driver is there and this object is open."""
-        return not self._closed and self._session.connection.is_alive
-
-    @property
-    def connection(self) -> Connection:
-        """The control connection.
-
-        Raises:
-            Closed: `close` was called, or this is a forked process.
-        """
-        if self._closed:
-            raise Closed(f"device {self.name} is closed")
-        self.check_process()
-        return self._session.connection
-
-    def check_process(self) -> None:
-        """Raise Closed in a forked process."""
-        if os.getpid() != self._owner:
-            raise Closed(f"device {self.name} belongs to process {self._owner}, which forked")
-
-    @property
-    def session(self) -> Session:
-        """What was agreed with the driver, and where its notifications arrive."""
-        return self._session
-
-    @property
-    def upcalls(self) -> UpcallServer:
-        """Where bursts register what the driver may ask."""
-        return self._session.upcalls
+        return self._session.is_alive
 
     def on_death(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the driver dies or the device is closed, on a thread of its own.
@@ -164,8 +132,7 @@ class Device(Closing):
             ResourceExhausted: there is not so much memory.
             Closed: the device is closed.
         """
-        self.connection  # noqa: B018 - checks that it is open
-        return Memory(size)
+        return self._session.allocate(size)
 
     def allocate_buffer(
         self,
@@ -193,7 +160,7 @@ class Device(Closing):
             ResourceExhausted: there is not so much memory, or the client has too many buffers.
             DeadObject, Closed, MissedDeadline: as they say.
         """
-        return Buffer.allocate(self, inputs, outputs, dimensions, timeout)
+        return allocate_buffer(self._session, inputs, outputs, dimensions, timeout)
 
     def supported_operations(
         self,
@@ -212,7 +179,7 @@ class Device(Closing):
         Raises:
             InvalidArgument: the model is not valid, or the pools do not fit it.
         """
-        with unpacked(self, model, pools) as (bare, memories):
+        with unpacked(model, pools) as (bare, memories):
             described = self._describe(bare, memories)
             answer, _ = self._call(
                 GetSupportedOperations(described), SupportedOperations, memories, timeout
@@ -266,14 +233,7 @@ class Device(Closing):
             GeneralFailure: the driver's answer breaks validation:S4.
             DeadObject: the driver has died.
         """
-        if self._extensions is None:
-            answer, _ = self._call(GetSupportedExtensions(), SupportedExtensions, (), timeout)
-            try:
-                validate_extensions(answer.extensions)
-            except InvalidArgument as error:
-                raise GeneralFailure(f"the driver's extensions: {error}") from error
-            self._extensions = answer.extensions
-        return self._extensions
+        return self._session.supported_extensions(check_timeout(timeout))
 
     def prepare(
         self,
@@ -319,9 +279,9 @@ class Device(Closing):
         if cache_dir is not None:
             compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
             return compilation.prepare(seconds)
-        return self.prepare_within(seconds, model, pools=pools, **options)
+        return self._prepare_within(seconds, model, pools=pools, **options)
 
-    def prepare_within(
+    def _prepare_within(
         self,
         seconds: float,
         model: Model | CarriesPools,
@@ -371,9 +331,9 @@ class Device(Closing):
         preference = _member(ExecutionPreference, preference, "preference")
         priority = _member(Priority, priority, "priority")
         threads = _thread_count(num_threads)
-        with unpacked(self, model, pools) as (bare, memories):
+        with unpacked(model, pools) as (bare, memories):
             described = self._describe(bare, memories)
-            preparation = Preparation(self, bare, preference)
+            preparation = Preparation(self._session, bare, preference)
             if callback is not None:
                 preparation.add_done_callback(callback)
             files = CacheFiles() if cache is None else cache
@@ -428,7 +388,7 @@ class Device(Closing):
         seconds = check_timeout(timeout)
         preference = _member(ExecutionPreference, preference, "preference")
         deadline = time.monotonic() + seconds
-        preparation = Preparation(self, model, preference, from_cache=True)
+        preparation = Preparation(self._session, model, preference, from_cache=True)
         preparation.launch(
             lambda number: PrepareModelFromCache(
                 number, len(cache.model), len(cache.data), cache.token, deadline_ns
@@ -458,14 +418,6 @@ class Device(Closing):
             extension_name_to_prefix=model.extension_name_to_prefix,
         )
 
-    def check_owns(self, buffer: Buffer, name: str) -> None:
-        """Raise InvalidArgument, naming `name`, unless `buffer` was allocated here: drivers share none."""
-        if buffer.device is not self:
-            raise InvalidArgument(
-                f"{name} lies in a buffer of device {buffer.device.name} (pid {buffer.device.pid}),"
-                f" expected one of {self.name} (pid {self.pid})"
-            )
-
     def _call(
         self,
         message: Message,
@@ -477,19 +429,19 @@ class Device(Closing):
         with Fds() as fds:
             for pool in pools:
                 fds.add(pool.duplicate())
-            return self.connection.call(message, expected, list(fds), timeout=seconds)
+            return self._session.connection.call(message, expected, list(fds), timeout=seconds)
 
     def close(self) -> None:
         """End the connection; a driver that was launched ends, too. Twice is fine.
 
         Arrays in pools stay usable.
         """
-        self._closed = True
+        self._session.closed = True
         if self._finalizer.detach() is not None:
             _close(self._session, self._process, self._owner)
 
     def __repr__(self) -> str:
-        state = "alive" if self.is_alive else "closed" if self._closed else "dead"
+        state = "alive" if self.is_alive else "closed" if self._session.closed else "dead"
         return f"<nnburst.Device {self.name} (pid {self.pid}): {state}>"
 
 
@@ -516,7 +468,7 @@ def _collected(session: Session, process: DriverProcess | None, owner: int) -> N
     if os.getpid() != owner:
         return
     if threading.main_thread().is_alive():
-        session.connection.hang_up()
+        session.hang_up()
         try:
             threading.Thread(
                 target=_close, args=(session, process, owner), name="nnburst device closer"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.callbacks import Notification
+from nnburst.client.session.handshake import Session
 from nnburst.client.session.pending import Pending
 from nnburst.control.messages import Message, NotifyPrepared
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.model import Model
-
-if TYPE_CHECKING:
-    from nnburst.client.device import Device
 
 
 class Preparation(Pending[PreparedModel]):
@@ -27,17 +25,16 @@ class Preparation(Pending[PreparedModel]):
 
     def __init__(
         self,
-        device: Device,
+        session: Session,
         model: Model,
         preference: ExecutionPreference,
         *,
         from_cache: bool = False,
     ) -> None:
         """Send nothing yet."""
-        session = device.session
         super().__init__("the preparation", session.callback_thread)
-        self._device = device
-        self._connection = device.connection
+        self._session = session
+        self._connection = session.connection
         self._callbacks = session.callbacks
         self._model = model
         self._preference = preference
@@ -83,10 +80,9 @@ class Preparation(Pending[PreparedModel]):
 
         def claim(this: Preparation) -> PreparedModel:
             threads = message.fields.get("num_threads", 1)
-            prepared = PreparedModel(this._device, handle, this._model, this._preference, threads)
-            prepared.from_cache = this._from_cache
+            prepared = Prepared(this._session, handle, this._model, this._preference)
             unclaimed.detach()
-            return prepared
+            return PreparedModel(prepared, threads, from_cache=this._from_cache)
 
         if not self._complete(claim):
             unclaimed.detach()

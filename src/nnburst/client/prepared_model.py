@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-import time
-import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.burst.burst import Burst
+from nnburst.client.execution.aidl_burst import AidlBurst
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.execution import SocketExecution, execute_synchronously
+from nnburst.client.execution.fenced_execution import (
+    FencedExecution,
+    check_fences,
+    execute_fenced,
+)
 from nnburst.client.execution.pending_execution import PendingExecution
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.reusable_execution import ReusableExecution
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
+    Parameter,
     boottime_deadline_ns,
-    check_count,
     check_timeout,
-    parameters,
 )
-from nnburst.client.memory.staging import StagingPools
-from nnburst.control.connection import Connection
-from nnburst.control.messages import Release
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
-from nnburst.hal.errors import Closed
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
-
-if TYPE_CHECKING:
-    from nnburst.client.burst.burst import Burst
-    from nnburst.client.device import Device
-    from nnburst.client.execution.aidl_burst import AidlBurst
-    from nnburst.client.execution.fenced_execution import FencedExecution
-    from nnburst.client.execution.reusable_execution import ReusableExecution
-    from nnburst.client.execution.sync_fence import SyncFence
-    from nnburst.client.memory.buffer import Buffer
 
 
 @functools.cache
@@ -54,39 +47,37 @@ class PreparedModel(Closing):
     """A model that a driver has prepared. Thread-safe. A context manager that closes itself.
 
     Attributes:
-        device: where it was prepared.
-        model: as given to `Device.prepare`.
-        preference: as given to `Device.prepare`.
         num_threads: threads that an execution uses, as the driver says.
-        inputs: what each input must look like.
-        outputs: what each output must look like.
-        staging: private pools for arrays that lie in none of the device's.
         from_cache: whether the driver took it from a compilation cache instead of compiling it.
     """
 
-    from_cache = False
-
     def __init__(
-        self,
-        device: Device,
-        handle: int,
-        model: Model,
-        preference: ExecutionPreference,
-        num_threads: int = 1,
+        self, prepared: Prepared, num_threads: int = 1, *, from_cache: bool = False
     ) -> None:
-        """Own `handle` from here on."""
+        """Own `prepared` from here on."""
         self.num_threads = num_threads
-        self.device = device
-        self.model = model
-        self.preference = preference
-        self.inputs, self.outputs = parameters(model, device.supported_extensions)
-        self._handle = handle
-        self._closed = False
-        self._lock = threading.Lock()
-        self._pending = 0
-        self.staging = StagingPools(device.allocate)
-        self._connection = device.connection
-        self._finalizer = weakref.finalize(self, _abandon, self._connection, handle, self.staging)
+        self.from_cache = from_cache
+        self._prepared = prepared
+
+    @property
+    def model(self) -> Model:
+        """As given to `Device.prepare`."""
+        return self._prepared.model
+
+    @property
+    def preference(self) -> ExecutionPreference:
+        """As given to `Device.prepare`."""
+        return self._prepared.preference
+
+    @property
+    def inputs(self) -> Sequence[Parameter]:
+        """What each input must look like."""
+        return self._prepared.inputs
+
+    @property
+    def outputs(self) -> Sequence[Parameter]:
+        """What each output must look like."""
+        return self._prepared.outputs
 
     @property
     def handle(self) -> int:
@@ -95,9 +86,7 @@ class PreparedModel(Closing):
         Raises:
             Closed: it was released.
         """
-        if self._closed:
-            raise Closed("the prepared model is released")
-        return self._handle
+        return self._prepared.handle
 
     def execute(
         self,
@@ -137,13 +126,8 @@ class PreparedModel(Closing):
             except BaseException:
                 pending.cancel()
                 raise
-        deadline = time.monotonic() + check_timeout(timeout)
-        handle = self.handle
-        execution = self.arguments(inputs, outputs)
-        return execution.run(
-            lambda private: execution.synchronously(
-                handle, private, measure=measure, deadline=deadline
-            )
+        return execute_synchronously(
+            self._prepared, inputs, outputs, measure=measure, timeout=timeout
         )
 
     def execute_async(
@@ -184,8 +168,8 @@ class PreparedModel(Closing):
         if deadline_ns is None:
             deadline_ns = boottime_deadline_ns(seconds)
         pending = PendingExecution(
-            self,
-            self.arguments(inputs, outputs),
+            self._prepared,
+            SocketExecution(self._prepared, inputs, outputs),
             measure=measure,
             deadline_ns=deadline_ns,
             loop_timeout_ns=loop_timeout_ns,
@@ -194,20 +178,6 @@ class PreparedModel(Closing):
             pending.add_done_callback(callback)
         pending.launch()
         return pending
-
-    def arguments(
-        self,
-        inputs: Sequence[Array | Buffer | None],
-        outputs: Sequence[Array | Buffer | None] | None,
-    ) -> SocketExecution:
-        """The arguments of one execution, checked."""
-        self.device.connection  # noqa: B018 - a closed device is told before anything else
-        check_count("inputs", inputs, self.inputs)
-        given: Sequence[Array | Buffer | None] = (
-            [None] * len(self.outputs) if outputs is None else outputs
-        )
-        check_count("outputs", given, self.outputs)
-        return SocketExecution(self, inputs, given)
 
     def execute_fenced(
         self,
@@ -238,11 +208,9 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model, device or a fence are closed.
         """
-        from nnburst.client.execution.fenced_execution import check_fences, execute_fenced
-
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
-        execution = self.arguments(inputs, outputs)
-        return execute_fenced(self, execution, fences, duration, measure, seconds)
+        execution = SocketExecution(self._prepared, inputs, outputs)
+        return execute_fenced(self._prepared, execution, fences, duration, measure, seconds)
 
     def create_reusable_execution(
         self,
@@ -265,10 +233,9 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        from nnburst.client.execution.reusable_execution import ReusableExecution
-
         seconds = check_timeout(timeout)
-        return ReusableExecution(self, self.arguments(inputs, outputs), measure, seconds)
+        execution = SocketExecution(self._prepared, inputs, outputs)
+        return ReusableExecution(self._prepared, execution, measure, seconds)
 
     def open_aidl_burst(self) -> AidlBurst:
         """Open a burst of AIDL: over the socket, with deadlines and buffers; memory is sent once.
@@ -277,9 +244,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        from nnburst.client.execution.aidl_burst import AidlBurst
-
-        return AidlBurst(self)
+        return AidlBurst(self._prepared)
 
     def open_burst(self, *, max_in_flight: int = 1, **options: Any) -> Burst:  # noqa: ANN401
         """Open a burst: executions over shared memory, a microsecond each.
@@ -288,65 +253,28 @@ class PreparedModel(Closing):
             max_in_flight: requests that may be under way at once.
             options: see `nnburst.client.burst.burst.Burst.open`.
         """
-        from nnburst.client.burst.burst import Burst
-
-        return Burst.open(self, max_in_flight=max_in_flight, **options)
-
-    def hold(self) -> int:
-        """The driver's number for it, which stays valid until `let_go`.
-
-        Raises:
-            Closed: it was released.
-        """
-        with self._lock:
-            handle = self.handle
-            self._pending += 1
-        return handle
-
-    def let_go(self) -> None:
-        """An execution under way has ended; after `close` the last one releases the model."""
-        with self._lock:
-            self._pending -= 1
-            last = self._closed and not self._pending
-        if last:
-            self._connection.post(Release(self._handle))
+        return Burst.open(self._prepared, max_in_flight=max_in_flight, **options)
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closed
+        return self._prepared.closed
 
     @property
     def is_alive(self) -> bool:
         """Whether the driver is there and this object is open."""
-        return not self._closed and self.device.is_alive
+        return not self._prepared.closed and self._prepared.session.is_alive
 
     def close(self) -> None:
         """Release the model; its bursts and the executions under way go on.
 
         Twice is fine, and so is a dead driver.
         """
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            busy = self._pending > 0
-        self._finalizer.detach()
-        self.staging.close()
-        if busy:
-            return  # the last one says so
-        with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
-            self.device.connection.release(self._handle)
+        self._prepared.close()
 
     def __repr__(self) -> str:
-        state = "released" if self._closed else "open"
+        state = "released" if self.closed else "open"
         return (
-            f"<nnburst.PreparedModel on {self.device.name}: {len(self.inputs)} inputs,"
+            f"<nnburst.PreparedModel on {self._prepared.session.name}: {len(self.inputs)} inputs,"
             f" {len(self.outputs)} outputs, {state}>"
         )
-
-
-def _abandon(connection: Connection, handle: int, staging: StagingPools) -> None:
-    """What happens to a prepared model that nobody closed: the driver hears of it with the next call."""
-    staging.close()
-    connection.release_later(handle)

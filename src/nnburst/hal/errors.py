@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from nnburst.hal.enums import ErrorStatus, ResultCode
-
-if TYPE_CHECKING:  # a driver that takes its name has no time for what structs need
-    from nnburst.hal.timing import OutputShape
-
 
 _CODES: dict[ErrorStatus, ResultCode] = {
     ErrorStatus.NONE: ResultCode.NO_ERROR,
@@ -35,7 +31,7 @@ class NnburstError(Exception):
 
     Attributes:
         status: the HAL status that the error stands for.
-        output_shapes: what the driver reported for the outputs, where it reported anything.
+        output_shapes: the `OutputShape` that the driver reported for each output, where it reported anything.
     """
 
     default_status: ClassVar[ErrorStatus] = ErrorStatus.GENERAL_FAILURE
@@ -45,7 +41,7 @@ class NnburstError(Exception):
         message: str,
         *,
         status: ErrorStatus | None = None,
-        output_shapes: Sequence[OutputShape] = (),
+        output_shapes: Sequence[Any] = (),
     ) -> None:
         """Keep the message, the status (the class's own unless given) and the shapes."""
         super().__init__(message)
@@ -189,15 +185,13 @@ _BY_STATUS: dict[ErrorStatus, type[NnburstError]] = {
 }
 
 
-def error_for(
-    status: ErrorStatus, message: str, output_shapes: Sequence[OutputShape] = ()
-) -> NnburstError:
+def error_for(status: ErrorStatus, message: str, output_shapes: Sequence[Any] = ()) -> NnburstError:
     """The exception that stands for `status`, which must not be NONE."""
     return _BY_STATUS[status](message, status=status, output_shapes=output_shapes)
 
 
 def error_for_code(
-    code: ResultCode, message: str, output_shapes: Sequence[OutputShape] = ()
+    code: ResultCode, message: str, output_shapes: Sequence[Any] = ()
 ) -> NnburstError:
     """The exception that stands for `code`, which must not be NO_ERROR."""
     if kind := _BY_CODE.get(code):

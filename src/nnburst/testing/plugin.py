@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from nnburst.testing.driver_under_test import DriverUnderTest
+
 if TYPE_CHECKING:
     from nnburst.client.device import Device
-    from nnburst.testing.driver_under_test import DriverUnderTest
 
 
 _SUITES: Final = "suites_for_drivers"
@@ -79,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "nnburst_pack: `nnburst conformance` runs it by itself")
     if config.getoption("nnburst_report") is not None and not hasattr(config, "workerinput"):
-        from nnburst.testing.report.recorder import Recorder
+        from nnburst.testing.recorder import Recorder
 
         config.pluginmanager.register(Recorder(config), "nnburst_recorder")
 
@@ -96,8 +97,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def nnburst_driver(pytestconfig: pytest.Config) -> Iterator[DriverUnderTest]:
     """The driver that `--nnburst-driver` names."""
-    from nnburst.testing.driver_under_test import DriverUnderTest
-
     name = str(pytestconfig.getoption("nnburst_driver"))
     with DriverUnderTest.start(name, [pytestconfig.rootpath]) as driver:
         yield driver

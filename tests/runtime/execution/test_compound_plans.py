@@ -13,7 +13,7 @@ from nnburst.hal.errors import NnburstError, OutputInsufficientSize
 from nnburst.hal.model import Model as HalModel
 from nnburst.hal.model import Operation
 from nnburst.runtime import Compilation, Manager, Model
-from nnburst.runtime.execution.argument import Outcome
+from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.values import TemporaryPool
 from nnburst.runtime.planning.plan import (
     CompoundPlan,

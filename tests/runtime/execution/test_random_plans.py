@@ -13,7 +13,7 @@ from nnburst.hal.enums import FeatureLevel, ResultCode
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.model import Model, Operation
 from nnburst.runtime import Manager
-from nnburst.runtime.execution.argument import Outcome
+from nnburst.runtime.argument import Outcome
 from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.framework.computing_device import ComputingDevice

@@ -13,7 +13,7 @@ import numpy as np
 
 from nnburst.bench.contestants import Contestant, Looped
 from nnburst.bench.model.data_sets import Example
-from nnburst.bench.networks import InProcess, OnCore, in_process, warm_up_of
+from nnburst.bench.network.networks import InProcess, OnCore, in_process, warm_up_of
 from nnburst.bench.rounds import Measured, run_rounds
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device

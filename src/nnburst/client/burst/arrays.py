@@ -7,94 +7,150 @@ pool, copied into before the run and out of after it.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
+from nnburst.client.burst.binding import bind_with_private
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.core import BurstCore
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.execution import execute_synchronously
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, head
-from nnburst.client.memory.buffer import Buffer
 from nnburst.client.memory.memory import find_memory
+from nnburst.client.session.one_thread import OneThread
 from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
 from nnburst.hal.timing import OutputShape
 
-if TYPE_CHECKING:
-    from nnburst.client.burst.bound_request import BoundRequest
-    from nnburst.client.burst.burst import Burst
-
 Casting = Literal["no", "unsafe"]
+
+#: Requests that stay bound, the ones used last.
+_REMEMBERED: Final = 64
 
 
 class _NotForBursts(Exception):
     """A request names buffers."""
 
 
-def execute_arrays(
-    burst: Burst,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any] | None,
-    measure: bool,
-    timeout: float,
-    copy: bool,
-) -> ExecutionResult:
-    """Execute once; see `Burst.execute`. The counts have been checked."""
-    began, left = time.monotonic(), timeout
-    given = outputs if outputs is not None else (None,) * len(burst.outputs)
-    sizes: list[int] | None = None
-    while True:
+class ArrayExecutor:
+    """Executes arrays by requests that it remembers. One thread at a time."""
+
+    def __init__(self, core: BurstCore) -> None:
+        """Execute over the burst of `core`."""
+        self._core = core
+        self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
+        self._last: BoundRequest | None = None
+        self._executing = OneThread()
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any] | None,
+        measure: bool,
+        timeout: float,
+        copy: bool,
+    ) -> ExecutionResult:
+        """Execute once; see `Burst.execute`. The counts have been checked."""
+        # Private inputs of a remembered request are written before its run can find out that another
+        # thread's run of it is under way.
+        me = object()
         try:
-            bound = _bound_for(burst, inputs, given, sizes, measure)
-        except _NotForBursts:
-            model = burst.prepared_model
-            return model.execute(inputs, outputs, measure=measure, timeout=timeout)
-        for mine, theirs in zip(bound.inputs, inputs, strict=True):
-            if mine is not theirs and theirs is not None and not _in_pool(theirs):
-                np.copyto(mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe")
-        try:
-            result = bound.run(left)
-        except OutputInsufficientSize as error:
-            sizes = _grown(burst.outputs, given, bound, error.output_shapes)
-            left = timeout - (time.monotonic() - began)
+            self._executing.enter(me)
+            return self._execute(inputs, outputs, measure, timeout, copy)
+        finally:
+            self._executing.pop(me, None)
+
+    def close(self) -> None:
+        """Forget all requests."""
+        self._remembered.clear()
+        self._last = None
+
+    def _execute(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any] | None,
+        measure: bool,
+        timeout: float,
+        copy: bool,
+    ) -> ExecutionResult:
+        core = self._core
+        began, left = time.monotonic(), timeout
+        given = outputs if outputs is not None else (None,) * len(core.outputs)
+        sizes: list[int] | None = None
+        while True:
+            try:
+                bound = self._bound_for(inputs, given, sizes, measure)
+            except _NotForBursts:
+                return execute_synchronously(
+                    core.prepared, inputs, outputs, measure=measure, timeout=timeout
+                )
+            for mine, theirs in zip(bound.inputs, inputs, strict=True):
+                if mine is not theirs and theirs is not None and not _in_pool(theirs):
+                    np.copyto(
+                        mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe"
+                    )
+            try:
+                result = bound.run(left)
+            except OutputInsufficientSize as error:
+                sizes = _grown(core.outputs, given, bound, error.output_shapes)
+                left = timeout - (time.monotonic() - began)
+                if sizes is None:
+                    raise
+                if left <= 0:
+                    raise MissedDeadline("timeout: no result of sufficient size in time") from error
+                continue
+            return _results(bound, given, result, copy)
+
+    def _bound_for(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
+        sizes: Sequence[int] | None,
+        measure: bool,
+    ) -> BoundRequest:
+        """The request remembered for such arrays in these places, or a new one.
+
+        Everything that decides whether an array fits is in the key, so arrays whose key is remembered
+        need no check.
+
+        Raises:
+            _NotForBursts: one of them is a buffer, which is never remembered.
+        """
+        last = self._last
+        if last is not None and last.is_of(inputs, outputs, measure):
+            return last
+        key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
+        bound = self._recall(key) if sizes is None else None
+        if bound is None:
+            if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
+                raise _NotForBursts
+            for parameter, array in zip(self._core.inputs, inputs, strict=True):
+                if array is not None:
+                    parameter.check_input(array)
             if sizes is None:
-                raise
-            if left <= 0:
-                raise MissedDeadline("timeout: no result of sufficient size in time") from error
-            continue
-        return _results(bound, given, result, copy)
+                pairs = zip(self._core.outputs, outputs, strict=True)
+                sizes = [_room(parameter, array) for parameter, array in pairs]
+            bound = bind_with_private(self._core, inputs, outputs, sizes, measure=measure)
+            self._remember(key, bound)
+        self._last = bound
+        return bound
 
+    def _recall(self, key: object) -> BoundRequest | None:
+        bound = self._remembered.get(key)
+        if bound is not None:
+            if bound.closed:
+                del self._remembered[key]
+                return None
+            self._remembered.move_to_end(key)
+        return bound
 
-def _bound_for(
-    burst: Burst,
-    inputs: Sequence[Array | None],
-    outputs: Sequence[Array | None],
-    sizes: Sequence[int] | None,
-    measure: bool,
-) -> BoundRequest:
-    """The request remembered for such arrays in these places, or a new one.
-
-    Everything that decides whether an array fits is in the key, so arrays whose key is remembered
-    need no check.
-
-    Raises:
-        _NotForBursts: one of them is a buffer, which is never remembered.
-    """
-    last = burst.last_executed
-    if last is not None and last.is_of(inputs, outputs, measure):
-        return last
-    key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
-    bound = burst.remembered(key) if sizes is None else None
-    if bound is None:
-        if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
-            raise _NotForBursts
-        for parameter, array in zip(burst.inputs, inputs, strict=True):
-            if array is not None:
-                parameter.check_input(array)
-        if sizes is None:
-            sizes = [_room(p, array) for p, array in zip(burst.outputs, outputs, strict=True)]
-        bound = burst.bind_with_private(inputs, outputs, sizes, measure=measure)
-        burst.remember(key, bound)
-    burst.last_executed = bound
-    return bound
+    def _remember(self, key: object, bound: BoundRequest) -> None:
+        """Keep a request under `key`; the one used longest ago goes if there are many."""
+        self._remembered[key] = bound
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
 
 
 def _room(parameter: Parameter, array: Array | None) -> int:

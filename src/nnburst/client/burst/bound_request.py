@@ -6,10 +6,21 @@ import math
 import time
 from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from nnburst._native import ffi, lib
+from nnburst.client.burst.core import (
+    BUSY_CODE,
+    IN_FLIGHT,
+    MALFORMED,
+    NO_ROOM,
+    TIMED_OUT,
+    BurstCore,
+    NoRoom,
+)
+from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.burst.submitted_request import SubmittedRequest
+from nnburst.client.execution.execution import execute_synchronously
 from nnburst.client.memory.arguments import (
     OMITTED,
     Array,
@@ -19,24 +30,18 @@ from nnburst.client.memory.arguments import (
     complete_shapes,
     head,
 )
-from nnburst.client.session.one_thread import BUSY
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import (
     BurstBusy,
-    Closed,
     GeneralFailure,
     InvalidArgument,
     MalformedPacket,
-    MissedDeadline,
     error_for,
 )
 from nnburst.hal.model import DataLocation
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request
-
-if TYPE_CHECKING:
-    from nnburst.client.burst.burst import Burst
 
 _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 #: Longer waits are cut to this, about 146 years.
@@ -46,16 +51,8 @@ _abandon: Final = lib.nnb_client_abandon
 
 _SAME: Final = int(lib.NNB_CLIENT_SAME)
 _RESULT: Final = int(lib.NNB_CLIENT_RESULT)
-_MALFORMED: Final = int(lib.NNB_CLIENT_MALFORMED)
-_TIMED_OUT: Final = int(lib.NNB_CLIENT_TIMED_OUT)
 _INTERRUPTED: Final = int(lib.NNB_CLIENT_INTERRUPTED)
-_CORRUPT: Final = int(lib.NNB_CLIENT_CORRUPT)
-_SURPLUS: Final = int(lib.NNB_CLIENT_SURPLUS)
-_NO_ROOM: Final = int(lib.NNB_CLIENT_NO_ROOM)
-_BUSY: Final = int(lib.NNB_CLIENT_BUSY)
-_IN_FLIGHT: Final = int(lib.NNB_CLIENT_IN_FLIGHT)
 _SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
-_UNBOUND: Final = int(lib.NNB_CLIENT_UNBOUND)
 
 
 class BoundRequest:
@@ -69,7 +66,7 @@ class BoundRequest:
     __slots__ = (
         "__weakref__",
         "_bound",
-        "_burst",
+        "_core",
         "_last",
         "_measured",
         "_packet",
@@ -83,31 +80,31 @@ class BoundRequest:
 
     def __init__(
         self,
-        burst: Burst,
+        core: BurstCore,
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None],
         measure: MeasureTiming,
     ) -> None:
         """Check the arrays, find their slots, and serialise the packet."""
-        places = _Places(burst)
+        places = _Places(core)
         request = Request(
-            tuple(places.input(p, a) for p, a in zip(burst.inputs, inputs, strict=True)),
-            tuple(places.output(p, a) for p, a in zip(burst.outputs, outputs, strict=True)),
+            tuple(places.input(p, a) for p, a in zip(core.inputs, inputs, strict=True)),
+            tuple(places.output(p, a) for p, a in zip(core.outputs, outputs, strict=True)),
         )
         self.inputs = cast("tuple[Array, ...]", tuple(inputs))
         self.outputs = cast("tuple[Array, ...]", tuple(outputs))
         self.in_flight = False
-        self._burst = burst
+        self._core = core
         self._pools = frozenset(places.pools)
         self._measured = bool(measure)
         self._last: ExecutionResult | None = None
         self._timeout_ns = _DEFAULT_TIMEOUT_NS
         self._packet = serialize_request(request, list(places.slots), measure)
-        self._result = ffi.new("uint8_t[]", burst.result_bytes)
+        self._result = ffi.new("uint8_t[]", core.result_bytes)
         self._bound: Any = ffi.new(
             "struct nnb_bound *",
             {
-                "client": burst.client,
+                "client": core.client,
                 "timeout_ns": _DEFAULT_TIMEOUT_NS,
                 "measured": measure,
                 "request": ffi.from_buffer("uint8_t[]", self._packet),
@@ -152,7 +149,7 @@ class BoundRequest:
             # Let go of the burst, where this thread's run holds it; its result is overdue then. The next
             # one is read in full, since the last may not have been. Nothing of Python's is called: on
             # entry to it a second handler could raise. After BUSY the request may be another thread's.
-            if code != _BUSY:
+            if code != BUSY_CODE:
                 self._bound.result_count = 0
                 _abandon(self._bound)
             raise
@@ -179,8 +176,8 @@ class BoundRequest:
         deadline_ns = time.monotonic_ns() + timeout_ns
         self._check_idle()
         try:
-            return await self._burst.waiter.run(self, deadline_ns)
-        except _NoRoom:
+            return await waiter_of(self._core).run(self, deadline_ns)
+        except NoRoom:
             import asyncio
 
             return await asyncio.to_thread(self._fall_back, deadline_ns)
@@ -193,15 +190,15 @@ class BoundRequest:
             DeadObject, Closed: as for `run`.
         """
         self._check_idle()
-        queue, me = self._burst.pending, object()
+        queue, me = self._core.pending, object()
         try:
             queue.one_thread.enter(me)
-            pending, client = SubmittedRequest(self._burst, self), self._burst.client
+            pending, client = SubmittedRequest(self._core, self), self._core.client
             before = client.submitted
             try:
                 code = lib.nnb_client_submit(self._bound)
                 if code != _RESULT:
-                    self.fail(code)
+                    self._core.fail(code)
                 self.in_flight = True
                 queue.append(pending)
             except BaseException:
@@ -237,7 +234,7 @@ class BoundRequest:
 
     def collect(self, deadline_ns: int) -> ExecutionResult:
         """Wait for the result of the oldest submission, which is this one's."""
-        self.check_process()
+        self._core.check_process()
         code = _SAME
         try:
             while True:
@@ -246,25 +243,15 @@ class BoundRequest:
                 if code != _INTERRUPTED:
                     return self._finish(code)
         except BaseException:  # as in `run`
-            if code != _BUSY:
+            if code != BUSY_CODE:
                 self._bound.result_count = 0
                 _abandon(self._bound)
             raise
 
-    def check_process(self) -> None:
-        """Raise Closed in a forked child."""
-        self._burst.check_process()
-
     def _check_idle(self) -> None:
         if self.in_flight:
-            self._burst.check_running()  # once the driver is dead, no waiting makes the request free
+            self._core.check_running()  # once the driver is dead, no waiting makes the request free
             raise BurstBusy("this request is under way: its memory is in use")
-
-    def end_burst(self, reason: str) -> NoReturn:
-        """The two sides have lost each other: end the burst and say so."""
-        self._burst.end(reason)
-        self._burst.check_open()
-        raise self._burst.stopped_error()
 
     def _set_timeout(self, timeout_ns: int) -> None:
         self._bound.timeout_ns = min(timeout_ns, _LONGEST_NS)
@@ -275,9 +262,9 @@ class BoundRequest:
         """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
         if code == _INTERRUPTED:
             code = self._resume(self._bound.deadline_ns)
-        elif code == _IN_FLIGHT:
+        elif code == IN_FLIGHT:
             return self._run_later(self._bound.deadline_ns)
-        elif code == _NO_ROOM:
+        elif code == NO_ROOM:
             return self._fall_back(self._bound.deadline_ns)
         return self._finish(code)
 
@@ -286,7 +273,7 @@ class BoundRequest:
             return self._timed(self._last)
         if code in (_SAME, _SAME_BUT_TIMING, _RESULT):
             return self._read()
-        return self.fail(code)
+        return self._core.fail(code)
 
     def _resume(self, deadline_ns: int) -> int:
         """Go on waiting in slices, so that signals are handled in between."""
@@ -299,29 +286,29 @@ class BoundRequest:
 
     def _run_later(self, deadline_ns: int) -> ExecutionResult:
         """Submitted requests are out, or an overdue result is still awaited."""
-        burst = self._burst
-        if burst.pending:
+        core = self._core
+        if core.pending:
             me = object()
             try:
-                burst.pending.one_thread.enter(me)
-                while len(burst.pending) >= burst.max_in_flight:
-                    burst.pending[0].collect(deadline_ns)
+                core.pending.one_thread.enter(me)
+                while len(core.pending) >= core.max_in_flight:
+                    core.pending[0].collect(deadline_ns)
             finally:
-                burst.pending.one_thread.pop(me, None)
+                core.pending.one_thread.pop(me, None)
             try:
                 pending = self.submit()
-            except _NoRoom:
+            except NoRoom:
                 return self._fall_back(deadline_ns)
             try:
                 return pending.wait(deadline_ns)
             except BaseException:
                 pending.abandon()  # nobody else has it, and this request is to be run again
                 raise
-        code = _IN_FLIGHT
-        while code == _IN_FLIGHT:
+        code = IN_FLIGHT
+        while code == IN_FLIGHT:
             left = deadline_ns - time.monotonic_ns()
             if left <= 0:
-                return self.fail(_TIMED_OUT)
+                return self._core.fail(TIMED_OUT)
             self._set_timeout(left)
             code = int(_run(self._bound))
         return self._conclude(code)
@@ -329,8 +316,12 @@ class BoundRequest:
     def _fall_back(self, deadline_ns: int) -> ExecutionResult:
         """The packet cannot be sent, so the ordinary path is taken (burst:§8)."""
         left = max(deadline_ns - time.monotonic_ns(), 1)
-        return self._burst.prepared_model.execute(
-            self.inputs, self.outputs, measure=self._measured, timeout=left * 1e-9
+        return execute_synchronously(
+            self._core.prepared,
+            self.inputs,
+            self.outputs,
+            measure=self._measured,
+            timeout=left * 1e-9,
         )
 
     def _timed(self, last: ExecutionResult) -> ExecutionResult:
@@ -347,12 +338,12 @@ class BoundRequest:
         try:
             status, shapes, _ = deserialize_result(data)
         except MalformedPacket:
-            return self.fail(_MALFORMED)
+            return self._core.fail(MALFORMED)
         if status != ErrorStatus.NONE:
             self._last = None
             raise error_for(status, f"the driver answered {status.name}", shapes)
         arrays = self._shaped(shapes)
-        complete = complete_shapes(self._burst.outputs, shapes)
+        complete = complete_shapes(self._core.outputs, shapes)
         self._last = ExecutionResult(arrays, complete, Timing())
         return self._timed(self._last)
 
@@ -363,7 +354,7 @@ class BoundRequest:
             )
         shaped = []
         for index, (parameter, array) in enumerate(
-            zip(self._burst.outputs, self.outputs, strict=True)
+            zip(self._core.outputs, self.outputs, strict=True)
         ):
             shape = parameter.shape_of(shapes[index] if shapes else None)
             if not parameter.known and math.prod(shape) > array.size:
@@ -372,36 +363,6 @@ class BoundRequest:
                 )
             shaped.append(array if parameter.known else head(array, shape))
         return shaped
-
-    def fail(self, code: int) -> NoReturn:
-        """Raise what a code that is no result stands for."""
-        burst = self._burst
-        if code == _TIMED_OUT:
-            raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
-        if code == _BUSY:
-            burst.check_running()
-            raise BurstBusy(BUSY)
-        if code == _IN_FLIGHT:
-            burst.check_running()
-            raise BurstBusy(f"{burst.max_in_flight} requests are under way, as many as agreed")
-        if code == _MALFORMED:
-            raise GeneralFailure("the driver sent an ill-formed result packet")
-        if code == _NO_ROOM:
-            raise _NoRoom("the request does not fit the channel")
-        if code in (_CORRUPT, _SURPLUS):
-            self.end_burst(
-                "the burst has ended: the driver's counters are impossible"
-                if code == _CORRUPT
-                else "the burst has ended: the driver sent a result that nobody asked for"
-            )
-        if code == _UNBOUND:
-            burst.check_open()
-            raise Closed("a pool of the bound request is closed")
-        raise burst.stopped_error()
-
-
-class _NoRoom(GeneralFailure):
-    """The packet cannot be sent, now or ever."""
 
 
 class _Places:
@@ -412,8 +373,8 @@ class _Places:
         pools: numbers of the pools.
     """
 
-    def __init__(self, burst: Burst) -> None:
-        self._burst = burst
+    def __init__(self, core: BurstCore) -> None:
+        self._core = core
         self.slots: dict[int, int] = {}
         self.pools: list[int] = []
 
@@ -434,7 +395,7 @@ class _Places:
     def _argument(
         self, parameter: Parameter, array: Array, dimensions: tuple[int, ...]
     ) -> RequestArgument:
-        memory, offset, slot = self._burst.locate(array, parameter.name)
+        memory, offset, slot = self._core.locate(array, parameter.name)
         if slot not in self.slots:
             self.slots[slot] = len(self.slots)
             self.pools.append(memory.number)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from nnburst.client.burst.kicks import Kicks
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.session.upcalls import BurstCallback
 from nnburst.control.messages import (
     ConfigureExecutionBurst,
@@ -19,11 +20,8 @@ from nnburst.control.messages import (
 from nnburst.fmq.cores import allowed_cores
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference
-from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
-
-if TYPE_CHECKING:
-    from nnburst.client.prepared_model import PreparedModel
+from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Seconds that a control call about the burst may take.
 _TIMEOUT: Final = 30.0
@@ -42,7 +40,7 @@ class BurstChannels:
 
     def __init__(
         self,
-        prepared_model: PreparedModel,
+        prepared: Prepared,
         callback: BurstCallback,
         lengths: tuple[int, int],
         *,
@@ -52,7 +50,7 @@ class BurstChannels:
         """Allocate the queues and have the driver open them.
 
         Args:
-            prepared_model: an open one.
+            prepared: an open one.
             callback: what the driver may call.
             lengths: elements of the request and of the result queue.
             max_in_flight: requests that may be under way at once.
@@ -62,9 +60,9 @@ class BurstChannels:
             NnburstError: the driver refuses.
         """
         # A released model and a closed device are told before there is anything to give back.
-        handle = prepared_model.handle
-        self._connection = prepared_model.device.connection
-        self._upcalls = prepared_model.device.upcalls
+        handle = prepared.handle
+        self._connection = prepared.session.connection
+        self._upcalls = prepared.session.upcalls
         self.requests = MessageQueue.create(REQUEST_DATUM, lengths[0])
         self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
         self.kicks = Kicks()

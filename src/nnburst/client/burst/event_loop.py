@@ -15,23 +15,39 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol
 
 from nnburst._native import lib
-from nnburst.client.burst.kicks import Kicks
+from nnburst.client.burst.core import TIMED_OUT, BurstCore
+from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
-if TYPE_CHECKING:
-    from nnburst.client.burst.bound_request import BoundRequest
-    from nnburst.client.burst.submitted_request import SubmissionQueue, SubmittedRequest
-    from nnburst.client.memory.arguments import ExecutionResult
-
-_TIMED_OUT: Final = int(lib.NNB_CLIENT_TIMED_OUT)
 #: Results that come at once need no loop; it gets its turn at least so often all the same.
 _TURN_NS: Final = 1_000_000
 #: How long the end of the socket may come before the word that the driver is dead, and how often to look.
 _PATIENCE_NS: Final = 1_000_000_000
 _STEP: Final = 0.001
+
+
+class Outcome(Protocol):
+    """A submitted request, as far as a task needs it."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known."""
+
+    def result(self) -> ExecutionResult:
+        """The result, or what went wrong."""
+
+    def abandon(self) -> None:
+        """Do without the result."""
+
+
+class Submittable(Protocol):
+    """A bound request, as far as a task needs it."""
+
+    def submit(self) -> Outcome:
+        """Send it."""
 
 
 class ResultWaiter:
@@ -40,19 +56,20 @@ class ResultWaiter:
     Keeps no burst alive: tasks do.
     """
 
-    def __init__(self, client: Any, pending: SubmissionQueue, kicks: Kicks) -> None:  # noqa: ANN401
-        """`client` is the burst's struct nnb_client, `pending` what it has submitted."""
-        self._client = client
-        self._pending = pending
-        self._kicks = kicks
+    def __init__(self, core: BurstCore) -> None:
+        """Wait for what `core` has submitted."""
+        self._core = core
+        self._client = core.client
+        self._pending = core.pending
+        self._kicks = core.channels.kicks
         self._waiting: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended_ns = 0
         self._turn_ns = 0
 
-    async def run(self, bound: BoundRequest, deadline_ns: int) -> ExecutionResult:
+    async def run(self, bound: Submittable, deadline_ns: int) -> ExecutionResult:
         """Send `bound`, as soon as there is room for it, and wait for its result; see `run_async`."""
-        await self._until(self._has_room, bound, deadline_ns)
+        await self._until(self._has_room, deadline_ns)
         pending = bound.submit()
         try:
             await self.settle(pending, deadline_ns)
@@ -61,13 +78,13 @@ class ResultWaiter:
             raise
         return pending.result()
 
-    async def settle(self, pending: SubmittedRequest, deadline_ns: int) -> None:
+    async def settle(self, pending: Outcome, deadline_ns: int) -> None:
         """Wait until the outcome of `pending` is known.
 
         Raises:
             MissedDeadline: it is not in time.
         """
-        await self._until(lambda: pending.settled, pending.bound, deadline_ns)
+        await self._until(lambda: pending.settled, deadline_ns)
         if time.monotonic_ns() - self._turn_ns > _TURN_NS:
             await asyncio.sleep(0)
             self._turn_ns = time.monotonic_ns()
@@ -75,34 +92,32 @@ class ResultWaiter:
     def _has_room(self) -> bool:
         return int(self._client.in_flight) < int(self._client.max_in_flight)
 
-    async def _until(
-        self, condition: Callable[[], bool], bound: BoundRequest, deadline_ns: int
-    ) -> None:
-        """Settle what is there until `condition` holds; `bound` says why it never will."""
+    async def _until(self, condition: Callable[[], bool], deadline_ns: int) -> None:
+        """Settle what is there until `condition` holds."""
         while not condition():
-            self._take(bound)
+            self._take()
             if condition():
                 return
             if time.monotonic_ns() >= deadline_ns:
                 raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
             if self._ended_ns:
-                await self._ending(bound)
+                await self._ending()
             else:
                 await self._kick(deadline_ns)
                 self._turn_ns = time.monotonic_ns()
 
-    def _take(self, bound: BoundRequest) -> None:
+    def _take(self) -> None:
         """Settle every request whose result is there; a later one comes with a byte."""
-        bound.check_process()
+        self._core.check_process()
         me = object()
         try:
             self._pending.one_thread.enter(me)
             while self._client.in_flight:
                 code = lib.nnb_client_arm(self._client)
-                if code == _TIMED_OUT:
+                if code == TIMED_OUT:
                     return
                 if not self._pending:
-                    bound.fail(code)
+                    self._core.fail(code)
                 self._pending[0].collect(0)
         finally:
             self._pending.one_thread.pop(me, None)
@@ -123,11 +138,11 @@ class ResultWaiter:
             if not self._waiting:
                 self._unwatch()
 
-    async def _ending(self, bound: BoundRequest) -> None:
+    async def _ending(self) -> None:
         """The driver has closed the socket. Mostly it is dead, and that will be known in a moment."""
         await asyncio.sleep(_STEP)
         if time.monotonic_ns() - self._ended_ns > _PATIENCE_NS:
-            bound.end_burst("the burst has ended: the driver has closed its socket")
+            self._core.end_burst("the burst has ended: the driver has closed its socket")
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and self._loop is not loop:
@@ -154,3 +169,11 @@ class ResultWaiter:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def waiter_of(core: BurstCore) -> ResultWaiter:
+    """What waits for the results of a burst in an event loop, made when it is first needed."""
+    if core.waiter is None:
+        core.waiter = ResultWaiter(core)
+    found: ResultWaiter = core.waiter
+    return found

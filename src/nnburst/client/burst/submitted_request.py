@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol
 
-from nnburst._native import lib
+from nnburst.client.burst.core import BurstCore
+from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.memory.arguments import ExecutionResult, check_timeout
-from nnburst.client.session.one_thread import OneThread
 from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, MissedDeadline, NnburstError
 
-if TYPE_CHECKING:
-    from nnburst.client.burst.bound_request import BoundRequest
-    from nnburst.client.burst.burst import Burst
-
 _LOST: Final = "an interruption took the result"
+
+
+class Collected(Protocol):
+    """A bound request, as far as waiting for its result needs it."""
+
+    in_flight: bool
+
+    def collect(self, deadline_ns: int) -> ExecutionResult:
+        """Wait for its result, which must be the oldest one out."""
 
 
 class SubmittedRequest:
@@ -24,15 +28,15 @@ class SubmittedRequest:
 
     Attributes:
         bound: the request.
-        abandoned: nobody wants its result any more.
+        abandoned: its result is not wanted any more.
         taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
     """
 
-    __slots__ = ("_burst", "_outcome", "abandoned", "bound", "taken")
+    __slots__ = ("_core", "_outcome", "abandoned", "bound", "taken")
 
-    def __init__(self, burst: Burst, bound: BoundRequest) -> None:
+    def __init__(self, core: BurstCore, bound: Collected) -> None:
         """Made by `BoundRequest.submit`."""
-        self._burst = burst
+        self._core = core
         self.bound = bound
         self.abandoned = False
         self.taken = False
@@ -49,7 +53,7 @@ class SubmittedRequest:
 
     def wait(self, deadline_ns: int) -> ExecutionResult:
         """`result`, until a moment on CLOCK_MONOTONIC."""
-        pending, me = self._burst.pending, object()
+        pending, me = self._core.pending, object()
         try:
             pending.one_thread.enter(me)
             while self._outcome is None:
@@ -68,13 +72,13 @@ class SubmittedRequest:
     ) -> ExecutionResult:
         """`result`, while the event loop goes on; where it is cancelled it may be called again."""
         deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
-        await self._burst.waiter.settle(self, deadline_ns)
+        await waiter_of(self._core).settle(self, deadline_ns)
         return self.result()
 
     def abandon(self) -> None:
         """Do without the result: it is overdue as soon as it is the oldest one out."""
         self.abandoned = self._outcome is None
-        pending, me = self._burst.pending, object()
+        pending, me = self._core.pending, object()
         try:
             with contextlib.suppress(BurstBusy):
                 pending.one_thread.enter(me)
@@ -91,7 +95,7 @@ class SubmittedRequest:
         if self.taken:  # and a second handler came before that could be noted
             self._settle(GeneralFailure(_LOST))
             return
-        client = self._burst.client
+        client = self._core.client
         before = client.collected
         try:
             self._settle(self.bound.collect(deadline_ns))
@@ -109,44 +113,10 @@ class SubmittedRequest:
 
     def _settle(self, outcome: ExecutionResult | BaseException) -> None:
         """Note the outcome, unless there is one, and go out of the queue. May be interrupted and repeated."""
-        pending = self._burst.pending
+        pending = self._core.pending
         if self._outcome is None:
             self._outcome = outcome
         self.bound.in_flight = False
         if pending and pending[0] is self:
             pending.popleft()
         pending.forsake()
-
-
-class SubmissionQueue(deque[SubmittedRequest]):
-    """The submitted requests of a burst, oldest first: those that its C side has out.
-
-    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C
-    side has counted, and noted without a call before anything else is done about it.
-
-    Attributes:
-        one_thread: keeps other threads out, since order is all that matches results with requests.
-    """
-
-    def __init__(self, client: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_client *
-        """Count against `client`."""
-        super().__init__()
-        self._client = client
-        self.one_thread = OneThread()
-
-    def forsake(self) -> None:
-        """Make those at the front overdue that nobody wants any more. Inside of `one_thread`."""
-        client = self._client
-        while self and self[0].abandoned:
-            first = self[0]
-            if not first.taken:
-                before = client.collected
-                try:
-                    lib.nnb_client_forsake(client)
-                finally:  # no call: a second handler may raise
-                    if client.collected != before:
-                        first.taken = True
-                if not first.taken:
-                    return
-            first.bound.in_flight = False
-            self.popleft()

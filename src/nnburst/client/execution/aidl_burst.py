@@ -9,12 +9,14 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from nnburst.client.execution.aidl_results import in_microseconds
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
@@ -40,10 +42,6 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.request import Request
-
-if TYPE_CHECKING:
-    from nnburst.client.memory.buffer import Buffer
-    from nnburst.client.prepared_model import PreparedModel
 
 #: Seconds that a control call about the burst may take.
 _CALL_TIMEOUT: Final = 30.0
@@ -112,15 +110,15 @@ class AidlBurst(Closing):
     A context manager that closes itself.
     """
 
-    def __init__(self, model: PreparedModel) -> None:
+    def __init__(self, prepared: Prepared) -> None:
         """Open it.
 
         Raises:
             NnburstError: the driver refuses.
         """
-        self._model = model
-        self._connection = model.device.connection
-        opened, _ = self._connection.call(OpenBurst(model.handle), Opened, timeout=_CALL_TIMEOUT)
+        self._prepared = prepared
+        self._connection = prepared.session.connection
+        opened, _ = self._connection.call(OpenBurst(prepared.handle), Opened, timeout=_CALL_TIMEOUT)
         self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
         self._under_way = OneThread("the burst has an execution in flight: one at a time")
@@ -146,7 +144,7 @@ class AidlBurst(Closing):
         """
         deadline = time.monotonic() + check_timeout(timeout)
         self._check_open()
-        execution = self._model.arguments(inputs, outputs)
+        execution = SocketExecution(self._prepared, inputs, outputs)
         me = object()
         try:
             self._under_way.enter(me)
@@ -226,7 +224,7 @@ class AidlBurst(Closing):
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
-        return f"<nnburst.AidlBurst on {self._model.device.name}: {state}>"
+        return f"<nnburst.AidlBurst on {self._prepared.session.name}: {state}>"
 
 
 def _weakly(identities: _Identities) -> Callable[[int], None]:

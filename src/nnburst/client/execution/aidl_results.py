@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.memory.memory import Memory
 from nnburst.compat.conversion.timing import ExecutionTiming, to_hal
 from nnburst.control.messages import Executed
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.timing import Timing
-
-if TYPE_CHECKING:
-    from nnburst.client.execution.execution import SocketExecution
-    from nnburst.client.memory.memory import Memory
 
 
 def precise(device: int, driver: int) -> ExecutionTiming:

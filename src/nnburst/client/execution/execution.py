@@ -6,18 +6,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import (
     OMITTED,
     Array,
     ExecutionResult,
     Parameter,
     boottime_deadline_ns,
+    check_count,
+    check_timeout,
     complete_shapes,
     head,
 )
-from nnburst.client.memory.buffer import Buffer
 from nnburst.client.memory.memory import Memory, find_memory
 from nnburst.client.memory.staging import Layout
 from nnburst.control.channel import Fds
@@ -32,9 +34,6 @@ from nnburst.hal.errors import (
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
-
-if TYPE_CHECKING:
-    from nnburst.client.prepared_model import PreparedModel
 
 
 @dataclass(slots=True)
@@ -55,28 +54,32 @@ class SocketExecution:
 
     def __init__(
         self,
-        model: PreparedModel,
+        prepared: Prepared,
         inputs: Sequence[Array | Buffer | None],
-        outputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None,
     ) -> None:
-        """Check all arrays and buffers.
+        """Check all arrays and buffers; without `outputs`, each gets a new array.
 
         Raises:
-            InvalidArgument: one does not fit, or lies in a pool of another device.
-            Closed: a buffer is closed.
+            InvalidArgument: one does not fit, or is a buffer of another device.
+            Closed: the device or a buffer is closed.
         """
-        self._model = model
+        prepared.session.check_open()  # a closed device counts before anything else
+        check_count("inputs", inputs, prepared.inputs)
+        given = [None] * len(prepared.outputs) if outputs is None else outputs
+        check_count("outputs", given, prepared.outputs)
+        self._prepared = prepared
         self._inputs = [
             _input_place(parameter, value)
-            for parameter, value in zip(model.inputs, inputs, strict=True)
+            for parameter, value in zip(prepared.inputs, inputs, strict=True)
         ]
         self._outputs = [
             _output_place(parameter, value)
-            for parameter, value in zip(model.outputs, outputs, strict=True)
+            for parameter, value in zip(prepared.outputs, given, strict=True)
         ]
         for place in (*self._inputs, *self._outputs):
             if isinstance(place.memory, Buffer):
-                model.device.check_owns(place.memory, place.parameter.name)
+                place.memory.check_session(prepared.session, place.parameter.name)
 
     def grow(self, shapes: Sequence[OutputShape]) -> bool:
         """Offer more room where the driver asked for it; False where that cannot help."""
@@ -106,7 +109,7 @@ class SocketExecution:
                     raise
 
     def _run(self, execute: Callable[[Memory | None], ExecutionResult]) -> ExecutionResult:
-        staging = self._model.staging
+        staging = self._prepared.staging
         size = self.lay_out()
         private = staging.take(size) if size else None
         try:
@@ -168,7 +171,7 @@ class SocketExecution:
         with Fds() as fds:
             for memory in memories:
                 fds.add(memory.duplicate())
-            connection = self._model.device.connection
+            connection = self._prepared.session.connection
             executed, _ = connection.call(message, Executed, list(fds), timeout=left)
         return self.result(executed, private)
 
@@ -187,8 +190,25 @@ class SocketExecution:
             _output(place, shape, private)
             for place, shape in zip(self._outputs, shapes, strict=True)
         ]
-        complete = complete_shapes(self._model.outputs, executed.output_shapes)
+        complete = complete_shapes(self._prepared.outputs, executed.output_shapes)
         return ExecutionResult(outputs, complete, executed.timing)
+
+
+def execute_synchronously(
+    prepared: Prepared,
+    inputs: Sequence[Array | Buffer | None],
+    outputs: Sequence[Array | Buffer | None] | None,
+    *,
+    measure: bool,
+    timeout: float,
+) -> ExecutionResult:
+    """Execute once over the socket; see `PreparedModel.execute`."""
+    deadline = time.monotonic() + check_timeout(timeout)
+    handle = prepared.handle
+    execution = SocketExecution(prepared, inputs, outputs)
+    return execution.run(
+        lambda private: execution.synchronously(handle, private, measure=measure, deadline=deadline)
+    )
 
 
 def _output(place: _Place, reported: OutputShape | None, private: Memory | None) -> Array | Buffer:

@@ -6,11 +6,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from nnburst.client.execution.aidl_results import precise, rounded
+from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import (
     ExecutionResult,
@@ -18,6 +20,8 @@ from nnburst.client.memory.arguments import (
     check_timeout,
     in_nanoseconds,
 )
+from nnburst.client.memory.memory import Memory
+from nnburst.client.session.handshake import Session
 from nnburst.compat.conversion.timing import ExecutionTiming
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
@@ -41,11 +45,6 @@ from nnburst.hal.errors import (
     NnburstError,
     error_for,
 )
-
-if TYPE_CHECKING:
-    from nnburst.client.execution.execution import SocketExecution
-    from nnburst.client.memory.memory import Memory
-    from nnburst.client.prepared_model import PreparedModel
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
@@ -76,7 +75,7 @@ class FencedExecution(Closing):
 
     def __init__(
         self,
-        model: PreparedModel,
+        session: Session,
         execution: SocketExecution,
         private: Memory | None,
         done: Callable[[Memory], None],
@@ -85,15 +84,15 @@ class FencedExecution(Closing):
         """Own what the driver answered.
 
         Args:
-            model: what is executed.
+            session: of the driver.
             execution: its arguments.
             private: where those lie that are in no pool.
             done: takes the private memory back when the driver uses it no more.
             launched: the driver's answer.
         """
         answer, fds = launched
-        self._device = model.device
-        self._connection = model.device.connection
+        self._session = session
+        self._connection = session.connection
         self._handle = answer.handle
         self._execution = execution
         self._private = private
@@ -130,7 +129,7 @@ class FencedExecution(Closing):
             DeadObject: the driver has died.
             Closed: this was closed before anybody asked.
         """
-        self._device.check_process()
+        self._session.check_process()
         if self._info is None:
             if not self._finalizer.alive:
                 raise Closed("the fenced execution is closed")
@@ -155,7 +154,7 @@ class FencedExecution(Closing):
             NnburstError: the driver's reason.
         """
         deadline = time.monotonic() + check_timeout(timeout)
-        self._device.check_process()
+        self._session.check_process()
         if self._result is None:  # without the lock: each thread waits as long as it likes
             if self._info is None and self._finalizer.alive:
                 self.fence.wait(timeout)
@@ -192,7 +191,7 @@ class FencedExecution(Closing):
 
 
 def execute_fenced(
-    model: PreparedModel,
+    prepared: Prepared,
     execution: SocketExecution,
     wait_for: Sequence[SyncFence],
     duration: float | None,
@@ -201,11 +200,11 @@ def execute_fenced(
 ) -> FencedExecution:
     """Launch; see `PreparedModel.execute_fenced`."""
     duration_ns = duration_in_ns(duration)
-    private, give_back = borrow(model, execution)
+    private, give_back = borrow(prepared, execution)
     request, memories = execution.describe(private)
     execution.stage(private)
     message = ExecuteFenced(
-        model.handle,
+        prepared.handle,
         request,
         measure,
         boottime_deadline_ns(timeout),
@@ -213,21 +212,21 @@ def execute_fenced(
         duration_ns=duration_ns,
     )
     try:
-        answer = call_with(model.device.connection, message, memories, wait_for, timeout)
+        answer = call_with(prepared.session.connection, message, memories, wait_for, timeout)
     except NnburstError as error:
         execution.fail()
         if private is not None and not isinstance(error, MissedDeadline):
             give_back(private)
         raise
-    return FencedExecution(model, execution, private, give_back, answer)
+    return FencedExecution(prepared.session, execution, private, give_back, answer)
 
 
 def borrow(
-    model: PreparedModel, execution: SocketExecution
+    prepared: Prepared, execution: SocketExecution
 ) -> tuple[Memory | None, Callable[[Memory], None]]:
     """Private memory for what lies in no pool, and what takes it back."""
     size = execution.lay_out()
-    return model.staging.take(size) if size else None, model.staging.give_back
+    return prepared.staging.take(size) if size else None, prepared.staging.give_back
 
 
 def call_with(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.memory.memory import Memory
 from nnburst.client.session.callbacks import Interrupted, Notification
@@ -15,9 +16,6 @@ from nnburst.client.session.pending import Pending
 from nnburst.control.channel import Fds
 from nnburst.control.messages import Execute, Executed, Message, NotifyExecuted
 from nnburst.hal.errors import GeneralFailure, NnburstError, OutputInsufficientSize
-
-if TYPE_CHECKING:
-    from nnburst.client.prepared_model import PreparedModel
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
 _LAUNCH_TIMEOUT: Final = 30.0
@@ -32,7 +30,7 @@ class PendingExecution(Pending[ExecutionResult]):
 
     def __init__(
         self,
-        model: PreparedModel,
+        prepared: Prepared,
         execution: SocketExecution,
         *,
         measure: bool,
@@ -40,15 +38,15 @@ class PendingExecution(Pending[ExecutionResult]):
         loop_timeout_ns: int,
     ) -> None:
         """Send nothing yet."""
-        session = model.device.session
+        session = prepared.session
         super().__init__("the execution", session.callback_thread)
         self._callbacks = session.callbacks
-        self._staging = model.staging
+        self._staging = prepared.staging
         self._execution = execution
         self._private: Memory | None = None
-        self._handle = model.hold()
+        self._handle = prepared.hold()
         self._ending = threading.Lock()
-        self._model: PreparedModel | None = model
+        self._prepared: Prepared | None = prepared
         self._measure = measure
         self._deadline_ns = deadline_ns
         self._loop_timeout_ns = loop_timeout_ns
@@ -142,9 +140,9 @@ class PendingExecution(Pending[ExecutionResult]):
     def _let_go(self) -> None:
         """The driver does not use the model any more for this; the second time does nothing."""
         with self._ending:
-            model, self._model = self._model, None
-        if model is not None:
-            model.let_go()
+            prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.let_go()
 
     def _give_back(self) -> None:
         """The driver does not use the private pool any more; the second time does nothing."""

@@ -11,17 +11,20 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from nnburst.client.execution.aidl_results import in_microseconds
+from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
     call_with,
     check_fences,
     duration_in_ns,
 )
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
+from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
@@ -39,11 +42,6 @@ from nnburst.hal.errors import (
     NnburstError,
 )
 
-if TYPE_CHECKING:
-    from nnburst.client.execution.execution import SocketExecution
-    from nnburst.client.memory.memory import Memory
-    from nnburst.client.prepared_model import PreparedModel
-
 T = TypeVar("T")
 _BUSY: Final = "the execution is under way: one run at a time"
 
@@ -56,22 +54,22 @@ class ReusableExecution(Closing):
     """
 
     def __init__(
-        self, model: PreparedModel, execution: SocketExecution, measure: bool, timeout: float
+        self, prepared: Prepared, execution: SocketExecution, measure: bool, timeout: float
     ) -> None:
         """Have the driver bind the request.
 
         Raises:
             NnburstError: the driver refuses it.
         """
-        self._model = model
+        self._session = prepared.session
         self._execution = execution
         self._under_way = OneThread(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
         size = execution.lay_out()
-        self._private: Memory | None = model.device.allocate(size) if size else None
+        self._private: Memory | None = prepared.session.allocate(size) if size else None
         request, memories = execution.describe(self._private)
-        self._connection = model.device.connection
-        message = CreateReusableExecution(model.handle, request, measure)
+        self._connection = prepared.session.connection
+        message = CreateReusableExecution(prepared.handle, request, measure)
         with Fds() as fds:
             for memory in memories:
                 fds.add(memory.duplicate())
@@ -136,7 +134,7 @@ class ReusableExecution(Closing):
                 self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
             )
             answer = call_with(self._connection, message, (), fences, seconds)
-            fenced = FencedExecution(self._model, self._execution, self._private, _keep, answer)
+            fenced = FencedExecution(self._session, self._execution, self._private, _keep, answer)
             self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
             return fenced
 
@@ -145,7 +143,7 @@ class ReusableExecution(Closing):
     def _alone(self, work: Callable[[], T]) -> T:
         if not self._finalizer.alive:
             raise Closed("the reusable execution is closed")
-        self._model.device.connection  # noqa: B018 - a forked child lacks the memory that comes next
+        self._session.check_open()  # a forked child lacks the memory that comes next
         me = object()
         try:
             self._under_way.enter(me)

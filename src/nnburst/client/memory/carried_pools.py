@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ import numpy.typing as npt
 from nnburst.client.memory.memory import Memory
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
-
-if TYPE_CHECKING:
-    from nnburst.client.device import Device
 
 
 class CarriesPools(Protocol):
@@ -31,7 +28,7 @@ class CarriesPools(Protocol):
 
 @contextmanager
 def unpacked(
-    device: Device, model: Model | CarriesPools, pools: Sequence[Memory]
+    model: Model | CarriesPools, pools: Sequence[Memory]
 ) -> Iterator[tuple[Model, Sequence[Memory]]]:
     """The bare model and its pools; what it carries is copied into pools that live in the block.
 
@@ -45,7 +42,7 @@ def unpacked(
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     with ExitStack() as stack:
-        yield bare, [stack.enter_context(_copied(device, pool)) for pool in model.pools]
+        yield bare, [stack.enter_context(_copied(pool)) for pool in model.pools]
 
 
 def bare_model(model: Model | CarriesPools) -> Model:
@@ -62,7 +59,7 @@ def bare_model(model: Model | CarriesPools) -> Model:
     return bare
 
 
-def _copied(device: Device, content: npt.NDArray[Any]) -> Memory:
-    memory = device.allocate(content.nbytes)
+def _copied(content: npt.NDArray[Any]) -> Memory:
+    memory = Memory(content.nbytes)
     np.asarray(memory)[...] = content.reshape(-1).view(np.uint8)
     return memory

@@ -1,9 +1,9 @@
 """Pools of shared memory that driver and client both map, with numpy views on the client's side.
 
-    memory = device.allocate(4096)                    # zeroed
-    memory = Memory.from_fd(device, camera_memfd)     # what another program writes to, where it is
-    memory = Memory.from_file(device, "weights.bin")  # copied once
-    memory = Memory.from_dlpack(device, tensor)       # copied once
+    memory = device.allocate(4096)            # zeroed; so is Memory(4096)
+    memory = Memory.from_fd(camera_memfd)     # what another program writes to, where it is
+    memory = Memory.from_file("weights.bin")  # copied once
+    memory = Memory.from_dlpack(tensor)       # copied once
 
 A pool belongs to no driver: it is attached to each that uses it, by the first call that names it.
 """
@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,6 @@ from nnburst.client.memory.foreign_memory import adopt_memfd, open_file, read_al
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
-
-if TYPE_CHECKING:
-    from nnburst.client.device import Device
 
 Array = npt.NDArray[Any]
 _numbers: Final = itertools.count(1)
@@ -110,7 +107,7 @@ class Memory(Closing):
         self.address: int = self._bytes.__array_interface__["data"][0]
 
     @staticmethod
-    def from_fd(device: Device, fd: int) -> Memory:
+    def from_fd(fd: int) -> Memory:
         """Make a pool of somebody else's memfd, where it is: nothing is copied.
 
         The memfd is sealed against shrinking, growing and further seals, so its owner can never resize
@@ -118,37 +115,32 @@ class Memory(Closing):
         a pool holds inputs and constants.
 
         Args:
-            device: where it belongs.
             fd: stays the caller's, who may close it at once.
 
         Raises:
             InvalidArgument: `fd` is no memfd, cannot be sealed, is empty, of huge pages, or cannot be
                 read; nothing was sealed.
             ResourceExhausted: it cannot be mapped.
-            Closed: the device is closed.
         """
-        device.connection  # noqa: B018 - checks that it is open
         shared, writable = adopt_memfd(fd)
         return Memory.adopt(shared, writable=writable)
 
     @staticmethod
-    def from_file(device: Device, path: str | os.PathLike[str]) -> Memory:
+    def from_file(path: str | os.PathLike[str]) -> Memory:
         """A new pool with the bytes of a file, which the kernel copies once.
 
         A file may shrink under its reader, which kills whoever has it mapped; so it is never mapped.
 
         Args:
-            device: where the pool belongs.
             path: of a regular file.
 
         Raises:
             InvalidArgument: it is no regular file, is empty, or became shorter meanwhile.
             ResourceExhausted: there is not so much memory.
             OSError: it cannot be read.
-            Closed: the device is closed.
         """
         with open_file(path) as (file, size):
-            memory = device.allocate(size)
+            memory = Memory(size)
             try:
                 read_all(file, memory.view())
             except BaseException:
@@ -157,23 +149,21 @@ class Memory(Closing):
         return memory
 
     @staticmethod
-    def from_dlpack(device: Device, array: object) -> Memory:
+    def from_dlpack(array: object) -> Memory:
         """A new pool with the numbers of an array, in C order, which are copied once.
 
         `memory.array(dtype, shape)` is the array again.
 
         Args:
-            device: where the pool belongs.
             array: anything with `__dlpack__` in the CPU's memory (numpy, torch, jax, another pool), of
                 any strides.
 
         Raises:
             InvalidArgument: it offers no DLPack, lies elsewhere, is of a type that numpy lacks, or empty.
             ResourceExhausted: there is not so much memory.
-            Closed: the device is closed.
         """
         source = readable_array(array)
-        memory = device.allocate(source.nbytes)
+        memory = Memory(source.nbytes)
         memory.array(source.dtype, source.shape)[...] = source
         return memory
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
+from nnburst.client.memory.memory import Memory
 from nnburst.client.session.callbacks import Callbacks, CallbackThread
 from nnburst.client.session.death_notices import DeathNotices
 from nnburst.client.session.death_watch import DeathWatch
@@ -15,13 +16,43 @@ from nnburst.client.session.ending import PATIENCE, how_it_ended
 from nnburst.client.session.upcalls import UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
-from nnburst.control.messages import PROTOCOL_VERSION, Hello, Welcome
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    GetSupportedExtensions,
+    Hello,
+    SupportedExtensions,
+    Welcome,
+)
 from nnburst.hal.enums import FeatureLevel
-from nnburst.hal.errors import DeviceUnavailable, NnburstError
+from nnburst.hal.errors import (
+    Closed,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    NnburstError,
+)
+from nnburst.hal.extensions import Extension
+from nnburst.hal.validation.values import validate_extensions
+
+#: Seconds that the driver has for a call that only asks.
+_CALL_TIMEOUT: Final = 30.0
 
 
 class Session:
-    """A connection to a driver that both sides agreed to."""
+    """A connection to a driver that both sides agreed to: what every object of a device uses of it.
+
+    Thread-safe. Not usable in a process forked from the one that made it.
+
+    Attributes:
+        welcome: the driver's answer to this client's greeting.
+        feature_level: version that both sides speak.
+        pidfd: descriptor of the driver's process; borrowed, valid until `close`.
+        closed: whether its device was closed.
+        notices: what a program wants to have run when the driver dies.
+        callbacks: what the driver may notify.
+        callback_thread: runs a program's own callbacks.
+        upcalls: where bursts register what the driver may ask.
+    """
 
     def __init__(
         self,
@@ -43,16 +74,19 @@ class Session:
             DeviceUnavailable: protocol or feature level do not fit, or the driver's own reason.
             NnburstError: the driver died or did not answer.
         """
-        self.connection = Connection(Channel(connected), name, dead)
-        self.notices = DeathNotices(self.connection)
+        self._connection = Connection(Channel(connected), name, dead)
+        self._owner = os.getpid()
+        self.closed = False
+        self.notices = DeathNotices(self._connection)
         self.pidfd = -1
+        self._extensions: tuple[Extension, ...] | None = None
         self._ending = ""
         self._death_watch: DeathWatch | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.callback_thread = CallbackThread()
-        self.callbacks = Callbacks(self.connection)
+        self.callbacks = Callbacks(self._connection)
         self.upcalls = UpcallServer(
-            Channel(ours), self.callbacks.notified, self.connection.peer_died
+            Channel(ours), self.callbacks.notified, self._connection.peer_died
         )
         _sessions.add(self)
         try:
@@ -65,12 +99,69 @@ class Session:
 
     def _introduce(self, upcall_socket: int, timeout: float) -> Welcome:
         hello = Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4)
-        welcome, fds = self.connection.call(hello, Welcome, [upcall_socket], timeout=timeout)
+        welcome, fds = self._connection.call(hello, Welcome, [upcall_socket], timeout=timeout)
         with fds:
             self.pidfd = fds.take(0)
             if welcome.death_word:
-                self._death_watch = DeathWatch(fds.take(1), self.connection.peer_died)
+                self._death_watch = DeathWatch(fds.take(1), self._connection.peer_died)
         return welcome
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        return self.welcome.name
+
+    @property
+    def pid(self) -> int:
+        """Process that serves this client."""
+        return self.welcome.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the driver is there and the device is open."""
+        return not self.closed and self._connection.is_alive
+
+    @property
+    def connection(self) -> Connection:
+        """The control connection.
+
+        Raises:
+            Closed: the device was closed, or this is a forked process.
+        """
+        self.check_open()
+        return self._connection
+
+    def check_open(self) -> None:
+        """Raise Closed after the device was closed, and in a forked process."""
+        if self.closed:
+            raise Closed(f"device {self.name} is closed")
+        self.check_process()
+
+    def check_process(self) -> None:
+        """Raise Closed in a forked process."""
+        if os.getpid() != self._owner:
+            raise Closed(f"device {self.name} belongs to process {self._owner}, which forked")
+
+    def allocate(self, size: int) -> Memory:
+        """A new pool; see `Device.allocate`."""
+        self.check_open()
+        return Memory(size)
+
+    def supported_extensions(self, timeout: float = _CALL_TIMEOUT) -> tuple[Extension, ...]:
+        """What the driver offers beyond the core; see `Device.supported_extensions`. Remembered."""
+        if self._extensions is None:
+            call = GetSupportedExtensions()
+            answer, _ = self.connection.call(call, SupportedExtensions, timeout=timeout)
+            try:
+                validate_extensions(answer.extensions)
+            except InvalidArgument as error:
+                raise GeneralFailure(f"the driver's extensions: {error}") from error
+            self._extensions = answer.extensions
+        return self._extensions
+
+    def hang_up(self) -> None:
+        """End the connection without waiting and without a lock; `close` has the rest to do."""
+        self._connection.hang_up()
 
     def ending(self, patience: float = PATIENCE) -> str:
         """How the driver ended; waits up to `patience` seconds for the kernel to say it."""
@@ -78,11 +169,12 @@ class Session:
 
     def close(self) -> None:
         """End it; twice is fine."""
-        if not self.connection.is_alive and self.pidfd >= 0:
+        self.closed = True
+        if not self._connection.is_alive and self.pidfd >= 0:
             self._ending = self.ending(0)  # for those who look at an error after this
         if self._death_watch is not None:
             self._death_watch.close()
-        self.connection.close()
+        self._connection.close()
         self.upcalls.close()
         self.callback_thread.close()
         pidfd, self.pidfd = self.pidfd, -1
@@ -96,7 +188,7 @@ _sessions: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
 def _leave_to_parent() -> None:
     """In a forked child: the driver must see the parent's death, however long the child lives."""
     for session in list(_sessions):
-        session.connection.disown()
+        session._connection.disown()
         session.upcalls.disown()
 
 

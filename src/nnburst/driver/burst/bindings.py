@@ -15,8 +15,8 @@ from nnburst.driver.model.raised import outcome_of
 from nnburst.executor.base import Execution
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
-from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import serialize_result
+from nnburst.tracing.slices import Layer, Phase, trace
 
 CAPACITY: Final = int(lib.NNB_MAX_BINDINGS)
 

@@ -46,8 +46,8 @@ from nnburst.hal.errors import (
     ResourceExhausted,
 )
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
-from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
+from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger(__name__)
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from nnburst.executor.graph.arena import aligned_bytes, carve
 from nnburst.executor.graph.binding import bind, compute, infer
 from nnburst.executor.graph.layout import Layout
-from nnburst.executor.graph.operation import Run
+from nnburst.executor.graph.operation import Binding, Run
 from nnburst.executor.graph.plan import Graph, Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 
-if TYPE_CHECKING:
-    from nnburst.executor.reference.evaluator import Evaluator
+
+class Evaluation(Protocol):
+    """What a frame needs of the execution that it is part of."""
+
+    deadline_ns: int | None
+
+    def binding(self, step: Step) -> Binding:
+        """What `step` is bound in."""
+
+    def check_deadline(self) -> None:
+        """Raise MissedDeadline once the execution's deadline has passed."""
 
 
 class Frame:
@@ -31,7 +40,7 @@ class Frame:
     def __init__(
         self,
         graph: Graph,
-        evaluator: Evaluator,
+        evaluator: Evaluation,
         inputs: Mapping[int, Tensor | None],
         declared: Mapping[int, TensorType],
     ) -> None:

@@ -29,8 +29,8 @@ from nnburst.hal.errors import MissedDeadline, NnburstError, result_code
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import is_extension
+from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.runtime.execution.argument import Argument, Options, Outcome
 
 _ONE: Final = PerformanceInfo(1.0, 1.0)
 

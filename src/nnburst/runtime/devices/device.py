@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from nnburst.client.memory.buffer import Buffer
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
-from nnburst.runtime.execution.argument import PreparedPart
+from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.planning.plan import Direction
 
 #: A use of a buffer: what a device has prepared, and which of its inputs or outputs.

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from nnburst.client.device import Device as ClientDevice
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter
-from nnburst.client.memory.buffer import Buffer
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.resilient.resilient_burst import ResilientBurst
 from nnburst.client.resilient.resilient_device import ResilientDevice
@@ -24,8 +24,8 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
+from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.runtime.execution.argument import Argument, Options, Outcome
 from nnburst.runtime.planning.plan import Direction
 
 #: Seconds that a driver gets if nothing else says how long it may take: no wait is without an end.

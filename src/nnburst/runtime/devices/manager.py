@@ -10,8 +10,8 @@ from typing import ClassVar
 from nnburst.hal.errors import InvalidArgument, UnexpectedNull
 from nnburst.runtime.devices.cpu_device import CpuDevice
 from nnburst.runtime.devices.device import Device
-from nnburst.runtime.objects.runtime_object import RuntimeObject
 from nnburst.runtime.planning.plan import PartitioningMode
+from nnburst.runtime.runtime_object import RuntimeObject
 
 
 class Manager(RuntimeObject):

@@ -13,7 +13,7 @@ from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.operand_types import SCALARS
 from nnburst.hal.timing import OutputShape
-from nnburst.runtime.execution.argument import (
+from nnburst.runtime.argument import (
     Argument,
     BurstController,
     Options,

@@ -9,7 +9,7 @@ from typing import Final
 
 from nnburst.hal.closing import Closing
 from nnburst.hal.model import Model
-from nnburst.runtime.execution.argument import Bytes
+from nnburst.runtime.argument import Bytes
 from nnburst.runtime.execution.temporaries import SourceModels, Temporaries, TemporaryLayout
 from nnburst.runtime.planning.plan import CompoundPlan
 

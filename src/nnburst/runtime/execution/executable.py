@@ -11,14 +11,14 @@ from typing import Final, cast
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Operand
-from nnburst.runtime.devices.device import Device, Use
-from nnburst.runtime.execution.argument import (
+from nnburst.runtime.argument import (
     Argument,
     BurstController,
     Options,
     Outcome,
     PreparedPart,
 )
+from nnburst.runtime.devices.device import Device, Use
 from nnburst.runtime.execution.compound import CompoundComputation
 from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
 from nnburst.runtime.execution.plain_memory import on_plain_memory

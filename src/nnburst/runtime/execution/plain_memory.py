@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.client.memory.buffer import Buffer
+from nnburst.client.execution.buffer import Buffer
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import GeneralFailure, NnburstError
-from nnburst.runtime.execution.argument import Argument, Bytes, Options, Outcome, PreparedPart
+from nnburst.runtime.argument import Argument, Bytes, Options, Outcome, PreparedPart
 
 
 def on_plain_memory(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.timing import OutputShape
-from nnburst.runtime.execution.argument import Outcome
+from nnburst.runtime.argument import Outcome
 
 Shape = tuple[int, ...]
 

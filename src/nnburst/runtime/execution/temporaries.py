@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import OperandLifeTime, OperandType
 from nnburst.hal.model import Model, Operand, Subgraph
-from nnburst.runtime.execution.argument import Bytes
+from nnburst.runtime.argument import Bytes
 from nnburst.runtime.execution.values import PooledValue, TemporaryPool
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.planning.plan import (

@@ -11,7 +11,7 @@ from nnburst.client.memory.memory import Memory as Pool
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, ResourceExhausted
-from nnburst.runtime.execution.argument import Argument, Bytes
+from nnburst.runtime.argument import Argument, Bytes
 
 
 class TemporaryPool(Closing):

@@ -12,7 +12,7 @@ from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import Operand
-from nnburst.runtime.execution.argument import Argument, Bytes
+from nnburst.runtime.argument import Argument, Bytes
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.operand_description import (

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from nnburst.hal.errors import BadState
-from nnburst.runtime.execution.argument import BurstController
+from nnburst.runtime.argument import BurstController
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.objects.runtime_object import RuntimeObject
+from nnburst.runtime.runtime_object import RuntimeObject
 
 
 class Burst(RuntimeObject):

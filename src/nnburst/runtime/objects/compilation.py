@@ -20,9 +20,9 @@ from nnburst.runtime.objects.compile_plan import CompileOptions, compile_plan
 from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.execution import Execution
 from nnburst.runtime.objects.model import Model
-from nnburst.runtime.objects.runtime_object import RuntimeObject
 from nnburst.runtime.planning.memory_preference import MemoryPreference
 from nnburst.runtime.planning.plan import Direction, PartitioningMode, Plan
+from nnburst.runtime.runtime_object import RuntimeObject
 
 #: Priorities of the C interface and of the HAL.
 PRIORITIES: Final = {90: Priority.LOW, 100: Priority.MEDIUM, 110: Priority.HIGH}

@@ -9,9 +9,9 @@ import numpy as np
 
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
-from nnburst.runtime.execution.argument import PreparedPart
 from nnburst.runtime.execution.compound_memory import Source
 from nnburst.runtime.execution.executable import Executable, Interface
 from nnburst.runtime.objects.asked_device import AskedDevice

@@ -9,9 +9,9 @@ from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for_code
-from nnburst.runtime.execution.argument import Outcome
+from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.foreign_fence import adopt_foreign_fence
-from nnburst.runtime.objects.runtime_object import RuntimeObject
+from nnburst.runtime.runtime_object import RuntimeObject
 
 #: Seconds between two looks at a fence that has no deadline.
 _LONG = 3600.0

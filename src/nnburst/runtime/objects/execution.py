@@ -24,20 +24,20 @@ from nnburst.hal.errors import (
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, NO_TIMING
 from nnburst.hal.model import Operand
 from nnburst.hal.timing import OutputShape, Timing
-from nnburst.runtime.execution.argument import Argument, BurstController, Options, Outcome
+from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.execution.shapes import checked_outcome
 from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.memory.roles import Role
 from nnburst.runtime.objects.arguments import ArgumentInfo, as_bytes, checked_length, described
 from nnburst.runtime.objects.buffers import Readable, byte_view
 from nnburst.runtime.objects.burst import Burst
 from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.event import Event
 from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.memory_roles import Role
 from nnburst.runtime.objects.operand_description import OperandDescription, is_scalar_operand
-from nnburst.runtime.objects.runtime_object import RuntimeObject
 from nnburst.runtime.planning.plan import Direction
+from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
 

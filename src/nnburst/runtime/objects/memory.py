@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.client.memory.buffer import Buffer
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.errors import (
     GeneralFailure,
@@ -20,8 +20,8 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.validation.broken import Broken
 from nnburst.hal.validation.memory_desc import combine_dimensions
-from nnburst.runtime.objects.memory_roles import MemoryRoles, Role
-from nnburst.runtime.objects.memory_stores import (
+from nnburst.runtime.memory.roles import MemoryRoles, Role
+from nnburst.runtime.memory.stores import (
     Bytes,
     PoolStore,
     Store,
@@ -29,7 +29,7 @@ from nnburst.runtime.objects.memory_stores import (
     filled_pool,
     new_pool,
 )
-from nnburst.runtime.objects.runtime_object import RuntimeObject
+from nnburst.runtime.runtime_object import RuntimeObject
 
 _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 

@@ -19,13 +19,13 @@ from nnburst.hal.validation.memory_desc import combine_dimensions
 from nnburst.runtime.devices.device import Device, Use
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.memory.roles import MemoryRoles, Role
+from nnburst.runtime.memory.stores import new_pool
 from nnburst.runtime.objects.compilation import Compilation
 from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.memory_roles import MemoryRoles, Role
-from nnburst.runtime.objects.memory_stores import new_pool
 from nnburst.runtime.objects.operand_description import is_scalar_operand
-from nnburst.runtime.objects.runtime_object import RuntimeObject
 from nnburst.runtime.planning.plan import Direction
+from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
 

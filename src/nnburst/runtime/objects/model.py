@@ -40,13 +40,13 @@ from nnburst.runtime.objects.model_operand import (
     ModelOperand,
 )
 from nnburst.runtime.objects.operand_description import OperandDescription, is_fully_specified
-from nnburst.runtime.objects.runtime_object import RuntimeObject
 from nnburst.runtime.planning.models.finish import finish
 from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.models.slices import SliceableModel
 from nnburst.runtime.planning.placement.support import supported_operations
+from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
 

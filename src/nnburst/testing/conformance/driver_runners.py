@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.client.device import Device
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import launch
-from nnburst.client.memory.buffer import Buffer
 from nnburst.client.memory.memory import Memory
 from nnburst.client.memory.staging import Layout
 from nnburst.client.prepared_model import PreparedModel
@@ -137,7 +137,7 @@ class _ExecutePrepared(_DriverPrepared):
         )
         try:
             with Fds([staged.memory.duplicate()]) as fds:
-                executed, _ = self._device.connection.call(
+                executed, _ = self._device._session.connection.call(
                     message, Executed, list(fds), timeout=_TIMEOUT
                 )
         except NnburstError as error:

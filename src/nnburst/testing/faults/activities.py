@@ -210,7 +210,7 @@ def idle(device: Device) -> Iterator[None]:
     device.on_death(died.set)
     yield
     died.wait()
-    raise device.connection.end_error()
+    raise device._session.connection.end_error()
 
 
 def _run_in(burst: Burst, pools: list[Memory], number: int, timeout: float | None = None) -> None:

@@ -45,7 +45,7 @@ def reads_no_results(address: str) -> Iterator[None]:
 
 def _goes_on(burst: Burst) -> bool:
     try:
-        burst.check_open()
+        burst._core.check_open()
     except NnburstError:
         return False
     return True

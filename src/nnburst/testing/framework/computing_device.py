@@ -12,9 +12,9 @@ from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Pri
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, Operation
+from nnburst.runtime.argument import Argument, Options, Outcome, PreparedPart
 from nnburst.runtime.devices.cpu_device import CpuDevice
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.runtime.execution.argument import Argument, Options, Outcome, PreparedPart
 from nnburst.testing.partitioning.device import uniform
 
 Supports = Callable[[Operation, Model], bool]

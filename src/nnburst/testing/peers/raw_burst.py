@@ -47,11 +47,11 @@ class RawBurst(Closing):
             max_in_flight: what the driver is told.
             memories: answers getMemories instead of what `slot_of` has given out.
         """
-        self._device = prepared_model.device
+        self._session = prepared_model._prepared.session
         self._slots = SlotTable()
         self.ended = ""
         self.channels = BurstChannels(
-            prepared_model,
+            prepared_model._prepared,
             BurstCallback(memories or self._slots.memories, self._end),
             lengths,
             max_in_flight=max_in_flight,
@@ -100,8 +100,8 @@ class RawBurst(Closing):
             left = deadline - time.monotonic()
             if left <= 0 or flag is None:
                 raise MissedDeadline(f"no result within {timeout:g} s")
-            if not self._device.is_alive:
-                raise self._device.connection.end_error()
+            if not self._session.is_alive:
+                raise self._session.connection.end_error()
             flag.wait(EventFlagBits.NOT_EMPTY, min(left, _GLANCE))
 
     def exchange(self, packet: Packet | bytes, timeout: float = 5.0) -> bytes:

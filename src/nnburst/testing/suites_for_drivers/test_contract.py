@@ -120,7 +120,7 @@ def test_deadline_that_has_passed_is_missed_for_good(nnburst_device: Device) -> 
             prepared.handle, request, deadline_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 1
         )
         with pytest.raises(MissedDeadline) as missed:
-            nnburst_device.connection.call(message, Executed, list(fds), timeout=30)
+            nnburst_device._session.connection.call(message, Executed, list(fds), timeout=30)
     assert missed.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
 

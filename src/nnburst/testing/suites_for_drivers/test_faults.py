@@ -142,7 +142,7 @@ def test_client_that_reads_no_results_loses_that_burst_alone(nnburst_device: Dev
         deadline = time.monotonic() + _HANG
         with pytest.raises(GeneralFailure):
             while time.monotonic() < deadline:
-                stuck.check_open()
+                stuck._core.check_open()
                 threading.Event().wait(0.01)
         del pending
     check_sum(prepared.execute(summands(5)).outputs[0], 5)

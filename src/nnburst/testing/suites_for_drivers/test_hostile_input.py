@@ -53,7 +53,7 @@ def test_descriptor_that_is_no_sealed_memory_is_refused(nnburst_device: Device) 
         message = ExecuteSynchronously(prepared.handle, request)
         for kind, fd in bad.items():
             try:
-                nnburst_device.connection.call(message, Executed, [fd], timeout=30)
+                nnburst_device._session.connection.call(message, Executed, [fd], timeout=30)
             except InvalidArgument:
                 continue
             pytest.fail(f"memory that is no such thing was accepted: {kind}")

@@ -88,7 +88,10 @@ def _wait_for(target: Target, message_of: Callable[[Request, bool], Message]) ->
     def ask(request: Request, measure: bool) -> Answer:
         try:
             with _memory_of(target) as fds:
-                message, connection = message_of(request, measure), target.device.connection
+                message, connection = (
+                    message_of(request, measure),
+                    target.device._session.connection,
+                )
                 executed, _ = connection.call(message, Executed, fds, timeout=_TIMEOUT)
         except NnburstError as error:
             return _refusal(target, error)
@@ -132,7 +135,7 @@ def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
     """By a call that answers with a fence; there is nothing to wait for before."""
 
     def ask(request: Request, measure: bool) -> Answer:
-        connection = target.device.connection
+        connection = target.device._session.connection
         try:
             with _memory_of(target) as fds:
                 message = ExecuteFenced(prepared.handle, request, measure)
@@ -146,7 +149,7 @@ def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
 
 def _fenced_answer(target: Target, fenced: Fenced, fence: Fds) -> Answer:
     """Wait for a fenced execution, and ask how it went."""
-    connection = target.device.connection
+    connection = target.device._session.connection
     if not fenced.is_done:
         with SyncFence(fence.take(0)) as done:
             done.wait(_TIMEOUT)
@@ -160,7 +163,7 @@ def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -
     """By an execution object that is made for it, and run once."""
 
     def ask(request: Request, measure: bool) -> Answer:
-        connection = target.device.connection
+        connection = target.device._session.connection
         try:
             with _memory_of(target) as fds:
                 create = CreateReusableExecution(prepared.handle, request, measure)
@@ -186,7 +189,7 @@ def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[in
     """By a fenced execution that says that it brings one fence, which is what `fds` are."""
 
     def ask(request: Request, measure: bool) -> Answer:
-        connection = target.device.connection
+        connection = target.device._session.connection
         message = ExecuteFenced(prepared.handle, request, measure, wait_for=1)
         try:
             with _memory_of(target) as memory:

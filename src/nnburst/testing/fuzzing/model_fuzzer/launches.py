@@ -50,12 +50,12 @@ def launch(
         TimeoutError: one of them did not come.
         DeadObject: the driver has died.
     """
-    callbacks = device.session.callbacks
+    callbacks = device._session.callbacks
     heard: queue.SimpleQueue[Notification | NnburstError] = queue.SimpleQueue()
     call = message(callbacks.open(heard.put).number)
     answer: NnburstError | None = None
     try:
-        device.connection.call(call, Nothing, fds, timeout=timeout)
+        device._session.connection.call(call, Nothing, fds, timeout=timeout)
     except NnburstError as error:
         if not device.is_alive:
             raise

@@ -72,7 +72,9 @@ def _question_is_refused(
     error: NnburstError | None = None
     try:
         with _descriptors(target.pools) as fds:
-            target.device.connection.call(message, SupportedOperations, list(fds), timeout=_TIMEOUT)
+            target.device._session.connection.call(
+                message, SupportedOperations, list(fds), timeout=_TIMEOUT
+            )
     except NnburstError as answer:
         error = answer
     _judge(target, message, error, description, report)

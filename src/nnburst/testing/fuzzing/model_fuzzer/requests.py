@@ -80,7 +80,7 @@ def fuzz_failing(target: Target, report: FuzzReport) -> None:
 @contextmanager
 def _aidl_burst(target: Target, prepared: PreparedModel) -> Iterator[int]:
     """The handle of an open burst of AIDL."""
-    connection = target.device.connection
+    connection = target.device._session.connection
     message = OpenBurst(prepared.handle)
     opened, _ = connection.call(message, Opened, timeout=_TIMEOUT)
     try:
@@ -174,7 +174,7 @@ def _wrong_identifiers(target: Target, report: FuzzReport, aidl: int) -> None:
         report.count("VR9")
         message = ReleaseMemoryResource(aidl, identifier)
         try:
-            target.device.connection.call(message, Nothing, timeout=_TIMEOUT)
+            target.device._session.connection.call(message, Nothing, timeout=_TIMEOUT)
             status = _NONE
         except NnburstError as error:
             status = error.status

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nnburst.hal.tracing import Layer, Phase, set_tracer, trace
+from nnburst.tracing.slices import Layer, Phase, set_tracer, trace
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
 from nnburst.client.memory.arguments import Array, Parameter, check_timeout
 from nnburst.client.memory.memory import Memory, find_memory
+from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Nothing
-from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.control.messages import Allocated, CopyFrom, CopyTo, Nothing
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (
@@ -33,14 +33,6 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import DTYPES, SCALARS
-from nnburst.hal.validation import validate_memory_desc
-
-if TYPE_CHECKING:
-    from nnburst.client.device import Device
-    from nnburst.client.prepared_model import PreparedModel
-
-#: A use: a prepared model, and which of its inputs or outputs.
-Use = tuple["PreparedModel", int]
 
 
 class Buffer(Closing):
@@ -50,14 +42,14 @@ class Buffer(Closing):
     holds afterwards is anybody's guess, as with any memory.
 
     Attributes:
-        device: where it was allocated.
+        session: of the driver that keeps it.
         parameter: type and dimensions that hold for all its uses.
         token: what requests call it.
     """
 
-    def __init__(self, device: Device, allocated: Allocated, operand: Operand) -> None:
+    def __init__(self, session: Session, allocated: Allocated, operand: Operand) -> None:
         """Use `Device.allocate_buffer`."""
-        self.device = device
+        self.session = session
         kind = OperandType(operand.type)
         self.parameter: Final = Parameter(
             "array", kind, DTYPES[kind], operand.dimensions, kind in SCALARS
@@ -67,40 +59,23 @@ class Buffer(Closing):
         self._closed = False
         self._lock = threading.Lock()
         self._dimensions = operand.dimensions
-        self._finalizer = weakref.finalize(self, device.connection.release_later, allocated.handle)
+        self._finalizer = weakref.finalize(self, session.connection.release_later, allocated.handle)
 
-    @staticmethod
-    def allocate(
-        device: Device,
-        inputs: Sequence[Use],
-        outputs: Sequence[Use],
-        dimensions: Sequence[int],
-        timeout: float,
-    ) -> Buffer:
-        """Allocate one; see `Device.allocate_buffer`."""
-        seconds = check_timeout(timeout)
-        _check_uses("inputs", inputs)
-        _check_uses("outputs", outputs)
-        models = list({id(model): model for model, _ in (*inputs, *outputs)}.values())
-        places = {id(model): index for index, model in enumerate(models)}
-        read, written = (
-            tuple(BufferRole(places[id(model)], index) for model, index in uses)
-            for uses in (inputs, outputs)
-        )
-        operand = validate_memory_desc(
-            dimensions,
-            models,
-            read,
-            written,
-            lambda prepared: prepared.model if prepared.device is device else None,
-        )
-        if operand.type not in DTYPES:
-            raise GeneralFailure(f"buffers cannot hold operands of type {operand.type}")
-        message = Allocate(
-            BufferDesc(tuple(dimensions)), tuple(model.handle for model in models), read, written
-        )
-        allocated, _ = device.connection.call(message, Allocated, timeout=seconds)
-        return Buffer(device, allocated, operand)
+    def check_session(self, session: Session, name: str) -> None:
+        """Refuse a buffer of another device: drivers share none.
+
+        Args:
+            session: of the device that is to use it.
+            name: of the argument, for the message.
+
+        Raises:
+            InvalidArgument: it was allocated elsewhere.
+        """
+        if self.session is not session:
+            raise InvalidArgument(
+                f"{name} lies in a buffer of device {self.session.name} (pid {self.session.pid}),"
+                f" expected one of {session.name} (pid {session.pid})"
+            )
 
     @property
     def dimensions(self) -> tuple[int, ...]:
@@ -141,8 +116,8 @@ class Buffer(Closing):
         """Fill it (NNAPI: IBuffer::copyFrom). Where that fails it holds nothing.
 
         Args:
-            array: of its dtype; its shape becomes that of the content. Used where it is if a pool of this
-                device begins with it, else copied once more.
+            array: of its dtype; its shape becomes that of the content. Used where it is if a pool
+                begins with it, else copied once more.
             timeout: seconds.
 
         Raises:
@@ -155,7 +130,7 @@ class Buffer(Closing):
         dimensions = self.parameter.extents(source)
         with self._lock:
             self._dimensions = self.parameter.dimensions
-        with _Shared(self.device, source) as shared:
+        with _Shared(self.session, source) as shared:
             shared.fill()
             message = CopyFrom(handle, source.nbytes, dimensions)
             shared.call(message, seconds)
@@ -185,7 +160,7 @@ class Buffer(Closing):
             raise InvalidArgument(
                 f"array has shape {target.shape}, the buffer holds {self._dimensions}"
             )
-        with _Shared(self.device, target) as shared:
+        with _Shared(self.session, target) as shared:
             shared.call(CopyTo(handle, target.nbytes), seconds)
             shared.fetch()
         return array
@@ -212,7 +187,7 @@ class Buffer(Closing):
             self._closed = True
         self._finalizer.detach()
         with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
-            self.device.connection.release(self._handle)
+            self.session.connection.release(self._handle)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -222,14 +197,14 @@ class Buffer(Closing):
 class _Shared:
     """Shared memory that begins with an array's bytes: its own pool, or one for the moment."""
 
-    def __init__(self, device: Device, array: Array) -> None:
+    def __init__(self, session: Session, array: Array) -> None:
         found = find_memory(array)
         own = found is not None and found[1] == 0
         self._array = array
         self._own = own
-        self._device = device
+        self._session = session
         self._memory: Memory = (
-            found[0] if found is not None and own else device.allocate(array.nbytes)
+            found[0] if found is not None and own else session.allocate(array.nbytes)
         )
 
     def fill(self) -> None:
@@ -245,7 +220,7 @@ class _Shared:
 
     def call(self, message: CopyTo | CopyFrom, seconds: float) -> None:
         with Fds([self._memory.duplicate()]) as fds:
-            self._device.connection.call(message, Nothing, list(fds), timeout=seconds)
+            self._session.connection.call(message, Nothing, list(fds), timeout=seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -253,17 +228,6 @@ class _Shared:
     def __exit__(self, *_: object) -> None:
         if not self._own:
             self._memory.close()
-
-
-def _check_uses(kind: str, uses: Sequence[Use]) -> None:
-    from nnburst.client.prepared_model import PreparedModel
-
-    for index, use in enumerate(uses):
-        pair = isinstance(use, tuple | list) and len(use) == 2
-        if not pair or not isinstance(use[0], PreparedModel) or not isinstance(use[1], int):
-            raise InvalidArgument(
-                f"{kind}[{index}]: {use!r}, expected a prepared model and a number"
-            )
 
 
 def refuse_buffers(kind: str, values: Sequence[object]) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.client.memory.buffer import Buffer
+from nnburst.client.execution.buffer import Buffer
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from nnburst._native import ffi, lib
 from nnburst.bench.contestants import Contestant, Looped, Samples
 from nnburst.bench.drivers import adding_model, pinned
-from nnburst.bench.onnx_export import export
+from nnburst.bench.network.onnx_export import export
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.executor.base import Bytes

@@ -1,0 +1,68 @@
+"""The submitted requests of a burst, oldest first, and what the queue needs of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from nnburst._native import lib
+from nnburst.client.session.one_thread import OneThread
+
+
+class InFlight(Protocol):
+    """A request that can be under way."""
+
+    in_flight: bool
+
+
+class Submission(Protocol):
+    """A request that was sent and whose result is out.
+
+    Attributes:
+        abandoned: its result is not wanted any more.
+        taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
+    """
+
+    abandoned: bool
+    taken: bool
+
+    @property
+    def bound(self) -> InFlight:
+        """The request."""
+
+    def collect(self, deadline_ns: int) -> None:
+        """Fetch its result, until a moment on CLOCK_MONOTONIC; it must be the oldest one out."""
+
+
+class SubmissionQueue(deque[Submission]):
+    """The submitted requests of a burst, oldest first: those that its C side has out.
+
+    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C
+    side has counted, and noted without a call before anything else is done about it.
+
+    Attributes:
+        one_thread: keeps other threads out, since order is all that matches results with requests.
+    """
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_client *
+        """Count against `client`."""
+        super().__init__()
+        self._client = client
+        self.one_thread = OneThread()
+
+    def forsake(self) -> None:
+        """Make those at the front overdue that nobody wants any more. Inside of `one_thread`."""
+        client = self._client
+        while self and self[0].abandoned:
+            first = self[0]
+            if not first.taken:
+                before = client.collected
+                try:
+                    lib.nnb_client_forsake(client)
+                finally:  # no call: a second handler may raise
+                    if client.collected != before:
+                        first.taken = True
+                if not first.taken:
+                    return
+            first.bound.in_flight = False
+            self.popleft()

@@ -1,0 +1,1 @@
+"""Tracing: the places in the code where a tracer can look in."""
