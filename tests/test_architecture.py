@@ -19,6 +19,7 @@ _ENDS: Final = {*_CONTROL, "tracing", "compat", "serialize", "control"}
 _DRIVER: Final = {*_ENDS, "executor"}
 _RUNTIME: Final = {*_DRIVER, "driver", "client"}
 _CAPI: Final = {"hal", "client", "runtime"}
+_SERVING: Final = {*_ENDS, "client", "importer"}
 _TESTING: Final = {*_RUNTIME, "importer", "runtime", "capi"}
 
 #: Layers that each layer may import besides itself.
@@ -37,9 +38,10 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "driver": _DRIVER,
     "runtime": _RUNTIME,
     "capi": _CAPI,
+    "serving": {*_SERVING, "__init__"},
     "testing": {*_TESTING, "__init__"},
     "bench": {*_TESTING, "__init__", "testing"},
-    "cli": {*_TESTING, "__init__", "testing", "bench", "demo"},
+    "cli": {"serving", *_TESTING, "__init__", "testing", "bench", "demo"},
     # The package itself only re-exports, and starts the command line.
     "__init__": {"hal", "client", "runtime", "importer"},
     "__main__": {"cli"},
@@ -65,6 +67,7 @@ CORE_DISTRIBUTIONS: Final = {"numpy", "cffi", "msgspec", "posix_ipc"}
 EXTRA_DISTRIBUTIONS: Final = {
     "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert", "graphviz", "PIL"},
     "executor/litert": {"ai_edge_litert"},
+    "serving": {"grpc", "grpc_health", "tritonclient"},
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq"},
     "bench/model": {"PIL"},

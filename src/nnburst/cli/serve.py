@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from typing import NoReturn
+from importlib.util import find_spec
+from typing import Final, NoReturn
 
 from nnburst.cli.options import Subparsers, cores
 from nnburst.cli.output import add_json_option
 from nnburst.client.launch import driver_environment
+from nnburst.hal.errors import NnburstError
+from nnburst.serving.options import add_options
+from nnburst.serving.options import words as front_words
+
+_NEEDED_BY_FRONT: Final = ("grpc", "grpc_health", "tritonclient")
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -33,11 +40,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="a vendor extension to have beside those of entry points; may be repeated",
     )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
+    add_options(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> NoReturn:
     """Become the driver: it forks, so it starts as a fresh process with a single thread."""
+    front = front_words(args)
+    if front and not all(map(find_spec, _NEEDED_BY_FRONT)):
+        raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
     words = ["-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name]
     if args.cpus:
         words += ["--cpus", args.cpus]
@@ -45,6 +56,8 @@ def run(args: argparse.Namespace) -> NoReturn:
         words += ["--extension", extension]
     if args.any_user:
         words.append("--any-user")
+    if front:
+        words += ["--front", json.dumps(front)]
     if args.json:
         words += ["--json", str(args.json)]
     if sys.stdout is not None:

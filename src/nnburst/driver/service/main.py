@@ -64,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a vendor extension to have beside those of entry points",
     )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
+    parser.add_argument(
+        "--front", default="", metavar="JSON", help="serve by a front, too, with these words"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write where it listens")
     return parser
 
@@ -93,9 +96,13 @@ def _serve_one(args: argparse.Namespace) -> None:
 
 
 def _serve(listener: Listener, args: argparse.Namespace) -> None:
+    from nnburst.driver.service.front_keeper import FrontKeeper
     from nnburst.driver.service.supervisor import Supervisor
 
-    supervisor = Supervisor(listener, args.executor, args.serve, any_user=args.any_user)
+    front = FrontKeeper(listener.path, json.loads(args.front)) if args.front else None
+    supervisor = Supervisor(
+        listener, args.executor, args.serve, any_user=args.any_user, front=front
+    )
     supervisor.prepare()
     _announce(listener.path, args.executor, args.json)
     supervisor.run()

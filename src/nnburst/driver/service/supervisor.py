@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 from nnburst._native import lib
 from nnburst.control.channel import Channel
 from nnburst.driver.executors import find_executor
+from nnburst.driver.service.front_keeper import FrontKeeper
 from nnburst.driver.service.listener import Listener
 from nnburst.driver.service.service_manager import ServiceManager
 from nnburst.driver.service.worker import serve_client
@@ -47,7 +48,13 @@ class Supervisor:
     _wake: socket.socket
 
     def __init__(
-        self, listener: Listener, executor: str, name: str, *, any_user: bool = False
+        self,
+        listener: Listener,
+        executor: str,
+        name: str,
+        *,
+        any_user: bool = False,
+        front: FrontKeeper | None = None,
     ) -> None:
         """Prepare to serve.
 
@@ -56,8 +63,10 @@ class Supervisor:
             executor: name of the executor of every worker.
             name: the device's name.
             any_user: serve clients of other users too.
+            front: what other protocols are served by.
         """
         self._listener = listener
+        self._front = front
         self._executor = executor
         self._name = name
         self._any_user = any_user
@@ -89,8 +98,9 @@ class Supervisor:
         self._manager.ready(self._status())
         patience = self._manager.patience
         while not self._stop:
-            # Half the time the watchdog gives; without one an idle driver never wakes up.
-            for fd, _ in poller.poll(None if patience is None else patience * 500):
+            if self._front is not None:
+                self._front.tend()
+            for fd, _ in poller.poll(self._longest_wait()):
                 if fd == self._receiver.fileno():
                     self._drain()
                 else:
@@ -100,6 +110,16 @@ class Supervisor:
                 self._manager.alive(self._status())
         self._manager.stopping()
         self._shut_down()
+
+    def _longest_wait(self) -> float | None:
+        """Milliseconds; without a watchdog or a front to start an idle driver never wakes up."""
+        patience = self._manager.patience
+        waits = (
+            [] if patience is None else [patience * 500]
+        )  # half the time that the watchdog gives
+        if self._front is not None and (seconds := self._front.patience) is not None:
+            waits.append(seconds * 1000 + 1)
+        return min(waits, default=None)
 
     def _status(self) -> str:
         """For people that look at the service."""
@@ -174,6 +194,8 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             _die_with_parent(supervisor)
             self._listener.disown()
+            if self._front is not None:
+                self._front.disown()
             self._wake.close()
             self._receiver.close()
             serve_client(connected, self._executor, self._name)
@@ -194,6 +216,8 @@ class Supervisor:
 
     def _shut_down(self) -> None:
         self._listener.close()
+        if self._front is not None:
+            self._front.end()
         for pid in self._workers:
             os.kill(pid, signal.SIGTERM)
         self._await_workers(_GRACE)

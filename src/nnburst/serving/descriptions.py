@@ -1,0 +1,78 @@
+"""What the protocol says about a model: metadata, configuration, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tritonclient.grpc import model_config_pb2, service_pb2
+
+from nnburst.serving.messages import Message
+from nnburst.serving.network import Network
+from nnburst.serving.sequences import IDLE_SECONDS
+from nnburst.serving.tensors import Tensor
+
+#: Models have one version.
+VERSION: Final = "1"
+PLATFORM: Final = "nnburst"
+
+
+def metadata(network: Network) -> Message:
+    """A ModelMetadataResponse."""
+    return service_pb2.ModelMetadataResponse(
+        name=network.name,
+        versions=[VERSION],
+        platform=PLATFORM,
+        inputs=_described(network.inputs),
+        outputs=_described(network.outputs),
+    )
+
+
+def config(network: Network) -> Message:
+    """A ModelConfigResponse: no batching; scale and zero point of quantised tensors as parameters."""
+    found = model_config_pb2.ModelConfig(name=network.name, platform=PLATFORM, backend=PLATFORM)
+    found.max_batch_size = 0
+    for tensor in network.inputs:
+        found.input.add(name=tensor.name, data_type=_type(tensor), dims=tensor.shape or [1])
+    for tensor in network.outputs:
+        found.output.add(name=tensor.name, data_type=_type(tensor), dims=tensor.shape or [1])
+    for tensor in (*network.inputs, *network.outputs):
+        if tensor.scale:
+            found.parameters[f"{tensor.name}.scale"].string_value = repr(tensor.scale)
+            found.parameters[f"{tensor.name}.zero_point"].string_value = str(tensor.zero_point)
+    if network.has_state:
+        found.sequence_batching.max_sequence_idle_microseconds = int(IDLE_SECONDS * 1e6)
+    return service_pb2.ModelConfigResponse(config=found)
+
+
+def statistics(networks: Sequence[Network]) -> Message:
+    """A ModelStatisticsResponse."""
+    response = service_pb2.ModelStatisticsResponse()
+    for network in networks:
+        counted = network.statistics
+        found = response.model_stats.add(name=network.name, version=VERSION)
+        found.last_inference = counted.last_ms
+        found.inference_count = found.execution_count = counted.succeeded
+        sums, totals = counted.success, found.inference_stats
+        _duration(totals.success, counted.succeeded, sums.total)
+        _duration(totals.fail, counted.failed, counted.failed_ns)
+        _duration(totals.queue, counted.succeeded, sums.queue)
+        _duration(totals.compute_infer, counted.succeeded, sums.inference)
+    return response
+
+
+def _described(tensors: Sequence[Tensor]) -> list[Message]:
+    kind = service_pb2.ModelMetadataResponse.TensorMetadata
+    return [
+        kind(name=tensor.name, datatype=tensor.kind.name, shape=tensor.shape or [1])
+        for tensor in tensors
+    ]
+
+
+def _type(tensor: Tensor) -> int:
+    return int(model_config_pb2.DataType.Value(f"TYPE_{tensor.kind.name}"))
+
+
+def _duration(where: Message, count: int, nanoseconds: int) -> None:
+    where.count = count
+    where.ns = nanoseconds

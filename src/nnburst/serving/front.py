@@ -1,0 +1,86 @@
+"""The process: listens, prepares its models on the driver, and ends with whoever has started it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from nnburst.client.connect import connect
+from nnburst.client.resilient.resilient_device import ResilientDevice
+from nnburst.hal.environment import LOG
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, MissedDeadline, NnburstError
+from nnburst.serving.network import Network
+from nnburst.serving.options import Options, parse
+from nnburst.serving.regions import Regions
+from nnburst.serving.server import Server
+from nnburst.serving.service import InferenceService
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between tries to reach a driver that is not there.
+_PAUSE: Final = 0.2
+#: Seconds for requests under way at the end.
+_GRACE: Final = 0.5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or, if supervised, the end of standard input."""
+    logging.basicConfig(format="nnburst front: %(levelname)s: %(message)s")
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        logging.getLogger().setLevel(LOG.read())
+        options = parse(argv)
+        if options.supervised:
+            threading.Thread(target=_end_with_supervisor, daemon=True).start()
+        networks = {
+            name: Network(name, source, options.lanes, options.max_sequences)
+            for name, source in options.models.items()
+        }
+        regions = Regions() if options.shared_memory else None
+        server = Server(options, InferenceService(networks, regions, options.max_streams))
+    except (NnburstError, OSError) as error:
+        logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
+        return 1
+    server.start()
+    print(f"gRPC at {server.address}", flush=True)  # noqa: T201 - who has asked for port 0 needs it
+    preparing = (options, networks, server, stopped)
+    threading.Thread(target=_prepare, args=preparing, daemon=True).start()
+    stopped.wait()
+    server.stop(_GRACE)
+    for network in networks.values():
+        network.close()
+    return 0
+
+
+def _end_with_supervisor() -> None:
+    """Its end of the pipe goes with it, however it ends; nothing is ever written."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(1)
+
+
+def _prepare(
+    options: Options, networks: Mapping[str, Network], server: Server, stopped: threading.Event
+) -> None:
+    """Prepare one model after the other; the driver may come late, and die meanwhile."""
+    device = None
+    for network in networks.values():
+        while not network.is_ready and not network.failure and not stopped.is_set():
+            try:
+                device = device or ResilientDevice(lambda: connect(options.connect))
+                network.prepare(device)
+            except (DeadObject, DeviceUnavailable, MissedDeadline) as error:
+                logger.warning("model %s is prepared again: %s", network.name, error)
+                time.sleep(_PAUSE)
+            except NnburstError as error:
+                logger.error("model %s is not served: %s", network.name, error)  # noqa: TRY400
+                network.failure = str(error)
+    server.be_ready(ready=all(network.is_ready for network in networks.values()))

@@ -1,0 +1,240 @@
+"""Requests to arrays, and arrays to responses: everything that a client writes is checked here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.errors import InvalidArgument
+from nnburst.serving.datatypes import DataType
+from nnburst.serving.messages import Message
+from nnburst.serving.regions import Regions
+
+Array = npt.NDArray[Any]
+#: Shape and bytes of an output.
+Value = tuple[tuple[int, ...], bytes]
+#: Parameters of tensors that change what is answered; unknown ones are left alone, as the protocol wants it.
+_REFUSED: Final = ("classification",)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One input or output of a served model.
+
+    Attributes:
+        name: in requests.
+        kind: its data type.
+        shape: -1 is open; empty is a scalar, for which requests have shape [] or [1].
+        scale: of quantised tensors; 0 for others.
+        zero_point: likewise.
+    """
+
+    name: str
+    kind: DataType
+    shape: tuple[int, ...]
+    scale: float = 0.0
+    zero_point: int = 0
+
+    def check_shape(self, given: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the array for a tensor that says it has shape `given`.
+
+        Raises:
+            InvalidArgument: it is not one of this tensor's.
+        """
+        shape = tuple(given)
+        if not self.shape and shape in ((), (1,)):
+            return ()
+        if len(shape) != len(self.shape) or any(
+            extent <= 0 or wanted not in (-1, extent)
+            for extent, wanted in zip(shape, self.shape, strict=False)
+        ):
+            raise InvalidArgument(
+                f"input {self.name!r} has shape {list(shape)}, expected {list(self.shape)}"
+            )
+        return shape
+
+    def array(self, shape: tuple[int, ...], raw: bytes) -> Array:
+        """Little-endian bytes in row-major order as an array.
+
+        Raises:
+            InvalidArgument: there are more or fewer than the shape has.
+        """
+        wanted = math.prod(shape) * self.kind.dtype.itemsize
+        if len(raw) != wanted:
+            raise InvalidArgument(f"input {self.name!r} has {len(raw)} bytes, expected {wanted}")
+        if self.kind.name == "BOOL":  # any byte is one of both
+            return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)
+        return np.frombuffer(raw, self.kind.dtype).reshape(shape)
+
+    def typed(self, shape: tuple[int, ...], contents: Message) -> Array:
+        """An `InferTensorContents` as an array.
+
+        Raises:
+            InvalidArgument: the field of this type is not the one that is filled, or values do not fit.
+        """
+        if not self.kind.contents:
+            raise InvalidArgument(
+                f"input {self.name!r}: {self.kind.name} goes as raw contents only"
+            )
+        others = [
+            field.name for field, _ in contents.ListFields() if field.name != self.kind.contents
+        ]
+        values = getattr(contents, self.kind.contents)
+        if others or len(values) != math.prod(shape):
+            raise InvalidArgument(
+                f"input {self.name!r} has {len(values)} {self.kind.contents} and {others},"
+                f" expected {math.prod(shape)} {self.kind.contents}"
+            )
+        wide = np.array(values, np.int64 if self.kind.dtype.kind in "iu" else self.kind.dtype)
+        array = wide.astype(self.kind.dtype)
+        if wide.dtype.kind == "i" and not np.array_equal(array, wide):
+            raise InvalidArgument(f"input {self.name!r} has values that {self.kind.name} has not")
+        return array.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An output that a request asks for.
+
+    Attributes:
+        index: among the model's outputs.
+        region: name of the shared memory that it goes to; empty for by value.
+        offset: in bytes.
+        size: room in bytes.
+    """
+
+    index: int
+    region: str = ""
+    offset: int = 0
+    size: int = 0
+
+
+def value_of(array: Array) -> Value:
+    """An output as it travels; the array may change afterwards."""
+    return array.shape, array.tobytes()
+
+
+def read_inputs(
+    request: Message, tensors: Sequence[Tensor], regions: Regions | None
+) -> list[Array]:
+    """The inputs of a ModelInferRequest, in the model's order.
+
+    Args:
+        request: as it came.
+        tensors: the model's inputs.
+        regions: registered shared memory; None if the caller may not use any.
+
+    Raises:
+        InvalidArgument: the message names the input and the rule.
+    """
+    arrays: dict[str, Array] = {}
+    by_name = {tensor.name: tensor for tensor in tensors}
+    raw = iter(request.raw_input_contents)
+    has_raw = bool(request.raw_input_contents)
+    for given in request.inputs:
+        tensor = by_name.get(given.name)
+        if tensor is None or given.name in arrays:
+            raise InvalidArgument(f"input {given.name!r} comes twice or is none of {list(by_name)}")
+        if given.datatype != tensor.kind.name:
+            raise InvalidArgument(
+                f"input {given.name!r} has datatype {given.datatype!r}, expected {tensor.kind.name}"
+            )
+        shape = tensor.check_shape(given.shape)
+        placed = _place(given, regions)
+        if placed is not None and regions is not None:
+            arrays[given.name] = tensor.array(shape, regions.read(*placed))
+        elif has_raw:
+            data = next(raw, None)
+            if data is None or given.HasField("contents"):
+                raise InvalidArgument(
+                    f"input {given.name!r}: raw contents are for all inputs or none"
+                )
+            arrays[given.name] = tensor.array(shape, data)
+        else:
+            arrays[given.name] = tensor.typed(shape, given.contents)
+    if next(raw, None) is not None:
+        raise InvalidArgument("raw_input_contents: there are more than inputs")
+    if missing := [name for name in by_name if name not in arrays]:
+        raise InvalidArgument(f"inputs: {missing} are missing")
+    return [arrays[tensor.name] for tensor in tensors]
+
+
+def wanted_outputs(
+    request: Message, tensors: Sequence[Tensor], regions: Regions | None
+) -> list[Wanted]:
+    """Which outputs a request asks for: all, unless it names some.
+
+    Raises:
+        InvalidArgument: one is unknown or comes twice, or asks for what is not there.
+    """
+    if not request.outputs:
+        return [Wanted(index) for index in range(len(tensors))]
+    indexes = {tensor.name: index for index, tensor in enumerate(tensors)}
+    found: list[Wanted] = []
+    for given in request.outputs:
+        if given.name not in indexes:
+            raise InvalidArgument(f"output {given.name!r} comes twice or is none of the model's")
+        placed = _place(given, regions)
+        for name in _REFUSED:
+            if name in given.parameters:
+                raise InvalidArgument(f"output {given.name!r}: {name} is not supported")
+        found.append(Wanted(indexes.pop(given.name), *(placed or ())))
+    return found
+
+
+def write_outputs(
+    response: Message,
+    wanted: Sequence[Wanted],
+    tensors: Sequence[Tensor],
+    values: Mapping[int, Value],
+    regions: Regions | None,
+) -> None:
+    """Add outputs to a response, by value or into their regions.
+
+    Raises:
+        InvalidArgument: a region has not enough room.
+    """
+    for each in wanted:
+        shape, data = values[each.index]
+        output = response.outputs.add()
+        output.name = tensors[each.index].name
+        output.datatype = tensors[each.index].kind.name
+        output.shape.extend(shape)
+        if each.region and regions is not None:
+            if len(data) > each.size:
+                raise InvalidArgument(
+                    f"output {output.name!r} has {len(data)} bytes, room is {each.size}"
+                )
+            regions.write(each.region, each.offset, data)
+            output.parameters["shared_memory_region"].string_param = each.region
+            output.parameters["shared_memory_byte_size"].int64_param = len(data)
+            output.parameters["shared_memory_offset"].int64_param = each.offset
+        else:
+            response.raw_output_contents.append(data)
+
+
+def _place(given: Message, regions: Regions | None) -> tuple[str, int, int] | None:
+    """Region, offset and size that a tensor names; None for by value."""
+    if not given.parameters or "shared_memory_region" not in given.parameters:
+        return None
+    if regions is None:
+        raise InvalidArgument(
+            f"{given.name!r}: shared memory is switched off (--grpc-shared-memory),"
+            " or the caller is not local"
+        )
+    parameters = given.parameters
+    # Reading a key of a map of messages adds it, which is why it is looked for first.
+    offset = (
+        parameters["shared_memory_offset"].int64_param
+        if "shared_memory_offset" in parameters
+        else 0
+    )
+    if "shared_memory_byte_size" not in parameters:
+        raise InvalidArgument(f"{given.name!r}: shared_memory_byte_size is missing")
+    size = parameters["shared_memory_byte_size"].int64_param
+    return parameters["shared_memory_region"].string_param, offset, size

@@ -1,0 +1,106 @@
+"""A driver with a front, as `nnburst serve` starts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nnburst.client.launch import driver_environment
+
+TESTS = Path(__file__).resolve().parent.parent
+MODELS = ("add", "both", "quantised", "accumulate")
+#: Seconds that anything may take on a busy machine before a test fails.
+PATIENCE = 60
+
+
+class Served:
+    """A supervisor, its front and its workers. A context manager.
+
+    Attributes:
+        process: the supervisor.
+        address: of the front.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        command = [sys.executable, "-m", "nnburst", "serve", f"{self._folder.name}/driver"]
+        command += ["--executor", "serving.networks:Obedient", "--grpc", "127.0.0.1:0", *words]
+        for name in MODELS:
+            command += ["--model", f"{name}=serving.networks:{name}"]
+        environment = driver_environment()
+        path = [str(TESTS), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self.address = self.next_address()
+
+    def next_address(self) -> str:
+        """Where the front that comes next listens."""
+        assert self.process.stdout is not None
+        while line := self.process.stdout.readline():
+            if line.startswith("gRPC at "):
+                return line.removeprefix("gRPC at ").strip()
+        raise AssertionError("the driver has ended")
+
+    def wait_until_ready(self) -> None:
+        """Until every model is served."""
+        client = self.client()
+        deadline = time.monotonic() + PATIENCE
+        while not client.is_server_ready():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # not a synchronisation: the protocol has no other way to wait
+        client.close()
+
+    def client(self, **options: Any) -> Any:
+        """Triton's synchronous client."""
+        import tritonclient.grpc as triton
+
+        return triton.InferenceServerClient(self.address, **options)
+
+    def front(self) -> int:
+        """The front's pid."""
+        (pid,) = (pid for pid, words in self.children().items() if b"nnburst.serving" in words)
+        return pid
+
+    def workers(self) -> list[int]:
+        """Pids of the workers."""
+        return [pid for pid, words in self.children().items() if b"nnburst.serving" not in words]
+
+    def children(self) -> dict[int, list[bytes]]:
+        """Command lines of the supervisor's children."""
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return {
+            int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            for pid in task.read_text().split()
+        }
+
+    def close(self) -> str:
+        """End it; what it has written to standard error."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            _, errors = self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+            self._folder.cleanup()
+        return errors
+
+    def __enter__(self) -> Self:
+        self.wait_until_ready()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,133 @@
+"""Whatever a request holds becomes arrays of the model's types and shapes, or InvalidArgument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
+
+from tritonclient.grpc import service_pb2
+
+from nnburst.hal.errors import InvalidArgument
+from nnburst.serving.datatypes import data_type
+from nnburst.serving.regions import Regions
+from nnburst.serving.service import is_local
+from nnburst.serving.tensors import Tensor, read_inputs, wanted_outputs
+
+KINDS = ["?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4"]
+TENSORS = [
+    Tensor("x", data_type(np.dtype("<i4")), (2, -1)),
+    Tensor("y", data_type(np.dtype("?")), (3,)),
+    Tensor("s", data_type(np.dtype("<f4")), ()),
+]
+
+
+def request(**tensors: tuple[str, list[int], bytes]) -> Any:
+    found = service_pb2.ModelInferRequest()
+    for name, (datatype, shape, raw) in tensors.items():
+        found.inputs.add(name=name, datatype=datatype, shape=shape)
+        found.raw_input_contents.append(raw)
+    return found
+
+
+def test_any_byte_of_a_bool_is_one_of_both() -> None:
+    good = request(
+        x=("INT32", [2, 1], bytes(8)), y=("BOOL", [3], b"\0\x01\xff"), s=("FP32", [1], bytes(4))
+    )
+    _, y, s = read_inputs(good, TENSORS, None)
+    assert y.tolist() == [False, True, True]
+    assert s.shape == ()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["x", "y", "s", "z", ""]),
+            st.sampled_from(["INT32", "BOOL", "FP32", "BYTES", "FP64", ""]),
+            st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 4), max_size=3),
+            st.binary(max_size=40) | st.just(bytes(8)) | st.just(bytes(3)),
+            st.sampled_from(["raw", "int_contents", "bool_contents", "fp32_contents", "region"]),
+        ),
+        max_size=5,
+    ),
+    st.integers(-1, 1),
+)
+def test_any_request_is_read_or_refused(parts: list[Any], surplus: int) -> None:
+    message = service_pb2.ModelInferRequest()
+    for name, datatype, shape, raw, way in parts:
+        tensor = message.inputs.add(name=name, datatype=datatype, shape=shape)
+        if way == "raw":
+            message.raw_input_contents.append(raw)
+        elif way == "region":
+            tensor.parameters["shared_memory_region"].string_param = "r"
+            tensor.parameters["shared_memory_byte_size"].int64_param = len(raw)
+        else:
+            getattr(tensor.contents, way).extend(raw)
+    message.raw_input_contents.extend([b"surplus"] * surplus)
+    try:
+        arrays = read_inputs(message, TENSORS, Regions() if surplus else None)
+    except InvalidArgument:
+        return
+    for tensor, array in zip(TENSORS, arrays, strict=True):
+        assert array.dtype == tensor.kind.dtype
+        assert len(array.shape) == len(tensor.shape)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_typed_contents_are_the_same_values_as_raw_ones(dtype: str) -> None:
+    kind = data_type(np.dtype(dtype))
+    tensor = Tensor("t", kind, (4,))
+    values = np.array([0, 1, 1, 0], kind.dtype)
+    message = service_pb2.ModelInferRequest()
+    contents = message.inputs.add(name="t", datatype=kind.name, shape=[4]).contents
+    if not kind.contents:
+        with pytest.raises(InvalidArgument, match="raw contents only"):
+            read_inputs(message, [tensor], None)
+        return
+    getattr(contents, kind.contents).extend(values.tolist())
+    (found,) = read_inputs(message, [tensor], None)
+    raw = request(t=(kind.name, [4], values.tobytes()))
+    (same,) = read_inputs(raw, [tensor], None)
+    assert found.tolist() == same.tolist() == values.tolist()
+
+
+def test_value_that_the_type_has_not_is_refused() -> None:
+    tensor = Tensor("t", data_type(np.dtype("i1")), (1,))
+    message = service_pb2.ModelInferRequest()
+    message.inputs.add(name="t", datatype="INT8", shape=[1]).contents.int_contents.append(128)
+    with pytest.raises(InvalidArgument, match="values that INT8 has not"):
+        read_inputs(message, [tensor], None)
+
+
+def test_output_that_is_unknown_twice_or_to_be_classified_is_refused() -> None:
+    for names in (["x", "x"], ["nothing"]):
+        message = service_pb2.ModelInferRequest()
+        for name in names:
+            message.outputs.add(name=name)
+        with pytest.raises(InvalidArgument, match="comes twice or is none"):
+            wanted_outputs(message, TENSORS, None)
+    message = service_pb2.ModelInferRequest()
+    message.outputs.add(name="x").parameters["classification"].int64_param = 3
+    with pytest.raises(InvalidArgument, match="classification is not supported"):
+        wanted_outputs(message, TENSORS, None)
+
+
+@pytest.mark.parametrize(
+    ("peer", "local"),
+    [
+        ("ipv4:127.0.0.1:5", True),
+        ("ipv6:%5B::1%5D:5", True),
+        ("ipv6:[::1]:5", True),
+        ("unix:/run/x", True),
+        ("ipv4:10.1.2.3:5", False),
+        ("ipv6:%5Bfe80::1%5D:5", False),
+        ("", False),
+    ],
+)
+def test_only_callers_on_this_machine_are_local(peer: str, local: bool) -> None:
+    assert is_local(peer) is local
