@@ -47,6 +47,25 @@ class ExternalData:
             raise InvalidArgument(f"{what}, whose {len(content)} bytes end before it does")
         return content[offset : offset + length]
 
+    def file_of(self, tensor: TensorProto) -> memoryview:
+        """The whole file that a tensor's values lie in.
+
+        Raises:
+            InvalidArgument: it may not be read.
+        """
+        location = tensor.external.get("location", "")
+        what = f"tensor {tensor.name!r} lies in {location!r}"
+        if self._directory is None:
+            raise InvalidArgument(
+                f"{what}, but the network came as bytes: give the path of its file"
+            )
+        content = self._read.get(location)
+        if content is None:
+            content = self._read[location] = memoryview(_contents(self._directory, location, what))
+            self._budget.extend(len(content))
+            self._budget.spend(len(content))
+        return content
+
 
 def _number(tensor: TensorProto, key: str, default: int) -> int:
     value = tensor.external.get(key)

@@ -8,7 +8,17 @@ from typing import Any, Final
 
 from nnburst.formats.budget import Budget
 from nnburst.formats.onnx.tensor import TensorProto, element_name, read_pair, read_tensor
-from nnburst.formats.onnx.wire import Field, Malformed, Message, integers, real, reals, signed, text
+from nnburst.formats.onnx.wire import (
+    Field,
+    Malformed,
+    Message,
+    integers,
+    once,
+    real,
+    reals,
+    signed,
+    text,
+)
 
 #: Charges for objects that are made of the file's parts, generously rounded up.
 _NODE_COST: Final = 2048
@@ -140,6 +150,7 @@ def read_model(content: bytes | memoryview) -> OnnxFile:
         elif entry.number == 6:
             description = text(entry, budget)
         elif entry.number == 7:
+            once("the graph", graph)
             graph = _graph(message.inner(entry))
         elif entry.number == 8:
             opsets.update([_opset(message.inner(entry))])
@@ -148,7 +159,11 @@ def read_model(content: bytes | memoryview) -> OnnxFile:
             metadata.update([read_pair(message.inner(entry))])
         elif entry.number == 25:
             function = _function(message.inner(entry))
-            functions[function.domain, function.name, function.overload] = function
+            key = function.domain, function.name, function.overload
+            once(f"function {function.name!r}", functions.get(key))
+            functions[key] = function
+        elif entry.number == 20:
+            raise Malformed("it holds a training graph")
     if graph is None or not version or not opsets:
         raise Malformed("it holds no graph, or does not say of which version it is")
     return OnnxFile(budget, graph, opsets, functions, metadata, description or producer)
@@ -182,6 +197,7 @@ def _graph(message: Message) -> GraphProto:
             name = text(entry, message.budget)
         elif entry.number == 5:
             tensor = read_tensor(message.inner(entry))
+            once(f"initializer {tensor.name!r}", initializers.get(tensor.name))
             initializers[tensor.name] = tensor
         elif entry.number == 11:
             inputs.append(_value_info(message.inner(entry)))
@@ -209,6 +225,7 @@ def _node(message: Message) -> NodeProto:
             node.op_type = text(entry, message.budget)
         elif entry.number == 5:
             attribute = _attribute(message.inner(entry))
+            once(f"attribute {attribute.name!r}", node.attributes.get(attribute.name))
             node.attributes[attribute.name] = attribute
         elif entry.number == 7:
             node.domain = plain_domain(text(entry, message.budget))
@@ -231,10 +248,12 @@ def _attribute(message: Message) -> Attribute:
         elif entry.number == 21:
             found.reference = text(entry, message.budget)
         elif entry.number in _ONE:
+            once(f"the value of attribute {found.name!r}", found.value)
             found.value = _ONE[entry.number](message, entry)
         elif entry.number in _MANY:
             many += _MANY[entry.number](message, entry)
     if many or kind in _LIST_KINDS:
+        once(f"the value of attribute {found.name!r}", found.value)
         found.value = many
     elif found.value is None and kind in _ZEROS:
         found.value = _ZEROS[kind]  # protobuf leaves out what is zero
@@ -274,15 +293,15 @@ _MANY: Final[dict[int, Callable[[Message, Field], list[Any]]]] = {
 
 
 def _sparse(message: Message) -> SparseTensor:
-    values, indices, dims = TensorProto(), TensorProto(), []
+    found: dict[int, TensorProto] = {}
+    dims: list[int] = []
     for entry in message.fields():
-        if entry.number == 1:
-            values = read_tensor(message.inner(entry))
-        elif entry.number == 2:
-            indices = read_tensor(message.inner(entry))
+        if entry.number in (1, 2):
+            once("a part of a sparse tensor", found.get(entry.number))
+            found[entry.number] = read_tensor(message.inner(entry))
         elif entry.number == 3:
             dims += integers(entry, message.budget)
-    return SparseTensor(values, indices, tuple(dims))
+    return SparseTensor(found.get(1, TensorProto()), found.get(2, TensorProto()), tuple(dims))
 
 
 def _function(message: Message) -> FunctionProto:
@@ -304,6 +323,7 @@ def _function(message: Message) -> FunctionProto:
             found.domain = plain_domain(text(entry, message.budget))
         elif entry.number == 11:
             attribute = _attribute(message.inner(entry))
+            once(f"attribute {attribute.name!r}", found.defaults.get(attribute.name))
             found.defaults[attribute.name] = attribute
         elif entry.number == 13:
             found.overload = text(entry, message.budget)

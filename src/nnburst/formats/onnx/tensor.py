@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats.onnx.wire import Field, Malformed, Message, integers, reals, text
+from nnburst.formats.onnx.wire import Field, Malformed, Message, integers, once, reals, text
 
 Array = npt.NDArray[Any]
 
@@ -133,9 +133,10 @@ def read_tensor(message: Message) -> TensorProto:
             found._raw = entry.view
         elif entry.number == 13:
             key, value = read_pair(message.inner(entry))
+            once(f"{key!r} of a tensor's other file", external.get(key))
             external[key] = value
         elif entry.number == 14:
-            found.is_external = entry.integer == 1
+            found.is_external = entry.integer & 0xFFFFFFFF != 0
         else:
             _read_values(found, entry, message)
     if len(dims) > _MOST_RANK or any(extent < 0 for extent in dims):

@@ -80,6 +80,8 @@ class Message:
         while at < end:
             self.budget.spend(_FIELD_COST)
             tag, at = varint(view, at)
+            if tag > 0xFFFFFFFF:
+                raise Malformed(f"a field's number of {tag >> 3}")
             number, kind = tag >> 3, tag & 7
             if kind == _VARINT:
                 value, at = varint(view, at)
@@ -96,6 +98,12 @@ class Message:
                 raise Malformed(f"field {number} has {size} bytes where {end - at} are left")
             yield Field(number, size, view[at : at + size], packed=packed)
             at += size
+
+
+def once(what: str, before: object) -> None:
+    """Refuse a second occurrence of what may be there once: other readers take both together."""
+    if before is not None:
+        raise Malformed(f"{what} is there twice")
 
 
 def varint(view: memoryview, at: int) -> tuple[int, int]:
