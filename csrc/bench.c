@@ -175,11 +175,11 @@ void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns) {
     }
 }
 
-uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns) {
+static uint64_t bench_calls(int32_t (*run)(void *), void *call, uint64_t rounds, uint64_t *samples_ns) {
     uint64_t began = nnb_now_ns();
     uint64_t before = began;
     for (uint64_t i = 0; i < rounds; i++) {
-        if (nnb_litert_run(call) != 0) {
+        if (run(call) != 0) {
             return 0;
         }
         if (samples_ns != NULL) {
@@ -189,4 +189,12 @@ uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_
         }
     }
     return nnb_now_ns() - began;
+}
+
+uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns) {
+    return bench_calls(nnb_litert_run, call, rounds, samples_ns);
+}
+
+uint64_t nnb_bench_onnx(struct nnb_onnx_call *call, uint64_t rounds, uint64_t *samples_ns) {
+    return bench_calls(nnb_onnx_run, call, rounds, samples_ns);
 }

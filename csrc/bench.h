@@ -6,6 +6,7 @@
 
 #include "atomics.h"
 #include "litert.h"
+#include "onnxruntime.h"
 #include "ring_buffer.h"
 
 /* Two processes store to one 8-byte word in turn, without pause. The client side stores odd numbers and
@@ -35,5 +36,6 @@ void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
 
 /* Runs a bound LiteRT request `rounds` times in this process. 0 where the engine failed. */
 uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns);
+uint64_t nnb_bench_onnx(struct nnb_onnx_call *call, uint64_t rounds, uint64_t *samples_ns);
 
 #endif

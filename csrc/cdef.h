@@ -180,6 +180,42 @@ int32_t nnb_litert_run_unlocked(struct nnb_litert_call *);
 void nnb_litert_message(struct nnb_litert_call *, char *message);
 uint64_t nnb_litert_copied_bytes(struct nnb_litert_call *);
 
+struct nnb_onnx_border {
+    char name[256];
+    int32_t element;
+    uint32_t rank;
+    int64_t dimensions[16];
+};
+struct nnb_onnx_argument {
+    uint8_t *memory;
+    uint64_t bytes;
+    int32_t element;
+    uint32_t apart;
+    uint32_t rank;
+    int64_t dimensions[16];
+};
+struct nnb_onnx_external {
+    const char *name;
+    char *memory;
+    uint64_t bytes;
+};
+struct nnb_onnx_session;
+struct nnb_onnx_call;
+int nnb_onnx_open(const char *path, char *version, char *providers);
+struct nnb_onnx_session *nnb_onnx_session_new_unlocked(const uint8_t *content, uint64_t bytes, uint32_t threads, const struct nnb_onnx_external *external, uint32_t external_count, const char *provider, char *message);
+void nnb_onnx_session_free(struct nnb_onnx_session *);
+uint32_t nnb_onnx_count(const struct nnb_onnx_session *, int outputs);
+int nnb_onnx_describe(const struct nnb_onnx_session *, int outputs, uint32_t at, struct nnb_onnx_border *);
+struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *, const struct nnb_onnx_argument *inputs, const struct nnb_onnx_argument *outputs, char *message);
+void nnb_onnx_call_free(struct nnb_onnx_call *);
+int32_t nnb_onnx_run(void *);
+int32_t nnb_onnx_run_unlocked(struct nnb_onnx_call *);
+void nnb_onnx_stop(struct nnb_onnx_call *, int stop);
+const uint8_t *nnb_onnx_result(const struct nnb_onnx_call *, uint32_t output, uint64_t *elements, uint32_t *rank, int64_t *dimensions);
+void nnb_onnx_message(const struct nnb_onnx_call *, char *message);
+uint64_t nnb_onnx_copied_bytes(const struct nnb_onnx_call *);
+uint64_t nnb_bench_onnx(struct nnb_onnx_call *, uint64_t rounds, uint64_t *samples_ns);
+
 struct nnb_copy {
     void *to;
     const void *from;
@@ -224,6 +260,10 @@ uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *s
 #define NNB_DATUM_BYTES ...
 #define NNB_MAX_BINDINGS ...
 #define NNB_LITERT_ALIGNMENT ...
+#define NNB_ONNX_ALIGNMENT ...
+#define NNB_ONNX_MAX_RANK ...
+#define NNB_ONNX_MESSAGE_BYTES ...
+#define NNB_ONNX_NAME_BYTES ...
 #define NNB_LITERT_MAX_RANK ...
 #define NNB_LITERT_MESSAGE_BYTES ...
 #define NNB_FMQ_NOT_FULL ...
@@ -237,3 +277,4 @@ enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORME
 enum nnb_rhythm_catch { NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_ASLEEP_LATE, NNB_CAUGHT_UNPLANNED, ... };
 enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };
 enum nnb_litert_status { NNB_LITERT_OK, NNB_LITERT_NO_LIBRARY, NNB_LITERT_NO_SYMBOL, NNB_LITERT_NO_ENVIRONMENT, NNB_LITERT_CRASHED, NNB_LITERT_REFUSED, NNB_LITERT_WRONG_RESULT, ... };
+enum nnb_onnx_status { NNB_ONNX_OK, NNB_ONNX_NO_LIBRARY, NNB_ONNX_NO_SYMBOL, NNB_ONNX_TOO_OLD, NNB_ONNX_FAILED, ... };

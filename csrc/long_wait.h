@@ -87,6 +87,19 @@ static int32_t nnb_litert_run_unlocked(struct nnb_litert_call *call) {
     NNB_WITHOUT_LOCK(int32_t, nnb_litert_run(call));
 }
 
+static struct nnb_onnx_session *
+nnb_onnx_session_new_unlocked(const uint8_t *content, uint64_t bytes, uint32_t threads,
+                              const struct nnb_onnx_external *external, uint32_t external_count,
+                              const char *provider, char *message) {
+    NNB_WITHOUT_LOCK(struct nnb_onnx_session *,
+                     nnb_onnx_session_new(content, bytes, threads, external, external_count,
+                                          provider, message));
+}
+
+static int32_t nnb_onnx_run_unlocked(struct nnb_onnx_call *call) {
+    NNB_WITHOUT_LOCK(int32_t, nnb_onnx_run(call));
+}
+
 static void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *word, uint64_t patience_ns) {
     void *token = let_go();
     nnb_bench_floor_server(word, patience_ns);

@@ -57,6 +57,7 @@ NATIVE_USERS: Final = (
     "client",
     "driver",
     "executor/litert/native",
+    "executor/onnxruntime/native",
     "executor/null",
     "bench",
     "testing/peers/raw_burst",

@@ -12,7 +12,8 @@ from typing import Final, NoReturn
 from nnburst.cli.options import Subparsers, cores
 from nnburst.cli.output import add_json_option
 from nnburst.client.launch import driver_environment
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.environment import ONNXRUNTIME_PROVIDER
+from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.serving.options import add_options
 from nnburst.serving.options import words as front_words
 
@@ -39,6 +40,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="MODULE:ATTRIBUTE",
         help="a vendor extension to have beside those of entry points; may be repeated",
     )
+    parser.add_argument(
+        "--provider",
+        help="what executes graphs where the executor is onnxruntime: CPU, CUDA, or another that the"
+        " installed onnxruntime has; clients never choose it",
+    )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
     add_options(parser)
     add_json_option(parser)
@@ -49,6 +55,13 @@ def run(args: argparse.Namespace) -> NoReturn:
     front = front_words(args)
     if front and not all(map(find_spec, _NEEDED_BY_FRONT)):
         raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
+    environment = driver_environment()
+    if args.provider is not None:
+        if args.executor != "onnxruntime":
+            raise InvalidArgument(
+                f"--provider: {args.provider}, but the executor is {args.executor}"
+            )
+        environment[ONNXRUNTIME_PROVIDER.name] = args.provider
     words = ["-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name]
     if args.cpus:
         words += ["--cpus", args.cpus]
@@ -62,4 +75,4 @@ def run(args: argparse.Namespace) -> NoReturn:
         words += ["--json", str(args.json)]
     if sys.stdout is not None:
         sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *words], driver_environment())  # noqa: S606
+    os.execve(sys.executable, [sys.executable, *words], environment)  # noqa: S606

@@ -16,6 +16,7 @@ GROUP: Final = "nnburst.executors"
 BUILT_IN: Final = {
     "litert": "nnburst.executor.litert.executor:LiteRtExecutor",
     "null": "nnburst.executor.null:NullExecutor",
+    "onnxruntime": "nnburst.executor.onnxruntime.executor:OnnxRuntimeExecutor",
     "reference": "nnburst.executor.reference.executor:ReferenceExecutor",
 }
 

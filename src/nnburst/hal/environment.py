@@ -224,6 +224,23 @@ LITERT_THREADS: Final = Variable(
     reader="the litert executor, at start",
     what="threads of each engine if `prepare` is given no `num_threads`, at most one for each core",
 )
+ONNXRUNTIME_PROVIDER: Final = Variable(
+    "ONNXRUNTIME_PROVIDER",
+    str,
+    "a provider of the installed onnxruntime",
+    "CPU",
+    reader="the onnxruntime executor, at start",
+    what="what executes graphs (`nnburst serve --provider`), by onnxruntime's name without"
+    " `ExecutionProvider`; clients never choose it",
+)
+ONNXRUNTIME_THREADS: Final = Variable(
+    "ONNXRUNTIME_THREADS",
+    _whole(1, 1024),
+    "a whole number from 1 to 1024",
+    "1",
+    reader="the onnxruntime executor, at start",
+    what="threads of each session if `prepare` is given no `num_threads`",
+)
 PYTHON: Final = Variable(
     "PYTHON",
     _path,

@@ -12,6 +12,7 @@ from nnburst.formats.onnx.model import read_model
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.onnx.translation import OnnxTranslation
+from nnburst.importer.onnx.whole_graph import whole_graph
 from nnburst.importer.tflite.tflite_file import TfliteFile
 from nnburst.importer.tflite.translation import Translation
 
@@ -23,6 +24,7 @@ def load(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     states: Mapping[str, str] | None = None,
+    as_graph: bool = False,
 ) -> ImportedModel:
     """Read a network from a .tflite or .onnx file; its bytes say which of them it is.
 
@@ -37,6 +39,9 @@ def load(
         shapes: dimensions of inputs of an .onnx file that leaves them open, by name.
         states: of an .onnx file, inputs that take what an output gave before, by name: they become states.
 
+        as_graph: make an .onnx file one operation of the extension dev.nnburst.onnx, which drivers of the
+            `onnxruntime` executor run as it is: dimensions may stay open, each request says them.
+
     Returns:
         The model, not validated (the driver does that), with its pools, names, states, signatures and
         metadata.
@@ -48,10 +53,11 @@ def load(
         OSError: the file cannot be read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
-        return _load(bytes(source), None, shapes or {}, states or {})
+        return _load(bytes(source), None, shapes or {}, states or {}, as_graph=as_graph)
     path = Path(source)
     try:
-        return _load(path.read_bytes(), path.parent, shapes or {}, states or {})
+        content = path.read_bytes()
+        return _load(content, path.parent, shapes or {}, states or {}, as_graph=as_graph)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
@@ -61,15 +67,22 @@ def _load(
     directory: Path | None,
     shapes: Mapping[str, Sequence[int]],
     states: Mapping[str, str],
+    *,
+    as_graph: bool,
 ) -> ImportedModel:
     if content[4:8] == _TFLITE or not _may_be_onnx(content):
-        if shapes or states:
+        if shapes or states or as_graph:
             raise InvalidArgument(
-                "shapes and states are for .onnx files; a .tflite file says its own"
+                "shapes, states and as_graph are for .onnx files; a .tflite file says its own"
             )
         return Translation(TfliteFile(content)).run()
     file = read_model(content)
-    return OnnxTranslation(file, ExternalData(directory, file.budget), shapes, states).run()
+    external = ExternalData(directory, file.budget)
+    if as_graph:
+        if states:
+            raise InvalidArgument("states: a whole graph has none that nnburst keeps")
+        return whole_graph(content, file, external, shapes)
+    return OnnxTranslation(file, external, shapes, states).run()
 
 
 def _may_be_onnx(content: bytes) -> bool:

@@ -21,7 +21,11 @@ from nnburst.hal.extensions import (
     Extension,
     ExtensionOperandTypeInformation,
     extension_code,
+    number_of,
+    prefix_of,
 )
+from nnburst.hal.graph_extension import DTYPES as GRAPH_DTYPES
+from nnburst.hal.graph_extension import NAME
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.request import RequestArgument
@@ -232,13 +236,22 @@ def _parameter(
         raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
     operand = model.main.operands[index]
     if found := known.get(operand.type):
-        dtype = np.dtype((np.void, found.byte_size))
+        dtype = _element_type(model, operand.type, found.byte_size)
         return Parameter(name, operand.type, dtype, operand.dimensions, not found.is_tensor)
     try:
         kind = OperandType(operand.type)
         return Parameter(name, kind, DTYPES[kind], operand.dimensions, is_scalar(kind))
     except (ValueError, KeyError):
         return Parameter(name, operand.type, np.dtype("u1"), operand.dimensions, False)
+
+
+def _element_type(model: Model, code: int, byte_size: int) -> np.dtype[Any]:
+    """Of an extension's operand: bytes, but for our own extension, whose types are numpy's, too."""
+    if any(e.name == NAME and e.prefix == prefix_of(code) for e in model.extension_name_to_prefix):
+        known = GRAPH_DTYPES.get(number_of(code))
+        if known is not None and known.itemsize == byte_size:
+            return known
+    return np.dtype((np.void, byte_size))
 
 
 def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:

@@ -1,0 +1,513 @@
+#include "onnxruntime.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What libonnxruntime.so declares, as far as it is used here. Handles are opaque pointers; a status is
+ * NULL for success, else an object with a message. The table's order never changes. */
+typedef void *handle;
+typedef void *status;
+
+enum { API_VERSION = 18 };
+enum {
+    GET_ERROR_MESSAGE = 2,
+    CREATE_ENV = 3,
+    CREATE_SESSION_FROM_ARRAY = 8,
+    RUN = 9,
+    CREATE_SESSION_OPTIONS = 10,
+    SET_EXECUTION_MODE = 13,
+    SET_LOG_SEVERITY = 22,
+    SET_OPTIMIZATION_LEVEL = 23,
+    SET_INTRA_OP_THREADS = 24,
+    SET_INTER_OP_THREADS = 25,
+    GET_INPUT_COUNT = 30,
+    GET_OUTPUT_COUNT = 31,
+    GET_INPUT_TYPE = 33,
+    GET_OUTPUT_TYPE = 34,
+    GET_INPUT_NAME = 36,
+    GET_OUTPUT_NAME = 37,
+    CREATE_RUN_OPTIONS = 39,
+    SET_TERMINATE = 46,
+    UNSET_TERMINATE = 47,
+    CREATE_TENSOR_WITH_DATA = 49,
+    GET_TENSOR_DATA = 51,
+    CAST_TO_TENSOR_INFO = 55,
+    GET_KIND = 56,
+    GET_ELEMENT_TYPE = 60,
+    GET_RANK = 61,
+    GET_DIMENSIONS = 62,
+    GET_TYPE_AND_SHAPE = 65,
+    CREATE_CPU_MEMORY_INFO = 69,
+    ALLOCATOR_FREE = 76,
+    GET_ALLOCATOR = 78,
+    RELEASE_STATUS = 93,
+    RELEASE_SESSION = 95,
+    RELEASE_VALUE = 96,
+    RELEASE_RUN_OPTIONS = 97,
+    RELEASE_TYPE_INFO = 98,
+    RELEASE_TENSOR_INFO = 99,
+    RELEASE_SESSION_OPTIONS = 100,
+    GET_PROVIDERS = 125,
+    RELEASE_PROVIDERS = 126,
+    ADD_CONFIG_ENTRY = 130,
+    RUN_WITH_BINDING = 133,
+    CREATE_BINDING = 134,
+    RELEASE_BINDING = 135,
+    BIND_INPUT = 136,
+    BIND_OUTPUT = 137,
+    CUDA_APPEND = 204,
+    CUDA_CREATE = 205,
+    CUDA_RELEASE = 208,
+    APPEND_PROVIDER = 216,
+    ADD_EXTERNAL = 279,
+};
+enum { ALL_OPTIMIZATIONS = 99, SEQUENTIAL = 0, LOG_FATAL = 4, KIND_TENSOR = 1, ARENA = 1, DEFAULT_MEMORY = 0 };
+enum { STATUS_NONE = 0, STATUS_GENERAL_FAILURE = 2 };
+
+struct api_base {
+    void *const *(*get_api)(uint32_t version);
+    const char *(*get_version)(void);
+};
+
+static struct {
+    void *const *api;
+    handle environment;
+    handle memory_info;
+    handle allocator;
+} engine;
+
+/* The function at a place of the table, as one that takes these types. */
+#define CALL(place, ...) (((status(*)(__VA_ARGS__))engine.api[place]))
+#define RELEASE(place, object) (((void (*)(handle))engine.api[place])(object))
+
+struct nnb_onnx_session {
+    handle session;
+    uint32_t counts[2]; /* inputs, outputs */
+    char **names[2];
+};
+
+struct copy {
+    uint8_t *to;
+    const uint8_t *from;
+    uint64_t bytes;
+};
+
+struct nnb_onnx_call {
+    struct nnb_onnx_session *session;
+    handle options;
+    handle binding; /* NULL where the run finds out extents */
+    handle *values[2];
+    uint8_t **staging;
+    bool *given; /* outputs whose memory is the request's */
+    struct copy *before;
+    struct copy *after;
+    uint32_t before_count;
+    uint32_t after_count;
+    char message[NNB_ONNX_MESSAGE_BYTES];
+};
+
+/* Whether a call went well; keeps what was said where it did not. */
+static bool went_well(status failed, char *message) {
+    if (!failed) {
+        return true;
+    }
+    const char *said = ((const char *(*)(status))engine.api[GET_ERROR_MESSAGE])(failed);
+    snprintf(message, NNB_ONNX_MESSAGE_BYTES, "%s", said ? said : "");
+    RELEASE(RELEASE_STATUS, failed);
+    return false;
+}
+
+static void list_providers(char *providers) {
+    char **names = NULL;
+    int count = 0;
+    char message[NNB_ONNX_MESSAGE_BYTES];
+    providers[0] = '\0';
+    if (!went_well(CALL(GET_PROVIDERS, char ***, int *)(&names, &count), message)) {
+        return;
+    }
+    size_t used = 0;
+    for (int i = 0; i < count && used < NNB_ONNX_MESSAGE_BYTES; i++) {
+        int more = snprintf(providers + used, NNB_ONNX_MESSAGE_BYTES - used, "%s%s", i ? "," : "", names[i]);
+        used += more > 0 ? (size_t)more : 0;
+    }
+    (void)went_well(CALL(RELEASE_PROVIDERS, char **, int)(names, count), message);
+}
+
+int nnb_onnx_open(const char *path, char *version, char *providers) {
+    char message[NNB_ONNX_MESSAGE_BYTES];
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        return NNB_ONNX_NO_LIBRARY;
+    }
+    const struct api_base *(*get_base)(void) = NULL;
+    void *found = dlsym(library, "OrtGetApiBase");
+    memcpy(&get_base, &found, sizeof found);
+    if (!get_base) {
+        return NNB_ONNX_NO_SYMBOL;
+    }
+    const struct api_base *base = get_base();
+    snprintf(version, NNB_ONNX_NAME_BYTES, "%s", base->get_version());
+    if (!engine.api) {
+        engine.api = base->get_api(API_VERSION);
+        if (!engine.api) {
+            return NNB_ONNX_TOO_OLD;
+        }
+        if (!went_well(CALL(CREATE_ENV, int, const char *, handle *)(LOG_FATAL, "nnburst", &engine.environment), message) ||
+            !went_well(CALL(CREATE_CPU_MEMORY_INFO, int, int, handle *)(ARENA, DEFAULT_MEMORY, &engine.memory_info), message) ||
+            !went_well(CALL(GET_ALLOCATOR, handle *)(&engine.allocator), message)) {
+            engine.api = NULL;
+            return NNB_ONNX_FAILED;
+        }
+    }
+    list_providers(providers);
+    return NNB_ONNX_OK;
+}
+
+static bool append_provider(handle options, const char *provider, char *message) {
+    if (strcmp(provider, "CUDA") == 0) {
+        handle cuda = NULL;
+        if (!went_well(CALL(CUDA_CREATE, handle *)(&cuda), message)) {
+            return false;
+        }
+        bool done = went_well(CALL(CUDA_APPEND, handle, handle)(options, cuda), message);
+        RELEASE(CUDA_RELEASE, cuda);
+        return done;
+    }
+    return went_well(CALL(APPEND_PROVIDER, handle, const char *, const char *const *, const char *const *, size_t)(
+                         options, provider, NULL, NULL, 0),
+                     message);
+}
+
+static bool set_config(handle options, const char *key, const char *value, char *message) {
+    return went_well(CALL(ADD_CONFIG_ENTRY, handle, const char *, const char *)(options, key, value), message);
+}
+
+static bool set_options(handle options, uint32_t threads, const char *provider, char *message) {
+    return went_well(CALL(SET_INTRA_OP_THREADS, handle, int)(options, (int)threads), message) &&
+           went_well(CALL(SET_INTER_OP_THREADS, handle, int)(options, 1), message) &&
+           went_well(CALL(SET_EXECUTION_MODE, handle, int)(options, SEQUENTIAL), message) &&
+           went_well(CALL(SET_OPTIMIZATION_LEVEL, handle, int)(options, ALL_OPTIMIZATIONS), message) &&
+           went_well(CALL(SET_LOG_SEVERITY, handle, int)(options, LOG_FATAL), message) &&
+           set_config(options, "session.intra_op.allow_spinning", "0", message) &&
+           set_config(options, "session.inter_op.allow_spinning", "0", message) &&
+           (!provider[0] || append_provider(options, provider, message));
+}
+
+static bool add_external(handle options, const struct nnb_onnx_external *external, uint32_t count,
+                         char *message) {
+    if (!count) {
+        return true;
+    }
+    const char **names = calloc(count, sizeof *names);
+    char **memory = calloc(count, sizeof *memory);
+    size_t *bytes = calloc(count, sizeof *bytes);
+    bool done = names && memory && bytes;
+    for (uint32_t i = 0; done && i < count; i++) {
+        names[i] = external[i].name;
+        memory[i] = external[i].memory;
+        bytes[i] = external[i].bytes;
+    }
+    done = done && went_well(CALL(ADD_EXTERNAL, handle, const char *const *, char *const *, const size_t *, size_t)(
+                                 options, names, memory, bytes, count),
+                             message);
+    free(names);
+    free(memory);
+    free(bytes);
+    return done;
+}
+
+static bool read_names(struct nnb_onnx_session *made, int outputs, char *message) {
+    size_t count = 0;
+    int place = outputs ? GET_OUTPUT_COUNT : GET_INPUT_COUNT;
+    if (!went_well(CALL(place, handle, size_t *)(made->session, &count), message) || count > 4096) {
+        return false;
+    }
+    made->names[outputs] = calloc(count + 1, sizeof *made->names[outputs]);
+    if (!made->names[outputs]) {
+        return false;
+    }
+    made->counts[outputs] = (uint32_t)count;
+    place = outputs ? GET_OUTPUT_NAME : GET_INPUT_NAME;
+    for (size_t i = 0; i < count; i++) {
+        char *name = NULL;
+        if (!went_well(CALL(place, handle, size_t, handle, char **)(made->session, i, engine.allocator, &name), message)) {
+            return false;
+        }
+        made->names[outputs][i] = strdup(name);
+        (void)went_well(CALL(ALLOCATOR_FREE, handle, void *)(engine.allocator, name), message);
+        if (!made->names[outputs][i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t bytes, uint32_t threads,
+                                              const struct nnb_onnx_external *external,
+                                              uint32_t external_count, const char *provider,
+                                              char *message) {
+    snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory");
+    struct nnb_onnx_session *made = calloc(1, sizeof *made);
+    handle options = NULL;
+    if (!made) {
+        return NULL;
+    }
+    bool done = went_well(CALL(CREATE_SESSION_OPTIONS, handle *)(&options), message) &&
+                set_options(options, threads, provider, message) &&
+                add_external(options, external, external_count, message) &&
+                went_well(CALL(CREATE_SESSION_FROM_ARRAY, handle, const void *, size_t, handle, handle *)(
+                              engine.environment, content, bytes, options, &made->session),
+                          message) &&
+                read_names(made, 0, message) && read_names(made, 1, message);
+    if (options) {
+        RELEASE(RELEASE_SESSION_OPTIONS, options);
+    }
+    if (!done) {
+        nnb_onnx_session_free(made);
+        return NULL;
+    }
+    return made;
+}
+
+void nnb_onnx_session_free(struct nnb_onnx_session *made) {
+    for (int side = 0; side < 2; side++) {
+        for (uint32_t i = 0; i < made->counts[side]; i++) {
+            free(made->names[side][i]);
+        }
+        free(made->names[side]);
+    }
+    if (made->session) {
+        RELEASE(RELEASE_SESSION, made->session);
+    }
+    free(made);
+}
+
+uint32_t nnb_onnx_count(const struct nnb_onnx_session *made, int outputs) {
+    return made->counts[outputs != 0];
+}
+
+/* Element type and extents of a tensor; `info` is what the library says of them. */
+static bool read_shape(handle info, int32_t *element, uint32_t *rank, int64_t *dimensions, char *message) {
+    size_t count = 0;
+    int32_t kind = 0;
+    if (!went_well(CALL(GET_ELEMENT_TYPE, handle, int32_t *)(info, &kind), message) ||
+        !went_well(CALL(GET_RANK, handle, size_t *)(info, &count), message) ||
+        count > NNB_ONNX_MAX_RANK ||
+        !went_well(CALL(GET_DIMENSIONS, handle, int64_t *, size_t)(info, dimensions, count), message)) {
+        return false;
+    }
+    *element = kind;
+    *rank = (uint32_t)count;
+    return true;
+}
+
+int nnb_onnx_describe(const struct nnb_onnx_session *made, int outputs, uint32_t at,
+                      struct nnb_onnx_border *border) {
+    char message[NNB_ONNX_MESSAGE_BYTES];
+    handle type = NULL;
+    handle info = NULL;
+    int32_t kind = 0;
+    memset(border, 0, sizeof *border);
+    snprintf(border->name, sizeof border->name, "%s", made->names[outputs != 0][at]);
+    int place = outputs ? GET_OUTPUT_TYPE : GET_INPUT_TYPE;
+    if (!went_well(CALL(place, handle, size_t, handle *)(made->session, at, &type), message)) {
+        return NNB_ONNX_FAILED;
+    }
+    bool done = went_well(CALL(GET_KIND, handle, int32_t *)(type, &kind), message);
+    if (done && kind == KIND_TENSOR) {
+        done = went_well(CALL(CAST_TO_TENSOR_INFO, handle, handle *)(type, &info), message) &&
+               read_shape(info, &border->element, &border->rank, border->dimensions, message);
+    }
+    RELEASE(RELEASE_TYPE_INFO, type);
+    return done ? NNB_ONNX_OK : NNB_ONNX_FAILED;
+}
+
+static uint8_t *stage(uint64_t bytes) {
+    uint64_t room = (bytes / NNB_ONNX_ALIGNMENT + 1) * NNB_ONNX_ALIGNMENT;
+    uint8_t *memory = aligned_alloc(NNB_ONNX_ALIGNMENT, room);
+    if (memory) {
+        memset(memory, 0, room);
+    }
+    return memory;
+}
+
+static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
+                          const struct nnb_onnx_argument *argument) {
+    uint32_t number = at + (outputs ? call->session->counts[0] : 0);
+    uint8_t *memory = argument->memory;
+    if (argument->apart || (uintptr_t)memory % NNB_ONNX_ALIGNMENT != 0) {
+        uint8_t *own = call->staging[number] = stage(argument->bytes);
+        if (!own) {
+            return false;
+        }
+        if (outputs) {
+            call->after[call->after_count++] = (struct copy){memory, own, argument->bytes};
+        } else {
+            call->before[call->before_count++] = (struct copy){own, memory, argument->bytes};
+        }
+        memory = own;
+    }
+    return went_well(CALL(CREATE_TENSOR_WITH_DATA, handle, void *, size_t, const int64_t *, size_t, int, handle *)(
+                         engine.memory_info, memory, argument->bytes, argument->dimensions,
+                         argument->rank, argument->element, &call->values[outputs][at]),
+                     call->message);
+}
+
+/* One object with everything bound, where all outputs have memory: the shortest way to run. */
+static bool make_binding(struct nnb_onnx_call *call) {
+    struct nnb_onnx_session *made = call->session;
+    for (uint32_t i = 0; i < made->counts[1]; i++) {
+        if (!call->given[i]) {
+            return true;
+        }
+    }
+    bool done = went_well(CALL(CREATE_BINDING, handle, handle *)(made->session, &call->binding), call->message);
+    for (int side = 0; side < 2; side++) {
+        for (uint32_t i = 0; done && i < made->counts[side]; i++) {
+            done = went_well(CALL(side ? BIND_OUTPUT : BIND_INPUT, handle, const char *, handle)(
+                                 call->binding, made->names[side][i], call->values[side][i]),
+                             call->message);
+        }
+    }
+    return done;
+}
+
+struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct nnb_onnx_argument *inputs,
+                                    const struct nnb_onnx_argument *outputs, char *message) {
+    snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory");
+    struct nnb_onnx_call *call = calloc(1, sizeof *call);
+    if (!call) {
+        return NULL;
+    }
+    size_t count = (size_t)made->counts[0] + made->counts[1] + 1;
+    call->session = made;
+    call->values[0] = calloc(count, sizeof *call->values[0]);
+    call->values[1] = calloc(count, sizeof *call->values[1]);
+    call->staging = calloc(count, sizeof *call->staging);
+    call->given = calloc(count, sizeof *call->given);
+    call->before = calloc(count, sizeof *call->before);
+    call->after = calloc(count, sizeof *call->after);
+    snprintf(call->message, sizeof call->message, "out of memory");
+    bool done = call->values[0] && call->values[1] && call->staging && call->given && call->before &&
+                call->after && went_well(CALL(CREATE_RUN_OPTIONS, handle *)(&call->options), call->message);
+    for (uint32_t i = 0; done && i < made->counts[0]; i++) {
+        done = bind_argument(call, 0, i, &inputs[i]);
+    }
+    for (uint32_t i = 0; done && i < made->counts[1]; i++) {
+        call->given[i] = outputs[i].memory != NULL;
+        done = !call->given[i] || bind_argument(call, 1, i, &outputs[i]);
+    }
+    if (!done || !make_binding(call)) {
+        memcpy(message, call->message, sizeof call->message);
+        nnb_onnx_call_free(call);
+        return NULL;
+    }
+    return call;
+}
+
+static void release_found(struct nnb_onnx_call *call) {
+    for (uint32_t i = 0; i < call->session->counts[1]; i++) {
+        if (!call->given[i] && call->values[1][i]) {
+            RELEASE(RELEASE_VALUE, call->values[1][i]);
+            call->values[1][i] = NULL;
+        }
+    }
+}
+
+void nnb_onnx_call_free(struct nnb_onnx_call *call) {
+    if (call->binding) {
+        RELEASE(RELEASE_BINDING, call->binding);
+    }
+    if (call->options) {
+        RELEASE(RELEASE_RUN_OPTIONS, call->options);
+    }
+    for (int side = 0; side < 2; side++) {
+        for (uint32_t i = 0; call->values[side] && i < call->session->counts[side]; i++) {
+            if (call->values[side][i]) {
+                RELEASE(RELEASE_VALUE, call->values[side][i]);
+            }
+        }
+        free(call->values[side]);
+    }
+    for (uint32_t i = 0; call->staging && i < call->session->counts[0] + call->session->counts[1]; i++) {
+        free(call->staging[i]);
+    }
+    free(call->staging);
+    free(call->given);
+    free(call->before);
+    free(call->after);
+    free(call);
+}
+
+static void copy_all(const struct copy *copies, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+    }
+}
+
+static status run(struct nnb_onnx_call *call) {
+    struct nnb_onnx_session *made = call->session;
+    if (call->binding) {
+        return CALL(RUN_WITH_BINDING, handle, handle, handle)(made->session, call->options, call->binding);
+    }
+    release_found(call);
+    return CALL(RUN, handle, handle, const char *const *, const handle *, size_t, const char *const *, size_t,
+                handle *)(made->session, call->options, (const char *const *)made->names[0], call->values[0],
+                          made->counts[0], (const char *const *)made->names[1], made->counts[1],
+                          call->values[1]);
+}
+
+int32_t nnb_onnx_run(void *context) {
+    struct nnb_onnx_call *call = context;
+    /* TRUST: what another process may change is copied once, or is a value that steers nothing (executor.py) */
+    copy_all(call->before, call->before_count);
+    if (!went_well(run(call), call->message)) {
+        return STATUS_GENERAL_FAILURE;
+    }
+    copy_all(call->after, call->after_count);
+    return STATUS_NONE;
+}
+
+void nnb_onnx_stop(struct nnb_onnx_call *call, int stop) {
+    char message[NNB_ONNX_MESSAGE_BYTES];
+    (void)went_well(CALL(stop ? SET_TERMINATE : UNSET_TERMINATE, handle)(call->options), message);
+}
+
+const uint8_t *nnb_onnx_result(const struct nnb_onnx_call *call, uint32_t output, uint64_t *elements,
+                               uint32_t *rank, int64_t *dimensions) {
+    char message[NNB_ONNX_MESSAGE_BYTES];
+    handle info = NULL;
+    void *data = NULL;
+    int32_t element = 0;
+    handle value = call->values[1][output];
+    if (!value || !went_well(CALL(GET_TYPE_AND_SHAPE, handle, handle *)(value, &info), message)) {
+        return NULL;
+    }
+    bool done = read_shape(info, &element, rank, dimensions, message) &&
+                went_well(CALL(GET_TENSOR_DATA, handle, void **)(value, &data), message);
+    RELEASE(RELEASE_TENSOR_INFO, info);
+    *elements = 1;
+    for (uint32_t i = 0; done && i < *rank; i++) {
+        *elements *= (uint64_t)dimensions[i];
+    }
+    return done ? data : NULL;
+}
+
+void nnb_onnx_message(const struct nnb_onnx_call *call, char *message) {
+    memcpy(message, call->message, sizeof call->message);
+}
+
+uint64_t nnb_onnx_copied_bytes(const struct nnb_onnx_call *call) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < call->before_count; i++) {
+        bytes += call->before[i].bytes;
+    }
+    for (uint32_t i = 0; i < call->after_count; i++) {
+        bytes += call->after[i].bytes;
+    }
+    return bytes;
+}

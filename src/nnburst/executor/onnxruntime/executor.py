@@ -1,0 +1,376 @@
+"""The `onnxruntime` executor as a driver loads it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome, Prepared
+from nnburst.executor.caching import Cached
+from nnburst.executor.onnxruntime.checks import (
+    check_border,
+    check_content,
+    file_operands,
+    graph_operation,
+)
+from nnburst.executor.onnxruntime.extension import DESCRIPTION
+from nnburst.executor.onnxruntime.native import (
+    Binding,
+    Border,
+    Room,
+    Session,
+    is_short_of_memory,
+    library,
+)
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.hal.extensions import Extension
+from nnburst.hal.graph_extension import BY_NUMBER, NAME, GraphParams
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model
+from nnburst.hal.timing import OutputShape
+
+_CPU: Final = "CPU"
+
+
+class GraphExecution:
+    """A request bound to a session. One thread runs it at a time."""
+
+    def __init__(
+        self,
+        binding: Binding | None,
+        outputs: Sequence[tuple[Border, Argument]],
+        shapes: tuple[OutputShape, ...] | None,
+        turn: threading.Lock | None,
+    ) -> None:
+        """Own a binding.
+
+        Args:
+            binding: of the request; None where an output has too little room.
+            outputs: what the session says of each, and the request's memory.
+            shapes: of all outputs; None where only a run finds them out.
+            turn: is held while the engine runs, if it runs one request at a time.
+        """
+        self._binding = binding
+        self._outputs = outputs
+        self._shapes = shapes
+        self._turn = turn
+        self._closed = False
+
+    @property
+    def native(self) -> NativeCall | None:
+        """The C function that runs it; None where only Python can."""
+        if self._binding is None or self._shapes is None or self._turn is not None:
+            return None
+        return self._binding.native
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002 - loops end with the deadline
+    ) -> Outcome:
+        """Execute once; see `nnburst.executor.base.Execution`. A run ends soon after its deadline."""
+        if self._closed:
+            return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
+        if self._binding is None:
+            assert self._shapes is not None
+            return _insufficient(self._shapes)
+        failure, is_late = self._timed(self._binding, deadline_ns)
+        if is_late:
+            return Outcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT, (), "the deadline has passed")
+        if failure:
+            short = is_short_of_memory(failure)
+            status = (
+                ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT if short else ErrorStatus.GENERAL_FAILURE
+            )
+            return Outcome(status, (), f"onnxruntime: {failure}")
+        if self._shapes is not None:
+            return Outcome(ErrorStatus.NONE, self._shapes)
+        shapes = tuple(self._taken(self._binding, at) for at in range(len(self._outputs)))
+        if all(shape.is_sufficient for shape in shapes):
+            return Outcome(ErrorStatus.NONE, shapes)
+        return _insufficient(shapes)
+
+    def _timed(self, binding: Binding, deadline_ns: int | None) -> tuple[str, bool]:
+        """Run with the engine's turn, if there are turns; why it failed, and whether it was too late."""
+        left = math.inf
+        if deadline_ns is not None:
+            left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+        if left <= 0 or (
+            self._turn and not self._turn.acquire(timeout=-1 if left == math.inf else left)
+        ):
+            return "", True
+        try:
+            if left == math.inf:
+                return binding.run(), False
+            late = threading.Event()
+
+            def end() -> None:
+                late.set()
+                binding.stop(stop=True)
+
+            timer = threading.Timer(left, end)
+            timer.daemon = True
+            timer.start()
+            failure = binding.run()
+            timer.cancel()
+            timer.join()
+            binding.stop(stop=False)
+            return failure, bool(failure) and late.is_set()
+        finally:
+            if self._turn:
+                self._turn.release()
+
+    def _taken(self, binding: Binding, at: int) -> OutputShape:
+        """Copy an output that the run found the extents of into the request's memory."""
+        border, argument = self._outputs[at]
+        found, extents = binding.result(at, BY_NUMBER[border.element].dtype.itemsize)
+        fits = argument.buffer is not None and argument.buffer.size >= found.size
+        if argument.buffer is not None and fits:
+            np.copyto(argument.buffer[: found.size], found)
+        return OutputShape(extents or (1,), fits)
+
+    def close(self) -> None:
+        """Let go of the request's memory."""
+        self._closed = True
+        binding, self._binding = self._binding, None
+        if binding is not None:
+            binding.close()
+
+
+def _insufficient(shapes: tuple[OutputShape, ...]) -> Outcome:
+    message = "an output buffer is too small for what is computed"
+    return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
+
+
+class GraphPrepared:
+    """A session. `bind` may be called from several threads at once."""
+
+    def __init__(
+        self, model: Model, prefix: int, graph: _Graph, num_threads: int, provider: str
+    ) -> None:
+        """Make the session and compare it with what the client says of it.
+
+        Args:
+            model: the client's.
+            prefix: of the extension in it.
+            graph: its bytes, which were checked.
+            num_threads: that compute.
+            provider: that executes it; the CPU unless given.
+        """
+        self.num_threads = num_threads
+        self._model, self._graph = model, graph
+        self._session = Session(graph.content, graph.files, num_threads, provider)
+        self._turn = threading.Lock() if provider else None
+        main, params = model.main, graph.params
+        sides = (
+            ("input", params.inputs, self._session.inputs, main.input_indexes),
+            ("output", params.outputs, self._session.outputs, main.output_indexes),
+        )
+        for side, names, borders, indexes in sides:
+            if names != tuple(border.name for border in borders) or len(names) != len(indexes):
+                raise InvalidArgument(
+                    f"the graph has the {side}s {[border.name for border in borders]},"
+                    f" the model says {list(names)}"
+                )
+            for border, index in zip(borders, indexes, strict=True):
+                extents = border.extents if border.element else None
+                what = f"{side} {border.name!r}"
+                check_border(what, main.operands[index], prefix, border.element, extents)
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> GraphExecution:
+        """Bind memory; see `nnburst.executor.base.Prepared`."""
+        session = self._session
+        given = [_input(a, b) for a, b in zip(inputs, session.inputs, strict=True)]
+        rooms = [_output(a, b) for a, b in zip(outputs, session.outputs, strict=True)]
+        shapes = None
+        if all(min(border.extents, default=1) >= 0 for border in session.outputs):
+            shapes = tuple(
+                OutputShape(border.extents or (1,), room.memory is not None)
+                for border, room in zip(session.outputs, rooms, strict=True)
+            )
+        pairs = list(zip(session.outputs, outputs, strict=True))
+        if shapes is not None and not all(shape.is_sufficient for shape in shapes):
+            return GraphExecution(None, pairs, shapes, self._turn)
+        if shapes is None:
+            rooms = [Room(None, room.element, room.extents, apart=False) for room in rooms]
+        return GraphExecution(session.bind(given, rooms), pairs, shapes, self._turn)
+
+    def to_cache(self) -> Cached:
+        """The graph's bytes: the engine optimises them again."""
+        return Cached(self._model, msgspec.msgpack.encode(self._graph))
+
+    def close(self) -> None:
+        """Let go of the session, which is freed with the last request that is bound to it."""
+        del self._session
+
+
+class _Graph(msgspec.Struct, frozen=True, array_like=True):
+    """A graph as its client gave it, copied and checked.
+
+    Attributes:
+        params: its border and the names of other files.
+        content: the file.
+        files: others, by name.
+    """
+
+    params: GraphParams
+    content: bytes
+    files: dict[str, bytes]
+
+
+def _graph_of(model: Model, prefix: int, pools: Sequence[Bytes]) -> _Graph:
+    params, operands = file_operands(model, prefix)
+    parts = []
+    for operand in operands:
+        at = operand.location
+        pool = pools[at.pool_index]
+        # TRUST: copied once, since the client may change the pool; everything is read from the copy
+        parts.append(pool[at.offset : at.offset + at.length].tobytes())
+    files = dict(zip(params.files, parts[1:], strict=True))
+    check_content(parts[0], files.keys())
+    return _Graph(params, parts[0], files)
+
+
+def _is_plain(element: int) -> bool:
+    """Whether elements are only values: no index, no shape, no condition, which a peer must not change."""
+    return BY_NUMBER[element].name in ("float", "float16", "double", "bfloat16")
+
+
+def _extents(argument: Argument, border: Border) -> tuple[int, ...]:
+    if not border.extents and math.prod(argument.dimensions) == 1:
+        return ()
+    return argument.dimensions
+
+
+def _input(argument: Argument, border: Border) -> Room:
+    if argument.buffer is None:
+        raise GeneralFailure(f"input {border.name!r} is omitted")
+    extents = _extents(argument, border)
+    fits = len(extents) == len(border.extents) and all(
+        want in (-1, have) for want, have in zip(border.extents, extents, strict=True)
+    )
+    if not fits:
+        raise InvalidArgument(
+            f"input {border.name!r} has extents {argument.dimensions}, the graph {border.extents}"
+        )
+    size = math.prod(extents) * BY_NUMBER[border.element].dtype.itemsize
+    if argument.buffer.size < size:
+        raise InvalidArgument(f"R11: an input of {size} bytes has only {argument.buffer.size}")
+    return Room(argument.buffer[:size], border.element, extents, not _is_plain(border.element))
+
+
+def _output(argument: Argument, border: Border) -> Room:
+    """Room for an output; without memory where there is too little, or its extents are open."""
+    wanted = border.extents or (1,)
+    if len(argument.dimensions) == len(wanted) and any(
+        0 not in (have, max(want, 0)) and have != want
+        for want, have in zip(wanted, argument.dimensions, strict=True)
+    ):
+        raise GeneralFailure(f"output {border.name!r} is {wanted}, not {argument.dimensions}")
+    apart = not _is_plain(border.element)
+    if min(border.extents, default=1) < 0:
+        return Room(None, border.element, border.extents, apart)
+    size = math.prod(border.extents) * BY_NUMBER[border.element].dtype.itemsize
+    if argument.buffer is None or argument.buffer.size < size:
+        return Room(None, border.element, border.extents, apart)
+    return Room(argument.buffer[:size], border.element, border.extents, apart)
+
+
+class OnnxRuntimeExecutor:
+    """Whole ONNX graphs (dev.nnburst.onnx) by onnxruntime, others by the reference executor. Thread-safe.
+
+    The service chooses the provider that executes them, by NNBURST_ONNXRUNTIME_PROVIDER or
+    `nnburst serve --provider`; options of the engine come from no client.
+    """
+
+    def __init__(self) -> None:
+        """Open the library, so that a worker does not have to.
+
+        Raises:
+            DeviceUnavailable: it is not installed, or has no such provider.
+        """
+        found = library()
+        self._version = found.version
+        self._provider = ONNXRUNTIME_PROVIDER.read()
+        if self._provider not in found.providers:
+            raise DeviceUnavailable(
+                f"onnxruntime {found.version} has no provider {self._provider!r},"
+                f" it has {', '.join(found.providers)}"
+            )
+        self._threads = ONNXRUNTIME_THREADS.read()
+        self._reference = ReferenceExecutor()
+
+    @property
+    def name(self) -> str:
+        """`onnxruntime`."""
+        return "onnxruntime"
+
+    @property
+    def engine_version(self) -> str:
+        """The library's and the provider, for the device's version string."""
+        return f"onnxruntime {self._version} {self._provider}"
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Its own, and those of the reference executor."""
+        return (DESCRIPTION, *self._reference.extensions)
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """One for the graph, one for constants of other models."""
+        return NumberOfCacheFiles(1, 1)
+
+    def supported(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be run; False for any doubt."""
+        if graph_operation(model) is not None:
+            return [True]
+        return self._reference.supported(model)
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Bytes],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        num_threads: int = 0,
+    ) -> Prepared:
+        """Prepare a validated model; see `nnburst.executor.base.Executor`."""
+        prefix = graph_operation(model)
+        if prefix is None:
+            if any(entry.name == NAME for entry in model.extension_name_to_prefix):
+                raise InvalidArgument(f"a model with {NAME} is one operation and nothing else")
+            return self._reference.prepare(model, pools, preference, priority)
+        return self._prepared(model, prefix, _graph_of(model, prefix, pools), num_threads)
+
+    def prepare_from_cache(
+        self,
+        cached: Cached,
+        preference: ExecutionPreference,
+        priority: Priority,
+        num_threads: int,
+    ) -> Prepared:
+        """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
+        prefix = graph_operation(cached.model)
+        if prefix is None:
+            return self._reference.prepare_from_cache(cached, preference, priority)
+        try:
+            graph = msgspec.msgpack.decode(cached.program, type=_Graph)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise GeneralFailure(f"a program that is none: {error}") from error
+        return self._prepared(cached.model, prefix, graph, num_threads)
+
+    def _prepared(
+        self, model: Model, prefix: int, graph: _Graph, num_threads: int
+    ) -> GraphPrepared:
+        provider = "" if self._provider == _CPU else self._provider
+        return GraphPrepared(model, prefix, graph, num_threads or self._threads, provider)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from importer.onnx.graphs import Array, model, node, normal, value
+
+pytest.importorskip("onnxruntime", reason="the executor's engine")
+
+import nnburst
+from nnburst.executor.base import Argument
+from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
+from nnburst.hal.enums import ErrorStatus
+
+
+def in_process(made: Any, *values: Array) -> list[Array]:
+    """By onnxruntime itself, with the options that the executor gives it."""
+    ort = import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(made.SerializeToString(), options, ["CPUExecutionProvider"])
+    names = [info.name for info in session.get_inputs()]
+    return list(session.run(None, dict(zip(names, values, strict=True))))
+
+
+def small() -> Any:
+    nodes = [
+        node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+        node("Sigmoid", "a", "b"),
+        node("Mul", "a b", "y"),
+    ]
+    inputs, outputs = [value("x", "f4", (1, 3, 8, 8))], [value("y", "f4", (1, 4, 8, 8))]
+    return model(nodes, inputs, outputs, {"w": normal(4, 3, 3, 3)})
+
+
+def mixed() -> Any:
+    """Open dimensions, a scalar of int64, an output whose extents depend on data."""
+    return model(
+        [node("Mul", "x x", "y"), node("Add", "k k", "z"), node("NonZero", "x", "n")],
+        [value("x", "f4", (2, "n")), value("k", "i8", ())],
+        [value("y", "f4", (2, "n")), value("z", "i8", ()), value("n", "i8", (2, "found"))],
+    )
+
+
+def test_a_graph_through_a_driver_is_bit_equal_to_the_engine_in_process() -> None:
+    made = small()
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    with (
+        nnburst.launch("onnxruntime") as device,
+        device.prepare(imported) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound = burst.bind()
+        for seed in range(20):
+            x = normal(1, 3, 8, 8, seed=seed)
+            bound.inputs[0][...] = x
+            bound.run(timeout=10)
+            assert bound.outputs[0].tobytes() == in_process(made, x)[0].tobytes()
+
+
+def test_open_dimensions_come_with_each_request_and_outputs_say_theirs() -> None:
+    made = mixed()
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    with (
+        nnburst.launch("onnxruntime") as device,
+        device.prepare(imported) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        for width in (3, 7):
+            x = np.maximum(normal(2, width, seed=width), 0)
+            result = burst.execute([x, np.array([2**40], np.int64)])
+            expected = in_process(made, x, np.array(2**40))
+            for found, wanted in zip(result.outputs, expected, strict=True):
+                assert found.dtype == wanted.dtype
+                np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
+
+
+def argument(array: Array) -> Argument:
+    return Argument(array.reshape(-1).view(np.uint8), array.shape)
+
+
+def test_too_little_room_is_said_and_how_much_it_takes() -> None:
+    imported = nnburst.load(small().SerializeToString(), as_graph=True)
+    prepared = OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools))
+    bound = prepared.bind([argument(normal(1, 3, 8, 8))], [argument(np.zeros(8, np.float32))])
+    assert bound.native is None
+    outcome = bound.run()
+    assert outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    assert [(s.dimensions, s.is_sufficient) for s in outcome.output_shapes] == [
+        ((1, 4, 8, 8), False)
+    ]
+
+
+def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole() -> None:
+    nodes = [
+        node("MatMul", "x w", "a0"),
+        *(node("MatMul", f"a{n} w", f"a{n + 1}") for n in range(400)),
+    ]
+    made = model(
+        nodes, [value("x", "f4", (256, 256))], [value("a400", "f4", (256, 256))],
+        {"w": np.eye(256, dtype=np.float32)},
+    )  # fmt: skip
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    prepared = OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools))
+    x, y = normal(256, 256), np.zeros((256, 256), np.float32)
+    bound = prepared.bind([argument(x)], [argument(y)])
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert bound.run(now + 5_000_000).status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
+    assert bound.run(now + 600 * 10**9).status == ErrorStatus.NONE
+    np.testing.assert_allclose(y, x, rtol=1e-5)
+
+
+def test_integers_of_a_request_are_copied_and_real_numbers_used_where_they_lie() -> None:
+    made = model(
+        [node("Gather", "x i", "y")],
+        [value("x", "f4", (32, 4)), value("i", "i8", (2,))],
+        [value("y", "f4", (2, 4))],
+    )
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    prepared = OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools))
+    memory = np.zeros(4096, np.uint8)
+    start = -memory.ctypes.data % 64
+    place = memory[start:]
+    x, i, y = place[:512], place[512:528], place[576:608]
+    bound = prepared.bind([Argument(x, (32, 4)), Argument(i, (2,))], [Argument(y, (2, 4))])
+    assert bound._binding.copied_bytes == 16  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rounds", [200])
+def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> None:
+    made = small()
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    wrong: list[int] = []
+    with nnburst.launch("onnxruntime") as device, device.prepare(imported) as prepared:
+
+        def work(seed: int) -> None:
+            x = normal(1, 3, 8, 8, seed=seed)
+            expected = in_process(made, x)[0].tobytes()
+            with prepared.open_burst() as burst:
+                bound = burst.bind()
+                bound.inputs[0][...] = x
+                for at in range(rounds):
+                    bound.outputs[0][...] = 0
+                    bound.run(timeout=10)
+                    if bound.outputs[0].tobytes() != expected:
+                        wrong.append(at)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert wrong == []
+
+
+def test_a_model_of_core_operations_runs_beside_graphs() -> None:
+    made = model([node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))])
+    imported = nnburst.load(made.SerializeToString())
+    with nnburst.launch("onnxruntime") as device, device.prepare(imported) as prepared:
+        assert prepared.execute([np.array([-1, 0, 2], np.float32)]).outputs[0].tolist() == [0, 0, 2]
+
+
+def test_a_prepared_graph_comes_from_the_cache(tmp_path: Path) -> None:
+    made = small()
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    x = normal(1, 3, 8, 8)
+    for _ in range(2):
+        with (
+            nnburst.launch("onnxruntime") as device,
+            device.prepare(imported, cache_dir=tmp_path) as prepared,
+        ):
+            found = prepared.execute([x]).outputs[0]
+            assert found.tobytes() == in_process(made, x)[0].tobytes()
+    assert list(tmp_path.iterdir())
