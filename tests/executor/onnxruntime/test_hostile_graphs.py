@@ -21,7 +21,7 @@ from nnburst.executor.onnxruntime.checks import check_content
 from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
-from nnburst.hal.graph_extension import GraphParams
+from nnburst.hal.extensions.whole_graph import GraphParams
 from nnburst.importer.imported_model import ImportedModel
 
 SECRET = np.float32([3, 1, 4]).tobytes()

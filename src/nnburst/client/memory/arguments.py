@@ -24,8 +24,8 @@ from nnburst.hal.extensions import (
     number_of,
     prefix_of,
 )
-from nnburst.hal.graph_extension import DTYPES as GRAPH_DTYPES
-from nnburst.hal.graph_extension import NAME
+from nnburst.hal.extensions.whole_graph import DTYPES as GRAPH_DTYPES
+from nnburst.hal.extensions.whole_graph import NAME
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.request import RequestArgument

@@ -13,7 +13,7 @@ from typing import Final
 from nnburst.formats.onnx.model import OnnxFile, nodes_of, read_model, tensors_of
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import number_of, prefix_of
-from nnburst.hal.graph_extension import BY_NUMBER, FILE, GRAPH, NAME, GraphParams
+from nnburst.hal.extensions.whole_graph import BY_NUMBER, FILE, GRAPH, NAME, GraphParams
 from nnburst.hal.model import Model, Operand
 from nnburst.hal.operand_types import is_extension
 

@@ -34,7 +34,7 @@ from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
-from nnburst.hal.graph_extension import BY_NUMBER, NAME, GraphParams
+from nnburst.hal.extensions.whole_graph import BY_NUMBER, NAME, GraphParams
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from nnburst.hal import graph_extension
-from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
+from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation, whole_graph
 
 #: What a device says about it.
 DESCRIPTION: Final = Extension(
-    graph_extension.NAME,
+    whole_graph.NAME,
     (
-        ExtensionOperandTypeInformation(graph_extension.FILE, True, 1),
+        ExtensionOperandTypeInformation(whole_graph.FILE, True, 1),
         *(
             ExtensionOperandTypeInformation(number, True, dtype.itemsize)
-            for number, dtype in sorted(graph_extension.DTYPES.items())
+            for number, dtype in sorted(whole_graph.DTYPES.items())
         ),
     ),
 )

@@ -12,7 +12,7 @@ from nnburst.formats.onnx.external_data import ExternalData
 from nnburst.formats.onnx.model import OnnxFile, ValueInfo, tensors_of
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.graph_extension import BY_NAME, FILE, GRAPH, NAME, Element, GraphParams
+from nnburst.hal.extensions.whole_graph import BY_NAME, FILE, GRAPH, NAME, Element, GraphParams
 from nnburst.hal.model import DataLocation, ExtraParams, MemoryPool, Operand
 from nnburst.hal.model_builder import ModelBuilder, UsedExtension
 from nnburst.importer.imported_model import ImportedModel
