@@ -154,6 +154,29 @@ class BoundRequest:
                 _abandon(self._bound)
             raise
 
+    @property
+    def native(self) -> Any:  # noqa: ANN401 - a pointer of cffi's
+        """The `struct nnb_bound` of csrc/burst_client.h, valid as long as this object, for a caller in C."""
+        return self._bound
+
+    def set_timeout(self, timeout: float) -> None:
+        """Seconds that a run from C may take."""
+        self._set_timeout(int(check_timeout(timeout) * 1e9))
+
+    def conclude(self, code: int) -> ExecutionResult:
+        """What came of a run that C made by `nnb_client_run`, which ended with `code`.
+
+        Raises:
+            MissedDeadline, OutputInsufficientSize, DeadObject, BurstBusy, Closed: as `run`.
+        """
+        try:
+            return self._conclude(code)
+        except BaseException:  # as in `run`
+            if code != BUSY_CODE:
+                self._bound.result_count = 0
+                _abandon(self._bound)
+            raise
+
     async def run_async(
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from nnburst._native import ffi, lib
 from nnburst.client.burst.arrays import ArrayExecutor
-from nnburst.client.burst.binding import bind, check_integer
+from nnburst.client.burst.binding import bind, bind_with_private, check_integer
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.channels import BurstChannels
 from nnburst.client.burst.core import BurstCore
@@ -144,6 +144,20 @@ class Burst(Closing):
             Closed: the burst, its device or a pool is closed. A dead driver is told by the first run.
         """
         return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
+
+    def bind_beside(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> BoundRequest:
+        """Bind a request; an array in no pool gets one of the request's own, which the caller copies.
+
+        Args:
+            inputs: arrays, None for an omitted one.
+            outputs: arrays of known shapes.
+
+        Raises:
+            InvalidArgument, Closed: as `bind`.
+        """
+        self._core.check_open()
+        sizes = [array.nbytes for array in outputs]
+        return bind_with_private(self._core, inputs, outputs, sizes, measure=False)
 
     def execute(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.devices.bound_computation import BoundComputation
 from nnburst.runtime.devices.device import CacheRequest, Use
 from nnburst.runtime.planning.plan import Direction
 
@@ -247,6 +248,26 @@ class DriverBurst:
         except NnburstError as error:
             return Outcome.of(error)
         return self._part.outcome(result, outputs)
+
+    def bind(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], timeout: float | None
+    ) -> BoundComputation | None:
+        """Bind arguments for runs from C; None if they cannot be, such as buffers and unknown shapes.
+
+        Raises:
+            NnburstError: an argument does not fit, or the driver cannot be reached.
+        """
+        ins, outs = self._part._arrays(inputs, outputs)
+        known = all(parameter.known for parameter in self._part.prepared.outputs)
+        if not known or any(isinstance(array, Buffer) for array in (*ins, *outs)):
+            return None
+        arrays = cast("list[Array | None]", ins), cast("list[Array]", outs)
+        seconds = PATIENCE if timeout is None else timeout
+        return BoundComputation(self._burst.current, arrays, self._part.outcome, seconds)
+
+    def holds(self, computation: BoundComputation) -> bool:
+        """Whether a computation is bound to the burst as it is now."""
+        return computation.burst is self._burst.current
 
     def close(self) -> None:
         """Close it."""

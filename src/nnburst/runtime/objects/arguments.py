@@ -52,6 +52,11 @@ class ArgumentInfo:
         """Whether its dimensions were known when it was set."""
         return is_fully_specified(self.operand, TYPES)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a computation finds it where it is, each time anew."""
+        return self.memory is None or (self.memory.is_shared and not self.memory.is_described)
+
     def as_argument(self, *, is_output: bool = False) -> Argument:
         """It as devices take it; staged memory is read now, unless it is written only.
 

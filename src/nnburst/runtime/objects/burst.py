@@ -46,6 +46,11 @@ class Burst(RuntimeObject):
         finally:
             self._busy.release()
 
+    @property
+    def controllers(self) -> Sequence[BurstController | None]:
+        """The burst of each part; None for those that have none."""
+        return tuple(self._controllers)
+
     def _free(self) -> None:
         for controller in self._controllers:
             if controller is not None:

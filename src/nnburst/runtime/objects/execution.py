@@ -312,6 +312,42 @@ class Execution(RuntimeObject):
             self._begin()
             _raise(self._compute(controllers))
 
+    def compute_by(self, run: BurstController) -> None:
+        """Compute by one executor for the whole, such as a run from C that has ended already.
+
+        Raises:
+            NnburstError: as `compute`.
+        """
+        self._begin()
+        _raise(self._compute([run]))
+
+    @property
+    def repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
+        """Inputs and outputs as they computed last, if C may compute again with them; else None.
+
+        That is a reusable execution that computed well, is not measured and has no loop timeout of its own,
+        with arguments in shared memory or at addresses.
+        """
+        infos = self._given(Direction.INPUT), self._given(Direction.OUTPUT)
+        if (
+            not self._reusable
+            or self._measure
+            or self._state != State.COMPLETED
+            or self._outcome.code != ResultCode.NO_ERROR
+            or self._loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS
+            or not all(info.is_in_place for info in (*infos[0], *infos[1]))
+        ):
+            return None
+        return (
+            [info.as_argument() for info in infos[0]],
+            [info.as_argument(is_output=True) for info in infos[1]],
+        )
+
+    def open_burst(self) -> Burst:
+        """A burst of its compilation."""
+        self.check_open()
+        return Burst(self._executable)
+
     def start(self) -> Event:
         """Compute on a thread of its own.
 
