@@ -37,7 +37,7 @@ static int nnb_capi_run(void *argument) {
         status = nnb_client_resume(bound, now < bound->deadline_ns ? bound->deadline_ns - now : 0);
     }
     outside = 0;
-    return status;
+    return status == NNB_CLIENT_BUSY ? NNB_RUN_BUSY : status;
 }
 
 #define NNB_WITHOUT_LOCK(type, call) \

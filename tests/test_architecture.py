@@ -52,6 +52,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
 NATIVE_USERS: Final = (
     "capi/addresses",
     "capi/entry",
+    "capi/fast_path",
     "capi/handlers/device",
     "fmq",
     "client",

@@ -188,9 +188,14 @@ int nnb_enter_fast(enum nnb_function function, int64_t *words) {
                       ? run_offer(&slot->fast, burst, &status)
                       : 1;
     int code = ANEURALNETWORKS_NO_ERROR;
-    if (outcome == 2) {
-        slot->fast.offer = NULL; /* the Python side offers anew when it has run well */
-        code = (int)nnb_services.finish((uint64_t)words[0], status);
+    if (outcome == 2 && status == NNB_RUN_BUSY) {
+        code = ANEURALNETWORKS_BAD_STATE; /* RT:B2 */
+    } else if (outcome == 2) {
+        int64_t finished = nnb_services.finish((uint64_t)words[0], status);
+        if ((finished & NNB_KEEP_OFFER) == 0) {
+            slot->fast.offer = NULL; /* the Python side offers anew when it has run well */
+        }
+        code = (int)(finished & ~(int64_t)NNB_KEEP_OFFER);
     }
     /* SYNC POINT R: what the run wrote is visible to who enters next. */
     nnb_unlock(&slot->fast.busy);

@@ -7,7 +7,10 @@
 #include "fast.h"
 
 /* Changes with every change of this file or of the numbers in functions.h. */
-#define NNB_EXCHANGE_VERSION 1u
+#define NNB_EXCHANGE_VERSION 2u
+
+/* Of `finish`: the run went well after all, and the next may be made like it. */
+#define NNB_KEEP_OFFER 0x10000
 
 struct nnb_exchange {
     uint32_t version;

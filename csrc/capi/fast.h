@@ -10,6 +10,9 @@
 
 #include "../atomics.h"
 
+/* The burst computes for another execution: this one is untouched. */
+#define NNB_RUN_BUSY (-1)
+
 /* An argument at an address of the program's, copied into a pool before the run or out of it behind it. */
 struct nnb_copy {
     void *to;
@@ -19,7 +22,7 @@ struct nnb_copy {
 
 /* Memory of the Python side, which keeps it as long as the execution's handle lives. */
 struct nnb_fast_run {
-    int (*run)(void *bound); /* 0: all as in the last run; else the code is meant for `finish` */
+    int (*run)(void *bound); /* 0: all as in the last run; NNB_RUN_BUSY; else the code is meant for `finish` */
     void *bound;
     uint64_t burst; /* handle; 0 for compute */
     const struct nnb_copy *copies_in;

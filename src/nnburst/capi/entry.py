@@ -15,6 +15,7 @@ from typing import Any, Final
 from nnburst._native import ffi, lib
 from nnburst.capi import handlers  # noqa: F401 - documents where the functions are
 from nnburst.capi.addresses import unsigned
+from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.handlers import compilation, device, event, execution, memory, model
 from nnburst.capi.interface.arguments import Argument, Pass
 from nnburst.capi.interface.functions import FUNCTIONS, Function
@@ -49,6 +50,7 @@ def start(address: int, ours: int) -> None:
     if ours:
         _log_as_asked()
     LIVING.new_handle = exchange.new_handle
+    FAST_PATH.exchange = exchange
     exchange.finish = ffi.addressof(lib, "nnb_capi_finish")
     exchange.call = ffi.addressof(lib, "nnb_capi_call")
 
@@ -119,6 +121,7 @@ class _Handler:
         if self._room >= 0:
             LIVING[words[self._room]] = made
         elif self._carry_out is _free:
+            FAST_PATH.forget(words[0])
             del LIVING[words[0]]
 
 
@@ -166,6 +169,12 @@ def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
 
 @ffi.def_extern(name="nnb_capi_finish", error=_OP_FAILED)  # type: ignore[untyped-decorator]
 def _finish(handle: int, status: int) -> int:
-    """Finish a computation that did not go from C to the burst and back as it did before."""
-    logger.warning("execution %#x: a run from C ended with %d", handle, status)
-    return _OP_FAILED
+    """Finish a run from C that did not end as the one before: its code, and whether the offer stands."""
+    try:
+        return lib.NNB_KEEP_OFFER if FAST_PATH.finish(handle, status) else 0
+    except NnburstError as error:
+        logger.info("a run from C: %s: %s", error.code.name, error)
+        return int(error.code)
+    except Exception:
+        logger.exception("a run from C: failed, which is a fault of nnburst's")
+        return _OP_FAILED

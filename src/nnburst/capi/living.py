@@ -16,6 +16,11 @@ class Living:
         """Hold nothing, and make no handles before `new_handle` is set."""
         self.new_handle: Callable[[int], int] | None = None
         self._objects: dict[int, Any] = {}
+        self._handles: dict[int, int] = {}
+
+    def handle(self, value: object) -> int:
+        """The handle of a living object."""
+        return self._handles[id(value)]
 
     def __getitem__(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
         """The object of a handle.
@@ -31,10 +36,11 @@ class Living:
     def __setitem__(self, handle: int, value: object) -> None:
         """Let a handle stand for an object."""
         self._objects[handle] = value
+        self._handles[id(value)] = handle
 
     def __delitem__(self, handle: int) -> None:
         """Forget the object of a handle."""
-        del self._objects[handle]
+        self._handles.pop(id(self._objects.pop(handle)), None)
 
     def add(self, kind: HandleKind, value: object) -> int:
         """A new handle for an object.
@@ -46,7 +52,7 @@ class Living:
         handle = int(self.new_handle(int(kind)))
         if not handle:
             raise ResourceExhausted(f"no handle for another {kind.name}")
-        self._objects[handle] = value
+        self[handle] = value
         return handle
 
 

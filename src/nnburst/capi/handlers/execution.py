@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from nnburst.capi import addresses
+from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.interface.constants import NANOSECOND
+from nnburst.capi.living import LIVING
 from nnburst.hal.enums import DurationCode
 from nnburst.hal.errors import InvalidArgument, OutputInsufficientSize
 from nnburst.hal.limits import NO_TIMING
@@ -60,23 +62,32 @@ def execution_set_output_from_memory(
 
 def execution_start_compute(execution: Execution) -> Event:
     """See the table."""
+    FAST_PATH.withdraw(LIVING.handle(execution))
     return execution.start()
 
 
 def execution_compute(execution: Execution) -> None:
     """See the table."""
     execution.compute()
+    if execution.reusable:
+        handle = LIVING.handle(execution)
+        burst = FAST_PATH.own_burst(handle, execution)
+        if burst is not None:
+            FAST_PATH.offer(handle, execution, burst, 0)
 
 
 def execution_burst_compute(execution: Execution, burst: Burst) -> None:
     """See the table."""
     execution.burst_compute(burst)
+    if execution.reusable:
+        FAST_PATH.offer(LIVING.handle(execution), execution, burst, LIVING.handle(burst))
 
 
 def execution_start_compute_with_dependencies(
     execution: Execution, events: Sequence[Event], _count: int, duration_ns: int
 ) -> Event:
     """See the table."""
+    FAST_PATH.withdraw(LIVING.handle(execution))
     return execution.start_after(events, duration_ns * NANOSECOND)
 
 
