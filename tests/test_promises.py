@@ -110,10 +110,32 @@ def test_every_promise_is_there_once_in_order() -> None:
 
 
 def test_every_promise_is_held_by_a_test_and_says_a_figure() -> None:
-    for number, promise, held, figure in rows("promises.md", r"P\d+"):
+    for number, promise, held, _, figure in rows("promises.md", r"P\d+"):
         assert promise, number
         assert TEST.search(held), number
         assert figure, number
+
+
+def is_campaign(path: str, name: str) -> bool:
+    """Whether a test runs in `make campaign` only: it is marked so, or its file is."""
+    mark = "pytest.mark.campaign"
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            marks = map(ast.unparse, node.decorator_list if node.name == name else [])
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            marks = iter(re.findall(r"[\w.]+", ast.unparse(node.value)))
+        else:
+            continue
+        if mark in marks:
+            return True
+    return False
+
+
+def test_every_promise_says_in_which_words_its_tests_run() -> None:
+    for number, _, held, words, _ in rows("promises.md", r"P\d+"):
+        needed = {"campaign" if is_campaign(*test) else "test" for test in TEST.findall(held)}
+        assert needed == {"test", "campaign"} & set(WORD.findall(words)), number
+        assert WORD.findall(held) == [], number
 
 
 def test_pages_refer_only_to_promises_and_threats_that_are_there() -> None:
