@@ -6,8 +6,11 @@ Tests that read it are marked `shared` and skip without it; everything else runs
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -18,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "tests" / "faults"
 #: The group of tests that kill processes or compare times.
 TIMING = "timing"
+MARKED = re.compile(r"^(@|pytestmark = )pytest\.mark\.timing$", re.MULTILINE)
 SHARED = (ROOT / environment.SHARED.read()).resolve()
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
@@ -36,18 +40,35 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One process for the tests of one file; as many as there are processors for more."""
     paths = {Path(str(word).partition("::")[0]) for word in config.args}
     return 0 if len(paths) == 1 and paths.pop().is_file() else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Skip tests marked `shared` where the reference data is absent, mark what counts, and make groups.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Groups run in one process each, one test after the other; see `group_of`.
 
-    A group runs in one process, one test after the other: a file, whose tests share its drivers, and all
-    that kill processes or compare times. Those come first, since nothing else takes as long.
+    xdist has groups of its own, made by a mark; with pytest 9.2 they have no effect and nothing says so.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(ROOT / nodeid.partition("::")[0])
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Skip tests marked `shared` where the reference data is absent, and mark what counts.
+
+    What kills processes or compares times comes first, since no other group takes as long.
     """
     skip = pytest.mark.skip(reason=f"no reference data at {SHARED} (set NNBURST_SHARED)")
     for item in items:
@@ -55,16 +76,18 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(skip)
         if FAULTS in item.path.parents or getattr(item.obj, "is_hypothesis_test", False):
             item.add_marker(pytest.mark.counted)
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    items.sort(key=lambda item: group_of(item) != TIMING)
+    items.sort(key=lambda item: group_of(item.path) != TIMING)
 
 
-def group_of(item: pytest.Item) -> str:
-    """The group of a test: its file's, or that of all tests that must not run side by side."""
-    if item.get_closest_marker("timing") or FAULTS in item.path.parents:
+@cache
+def group_of(path: Path) -> str:
+    """The group of a file's tests: the file, since they share its drivers, or all that must run alone.
+
+    Those are the tests of tests/faults, and files with a test that is marked `timing`.
+    """
+    if FAULTS in path.parents or MARKED.search(path.read_text(encoding="utf-8")):
         return TIMING
-    return str(item.path.relative_to(ROOT).with_suffix(""))
+    return str(path.relative_to(ROOT).with_suffix(""))
 
 
 @pytest.fixture

@@ -102,7 +102,8 @@ def found_imports(module: str) -> Iterator[str]:
             assert node.level == 0, f"{module}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Attribute) and not node.attr.startswith("__"):
-            yield from [f"nnburst.{node.attr}"] if ast.unparse(node.value) == "nnburst" else []
+            is_ours = isinstance(node.value, ast.Name) and node.value.id == "nnburst"
+            yield from [f"nnburst.{node.attr}"] if is_ours else []
 
 
 def layer(path: str) -> str:

@@ -50,13 +50,18 @@ def rows(page: str, number: str) -> list[list[str]]:
 
 
 @cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def names_in(path: str) -> frozenset[str]:
     """Names of the tests in a file: functions, methods, and classes such as a state machine's."""
     file = ROOT / path
     if not file.is_file():
         return frozenset()
     names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
             "test_"
         ):
@@ -119,7 +124,7 @@ def test_every_promise_is_held_by_a_test_and_says_a_figure() -> None:
 def is_campaign(path: str, name: str) -> bool:
     """Whether a test runs in `make campaign` only: it is marked so, or its file is."""
     mark = "pytest.mark.campaign"
-    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+    for node in parsed(ROOT / path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             marks = map(ast.unparse, node.decorator_list if node.name == name else [])
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":

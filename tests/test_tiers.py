@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -44,8 +47,30 @@ def test_campaign_in_full_also_kills_in_number_and_explores_the_model() -> None:
 def test_what_kills_processes_or_compares_times_is_one_group_and_comes_first(
     request: pytest.FixtureRequest,
 ) -> None:
-    groups = [group_of(item) for item in request.session.items]
-    alone = [group == TIMING for group in groups]
+    alone = [group_of(item.path) == TIMING for item in request.session.items]
     assert alone == sorted(alone, reverse=True)
-    of_faults = {group_of(i) for i in request.session.items if FAULTS in i.path.parents}
-    assert of_faults <= {TIMING}
+    assert {group_of(path) for path in FAULTS.glob("test_*.py")} == {TIMING}
+
+
+SLOW = "import pytest, time\n\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    pass\n"
+
+
+def test_every_group_runs_in_one_process(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    (tests / "faults").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for place in ("test_a", "test_b", "faults/test_c", "faults/test_d"):
+        (tests / f"{place}.py").write_text(SLOW)
+    (tests / "test_e.py").write_text(SLOW.replace("@pytest", "@pytest.mark.timing\n@pytest", 1))
+    command = [sys.executable, "-m", "pytest", "-v", "-n2", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    workers: defaultdict[str, set[str]] = defaultdict(set)
+    for worker, file in re.findall(r"\[(gw\d)\].* PASSED tests/(\S+)\.py::", done.stdout):
+        workers["timing" if file.startswith("faults") or file == "test_e" else file].add(worker)
+    assert {file: len(by) for file, by in workers.items()} == {
+        "test_a": 1,
+        "test_b": 1,
+        "timing": 1,
+    }
+    assert "30 passed" in done.stdout
