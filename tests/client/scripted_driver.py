@@ -15,12 +15,13 @@ from nnburst.control.channel import Channel, ProtocolError
 from nnburst.control.messages import Message, decode_call
 from nnburst.control.service import Service
 from nnburst.driver.service.worker import Worker
+from nnburst.executor import base as executor_base
 from nnburst.executor.base import Argument, NativeCall, Outcome
 
 HANG = 20.0
 
 
-class Execution:
+class Execution(executor_base.Execution):
     """Runs what the script says."""
 
     native: NativeCall | None = None
@@ -38,7 +39,7 @@ class Execution:
         self.model.script.closed_executions += 1
 
 
-class Prepared:
+class Prepared(executor_base.Prepared):
     """A model of the script's."""
 
     def __init__(self, script: Script, priority: Priority) -> None:
@@ -52,7 +53,7 @@ class Prepared:
         self.script.closed.release()
 
 
-class Script:
+class Script(executor_base.Executor):
     """An executor: `on_prepare`, `on_bind` and `on_run` are the test's, and run on the driver's threads.
 
     Attributes:
@@ -75,7 +76,7 @@ class Script:
 
     def prepare(self, *arguments: Any) -> Prepared:
         self.on_prepare()
-        return Prepared(self, arguments[3])
+        return Prepared(self, arguments[2].priority)
 
 
 #: What `executor` gives to the next driver: executors are found by name.

@@ -24,14 +24,13 @@ from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel, run_in_time
+from nnburst.executor.base import PrepareOptions
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (
     ErrorStatus,
-    ExecutionPreference,
     OperandType,
     OperationType,
-    Priority,
 )
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import DataLocation, Operand
@@ -56,9 +55,7 @@ def negation() -> PreparedModel:
     builder = ModelBuilder()
     x, y = builder.input(FLOATS, (0,)), builder.output(FLOATS, (0,))
     builder.operation(OperationType.NEG, [x], [y])
-    return Device("reference", ReferenceExecutor()).prepare(
-        builder.build(), [], ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
-    )
+    return Device("reference", ReferenceExecutor()).prepare(builder.build(), [], PrepareOptions())
 
 
 MODEL = negation()

@@ -15,14 +15,20 @@ from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import BufferPool, Pool
 from nnburst.driver.model.prepared_model import PreparedModel, run_in_time
-from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
+from nnburst.executor.base import (
+    Argument,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (
     ErrorStatus,
-    ExecutionPreference,
     OperandType,
     OperationType,
-    Priority,
 )
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, Model, Operand
@@ -38,7 +44,7 @@ _NONE, _FAILURE, _SHORT = (
 )
 
 
-class Adder:
+class Adder(Executor, Prepared, Execution):
     """An executor that adds 1 to its input, where its output's room is enough, and can be told to fail."""
 
     name = "adder"
@@ -49,9 +55,6 @@ class Adder:
         self.shapes: tuple[OutputShape, ...] | None = None
         self.runs = 0
         self.during: Callable[[], Any] = lambda: None
-
-    def supported(self, model: Model) -> list[bool]:
-        return [True] * len(model.main.operations)
 
     def prepare(self, *_: object) -> Adder:
         return self
@@ -103,9 +106,7 @@ def adder() -> Adder:
 
 
 def prepare(adder: Adder, model: Model) -> PreparedModel:
-    return Device("adder", adder).prepare(
-        model, [], ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
-    )
+    return Device("adder", adder).prepare(model, [], PrepareOptions())
 
 
 def buffer_for(

@@ -20,6 +20,7 @@ from nnburst.driver.model.cache import compilation_cache
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
+from nnburst.executor.base import Executor, PrepareOptions
 from nnburst.executor.caching import Cached
 from nnburst.executor.null import NullExecutor, NullPrepared
 from nnburst.fmq.shared_memory import SharedMemory
@@ -115,7 +116,9 @@ def pooled(factor: float = 3.0) -> tuple[Model, list[Pool]]:
 
 
 def prepare(of: Device, model: Model, pools: Sequence[Pool] = ()) -> PreparedModel:
-    return of.prepare(model, pools, ExecutionPreference.SUSTAINED_SPEED, Priority.LOW)
+    return of.prepare(
+        model, pools, PrepareOptions(ExecutionPreference.SUSTAINED_SPEED, Priority.LOW)
+    )
 
 
 def run(prepared: PreparedModel, seed: int = 5) -> list[bytes]:
@@ -578,14 +581,15 @@ def test_an_executor_that_fails_to_say_what_to_keep_is_only_logged(
 
 
 def test_an_executor_without_caching_says_so(tmp_path: Path) -> None:
-    class Bare:
+    class Bare(Executor):
         """What every executor has, and no more."""
 
         name = "bare"
-        supported = NullExecutor.supported
-        prepare = NullExecutor.prepare
 
-    of = Device("bare", Bare())  # type: ignore[arg-type]
+        def prepare(self, model: Model, *_: object) -> NullPrepared:
+            return NullPrepared(model)
+
+    of = Device("bare", Bare())
     assert of.compilation_cache.files_needed == NumberOfCacheFiles(0, 0)
     assert not Files(tmp_path, device("null")).save(of, prepare(of, scaling()))
     with pytest.raises(GeneralFailure, match="caches no compilations"):

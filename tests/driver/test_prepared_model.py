@@ -11,14 +11,20 @@ import pytest
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.executor.base import Argument, NativeCall, Outcome
+from nnburst.executor.base import (
+    Argument,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import (
     ErrorStatus,
-    ExecutionPreference,
     OperandType,
     OperationType,
-    Priority,
 )
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS, NO_TIMING
@@ -28,7 +34,7 @@ from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
 
 
-class Spy:
+class Spy(Executor, Prepared, Execution):
     """An executor that remembers what it was asked and answers what a test wants."""
 
     name = "spy"
@@ -69,9 +75,7 @@ def relu(dimensions: Sequence[int] = (4,), output: Sequence[int] | None = None) 
 
 
 def prepare(spy: Spy, model: Model) -> PreparedModel:
-    return Device("spy", spy).prepare(
-        model, [], ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
-    )
+    return Device("spy", spy).prepare(model, [], PrepareOptions())
 
 
 def request(length: int = 16, *, at: int = 64, pool: int = 0) -> Request:

@@ -24,14 +24,14 @@ import signal
 
 import numpy as np
 
+from nnburst.executor import base
 from nnburst.executor.reference.executor import ReferenceExecutor
 
 FAILURES = (MemoryError(), ValueError("odd"), ZeroDivisionError(), RecursionError(), KeyError("x"),
             StopIteration(), SystemExit(3), KeyboardInterrupt(), OSError(5, "gone"))
 
 
-class Failing:
-    native = None
+class Failing(base.Execution):
 
     def __init__(self, execution, first):
         self._execution, self._first = execution, first
@@ -50,7 +50,7 @@ class Failing:
         self._execution.close()
 
 
-class Prepared:
+class Prepared(base.Prepared):
     def __init__(self, prepared):
         self._prepared = prepared
 
@@ -61,7 +61,7 @@ class Prepared:
         self._prepared.close()
 
 
-class Executor:
+class Executor(base.Executor):
     name = "failing"
 
     def __init__(self):

@@ -5,19 +5,29 @@
     Prepared.bind(arguments)   -> Execution      once per distinct request
     Execution.run(deadlines)   -> Outcome        again and again
 
-An executor never sees queues, slots or fds: only numpy views of memory that the driver has mapped.
+All but four members have defaults; an executor that adds 1 to its input is twelve lines
+(docs/testing_drivers.md). An executor never sees queues, slots or fds: only numpy views of memory that the
+driver has mapped.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.enums import (
+    DeviceType,
+    ErrorStatus,
+    ExecutionPreference,
+    FeatureLevel,
+    Priority,
+)
+from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
@@ -70,13 +80,35 @@ class NativeCall:
     context: int
 
 
-class Execution(Protocol):
-    """A request bound to its memory. One thread runs it at a time; `close` frees what it holds."""
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """How a model is to be prepared.
+
+    Attributes:
+        preference: what to optimise for.
+        priority: relative priority among the client's models.
+        num_threads: most threads that an execution may use, the calling one included; 0 leaves it to the
+            executor.
+    """
+
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
+    priority: Priority = Priority.MEDIUM
+    num_threads: int = 0
+
+
+#: What `prepare` does unless it is given anything else.
+DEFAULT_OPTIONS: Final = PrepareOptions()
+
+
+class Execution(ABC):
+    """A request bound to its memory. One thread runs it at a time."""
 
     @property
     def native(self) -> NativeCall | None:
-        """How to run it without Python; None where only `run` can."""
+        """How to run it without Python; None if only `run` can."""
+        return None
 
+    @abstractmethod
     def run(
         self,
         deadline_ns: int | None = None,
@@ -86,15 +118,21 @@ class Execution(Protocol):
 
     def close(self) -> None:
         """Free what the binding holds; the buffers are not touched any more afterwards."""
+        return
 
 
-class Prepared(Protocol):
-    """A model ready to be executed. `bind` may be called from several threads at once."""
+class Prepared(ABC):
+    """A model ready to be executed. `bind` may be called from several threads at once.
 
-    # One whose executions use more than the calling thread also has `num_threads: int`: how many.
+    Attributes:
+        num_threads: threads that an execution uses, the calling one included.
+    """
 
+    num_threads: int = 1
+
+    @abstractmethod
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
-        """Bind memory. The request has passed validation (R1 to R15) before.
+        """Bind memory. The request has passed validation (validation:R1 to R15) before.
 
         Raises:
             NnburstError: the request cannot be executed; `.status` says why.
@@ -102,38 +140,51 @@ class Prepared(Protocol):
 
     def close(self) -> None:
         """Free what the model holds. No execution runs any more."""
+        return
 
 
-class Executor(Protocol):
-    """A way to compute models. Thread-safe."""
+class Executor(ABC):
+    """A way to compute models, and what its driver reports of the device. Thread-safe.
+
+    The least that an executor is: `name`, `prepare`, and `bind` and `run` of what that returns. Everything
+    else has a default.
+
+    Attributes:
+        name: the name under which it is registered in the entry-point group `nnburst.executors`.
+        engine_version: of the engine behind it, or of the package that it comes from; a part of the
+            device's version string, so that caches of another version are not used.
+        device_type: the kind of hardware that it computes on (NNAPI: getType).
+        feature_level: the newest version whose models it takes (NNAPI: getVersion); V1_2 at least.
+        extensions: the vendor extensions whose types and operations it can all run.
+    """
+
+    name: str
+    engine_version: str = ""
+    device_type: DeviceType = DeviceType.CPU
+    feature_level: FeatureLevel = FeatureLevel.AIDL_V4
 
     @property
-    def name(self) -> str:
-        """The name under which it is registered in the entry-point group `nnburst.executors`."""
-
-    # An executor that runs vendor extensions also has `extensions: tuple[Extension, ...]`: those whose
-    # types and operations it can all run.
+    def extensions(self) -> tuple[Extension, ...]:
+        """No vendor extension."""
+        return ()
 
     def supported(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph can be run; False for any doubt."""
+        """Whether each operation of the main subgraph can be run; False for any doubt.
 
+        By default every one.
+        """
+        return [True] * len(model.main.operations)
+
+    @abstractmethod
     def prepare(
-        self,
-        model: Model,
-        pools: Sequence[Bytes],
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        num_threads: int = 0,
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model.
 
         Args:
             model: the model; its `pools` describe `pools`.
             pools: bytes of the model's pools. Another process may change them: copy what is kept.
-            preference: what to optimise for.
-            priority: relative priority among the client's models.
-            num_threads: most threads that an execution may use, the calling one included; 0 leaves it
-                to the executor.
+            options: preference, priority and threads.
 
         Raises:
             NnburstError: it cannot be prepared; `.status` says why.

@@ -6,8 +6,7 @@
 An executor that lacks it is served like any other; its driver says that it caches nothing. Files,
 descriptors and their integrity are the driver's business: an executor only sees bytes.
 
-What is kept is for the same version only. An executor whose engine has a version of its own, or that lives in
-another package, also has `engine_version: str`, which becomes a part of the device's version string.
+What is kept is for the same version only: `Executor.engine_version` is a part of the device's version string.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from nnburst.executor.base import Prepared
+from nnburst.executor.base import Prepared, PrepareOptions
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.model import Model
 
 Octets = bytes | bytearray
@@ -43,7 +41,7 @@ class Cached:
 
 
 @runtime_checkable
-class CachingPrepared(Prepared, Protocol):
+class CachingPrepared(Protocol):
     """A prepared model that can be kept."""
 
     def to_cache(self) -> Cached | None:
@@ -58,20 +56,12 @@ class CachingExecutor(Protocol):
     def cache_files(self) -> NumberOfCacheFiles:
         """(1, 0) where there are never constants, else (1, 1); the same at every start."""
 
-    def prepare_from_cache(
-        self,
-        cached: Cached,
-        preference: ExecutionPreference,
-        priority: Priority,
-        num_threads: int,
-    ) -> Prepared:
+    def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what `to_cache` returned, in this or an earlier process of the same version.
 
         Args:
             cached: as `Cached` says; the executor may keep its bytes and overwrite `constants`.
-            preference: what the model was prepared for.
-            priority: likewise.
-            num_threads: likewise; 0 leaves it to the executor.
+            options: what the model was prepared with.
 
         Raises:
             NnburstError: it cannot be prepared so; its client will have it compiled.

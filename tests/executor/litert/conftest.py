@@ -9,7 +9,7 @@ import pytest
 from nnburst.executor.litert import native
 
 
-@pytest.fixture(params=["native", "interpreter"])
+@pytest.fixture(params=["library", "interpreter"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The route that executors of this test take."""
     monkeypatch.setenv("NNBURST_LITERT_ROUTE", request.param)

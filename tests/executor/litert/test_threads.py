@@ -12,6 +12,7 @@ import pytest
 
 import nnburst
 from executor.litert.networks import aligned, bind, convolution, needs_engine
+from nnburst.executor.base import PrepareOptions
 from nnburst.executor.litert.executor import LiteRtExecutor
 
 pytestmark = needs_engine
@@ -60,14 +61,14 @@ def bound_convolution(
 def test_engine_has_the_threads_that_were_asked_for(count: int, route: str) -> None:
     model, pid = convolution(96, 64), os.getpid()
     memory = [aligned(96 * 96 * 3 * 4), aligned(48 * 48 * 64 * 4)]
-    bind(LiteRtExecutor().prepare(model, [], num_threads=1), model, memory).run()
+    bind(LiteRtExecutor().prepare(model, [], PrepareOptions(num_threads=1)), model, memory).run()
     before = set(cpu_ns(pid))
-    prepared = LiteRtExecutor().prepare(model, [], num_threads=count)
+    prepared = LiteRtExecutor().prepare(model, [], PrepareOptions(num_threads=count))
     execution = bind(prepared, model, memory)
     execution.run()
     # The thread that calls is one of them.
     assert len(set(cpu_ns(pid)) - before) == count - 1
-    assert getattr(prepared, "num_threads") == count  # noqa: B009 - not part of the protocol
+    assert prepared.num_threads == count
     execution.close()
     prepared.close()
 

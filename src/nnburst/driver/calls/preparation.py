@@ -9,6 +9,7 @@ from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
+from nnburst.executor.base import PrepareOptions
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.validation.values import (
@@ -81,7 +82,9 @@ class Preparation:
         call, device = self._call, self._session.device
         check_in_time(call.deadline_ns)
         prepared = device.prepare_checked(
-            call.model, self._views, self._preference, self.priority, call.num_threads
+            call.model,
+            self._views,
+            PrepareOptions(self._preference, self.priority, call.num_threads),
         )
         device.compilation_cache.save(prepared, call.token, self._files.model, self._files.data)
         return in_time(prepared, call.deadline_ns)

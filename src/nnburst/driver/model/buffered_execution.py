@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.raised import outcome_of
-from nnburst.executor.base import Argument, NativeCall, Outcome, Prepared
+from nnburst.executor.base import Argument, Execution, NativeCall, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -26,7 +26,7 @@ class BufferArgument(NamedTuple):
     dimensions: Shape
 
 
-class BufferedExecution:
+class BufferedExecution(Execution):
     """A request bound to memory and buffers. One thread runs it at a time, as often as it likes.
 
     Buffers may change between runs, so each run binds their memory anew.

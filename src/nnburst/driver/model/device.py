@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,11 +11,10 @@ from nnburst.driver.model.cache.compilation_cache import CompilationCache
 from nnburst.driver.model.capabilities import load_capabilities
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.executor.base import Bytes, Executor
+from nnburst.executor.base import Bytes, Executor, PrepareOptions
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
 from nnburst.fmq.cores import thread_budget
-from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
@@ -25,23 +25,24 @@ _SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTR
 
 
 class Device:
-    """A device of type CPU around an executor. Thread-safe.
+    """A device around an executor. Thread-safe.
 
-    DEVIATES: the original asks drivers not to compute graphs on the CPU; this one does nothing else.
+    DEVIATES: the original asks drivers not to compute graphs on the CPU; those in the box do nothing else.
 
     Attributes:
         name: that it is served under.
         compilation_cache: saves and loads what it has prepared.
-        capabilities: how fast it says it is, as read when it was made.
+        capabilities: how fast it is to be reported, as read when it was made.
+        type: kind of hardware, as the executor has it.
+        feature_level: newest version whose models it takes, likewise.
     """
-
-    feature_level: Final = FeatureLevel.AIDL_V4
-    type: Final = DeviceType.CPU
 
     def __init__(self, name: str, executor: Executor) -> None:
         """Serve `executor` under `name`."""
         self.name = name
         self._executor = executor
+        self.type: Final = executor.device_type
+        self.feature_level: Final = executor.feature_level
         self.thread_budget: Final = thread_budget()
         self.compilation_cache: Final = CompilationCache(executor, self.version_string)
         self.capabilities: Final = load_capabilities(name, self.version_string)
@@ -52,13 +53,12 @@ class Device:
 
         Unique among the versions of a driver: it names the executor's engine, too, where that has one.
         """
-        engine = getattr(self._executor, "engine_version", "")
-        return f"nnburst {nnburst.__version__} {self._executor.name} {engine}".rstrip()
+        executor = self._executor
+        return f"nnburst {nnburst.__version__} {executor.name} {executor.engine_version}".rstrip()
 
     def supported_extensions(self) -> tuple[Extension, ...]:
         """The extensions that models may use (NNAPI: getSupportedExtensions)."""
-        found: tuple[Extension, ...] = getattr(self._executor, "extensions", ())
-        return found
+        return self._executor.extensions
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
         """Which operations of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).
@@ -95,9 +95,7 @@ class Device:
         self,
         model: Model,
         pools: Sequence[Pool],
-        preference: ExecutionPreference,
-        priority: Priority,
-        num_threads: int = 0,
+        options: PrepareOptions,
     ) -> PreparedModel:
         """Prepare a model (NNAPI: prepareModel_1_3); no more threads than `thread_budget` compute.
 
@@ -108,21 +106,17 @@ class Device:
         self.check(model, pools)
         self.check_supported(model)
         views = [pool.readable for pool in pools]
-        return self.prepare_checked(model, views, preference, priority, num_threads)
+        return self.prepare_checked(model, views, options)
 
     def prepare_checked(
-        self,
-        model: Model,
-        views: Sequence[Bytes],
-        preference: ExecutionPreference,
-        priority: Priority,
-        num_threads: int = 0,
+        self, model: Model, views: Sequence[Bytes], options: PrepareOptions
     ) -> PreparedModel:
         """Have the executor prepare a model that has been checked; no more than that.
 
         Raises:
             NnburstError: the executor's reason.
         """
-        threads = min(num_threads, self.thread_budget)
-        prepared = self._executor.prepare(model, views, preference, priority, threads)
-        return PreparedModel(model, prepared, preference, priority)
+        threads = min(options.num_threads, self.thread_budget)
+        within = dataclasses.replace(options, num_threads=threads)
+        prepared = self._executor.prepare(model, views, within)
+        return PreparedModel(model, prepared, options.preference, options.priority)

@@ -143,7 +143,7 @@ class PreparedModel:
     @property
     def num_threads(self) -> int:
         """Threads that an execution uses, the calling one included."""
-        return int(getattr(self._prepared, "num_threads", 1))
+        return self._prepared.num_threads
 
     def close(self) -> None:
         """Free what the executor holds. No execution runs any more."""

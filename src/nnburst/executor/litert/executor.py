@@ -8,7 +8,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome, Prepared
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Argument,
+    Bytes,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
 from nnburst.executor.caching import Cached, Octets
 from nnburst.executor.graph.arena import byte_size
 from nnburst.executor.graph.tensor import TensorType
@@ -19,7 +29,7 @@ from nnburst.executor.litert.network import Network, survey
 from nnburst.executor.litert.split import Part, SplitPrepared, cut
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.environment import LITERT_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
@@ -31,7 +41,7 @@ from nnburst.hal.timing import OutputShape
 log = logging.getLogger("nnburst.executor")
 
 
-class LiteRtExecution:
+class LiteRtExecution(Execution):
     """A request bound to an engine. One thread runs it at a time."""
 
     def __init__(
@@ -77,7 +87,7 @@ class LiteRtExecution:
             self._give_back()
 
 
-class LiteRtPrepared:
+class LiteRtPrepared(Prepared):
     """A compiled model. `bind` may be called from several threads at once."""
 
     def __init__(self, model: Model, network: Network, num_threads: int) -> None:
@@ -122,7 +132,7 @@ class LiteRtPrepared:
         self._engines.close()
 
 
-class LiteRtExecutor:
+class LiteRtExecutor(Executor):
     """Every operation of the reference executor, by LiteRT on the CPU wherever that can. Thread-safe.
 
     The engine runs what can be lowered: operands of float32, int32, bool and 8 bit, extents known when
@@ -131,6 +141,9 @@ class LiteRtExecutor:
 
     DEVIATES: a part that the engine is running cannot be stopped at its deadline.
     """
+
+    name = "litert"
+    cache_files = NumberOfCacheFiles(1, 1)  # one for what was lowered, one for constants
 
     def __init__(self) -> None:
         """Threads of each engine where `prepare` is not told: NNBURST_LITERT_THREADS, 1 by default.
@@ -146,12 +159,8 @@ class LiteRtExecutor:
         wanted = LITERT_THREADS.read()
         self._threads = min(wanted, len(os.sched_getaffinity(0)))
         self._reference = ReferenceExecutor()
+        self.engine_version = f"{native.PACKAGE} {native.package_version()}"
         native.available()  # found out while the driver starts, not while a model is prepared
-
-    @property
-    def name(self) -> str:
-        """`litert`."""
-        return "litert"
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
@@ -163,22 +172,17 @@ class LiteRtExecutor:
         return self._reference.supported(model)
 
     def prepare(
-        self,
-        model: Model,
-        pools: Sequence[Bytes],
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        num_threads: int = 0,
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`.
 
         Preference and priority make no difference: there is one way to compute. Each engine has
-        `num_threads` threads, the one that calls it included; they sleep while there is nothing to do.
+        `options.num_threads` threads, the calling one included; they sleep while there is nothing to do.
         """
-        threads = num_threads or self._threads
+        threads = options.num_threads or self._threads
 
         def compute(whole: Model) -> Prepared:
-            return self._reference.prepare(whole, pools, preference, priority)
+            return self._reference.prepare(whole, pools)
 
         found = survey(model, pools)
         if found.network is not None:
@@ -195,34 +199,18 @@ class LiteRtExecutor:
         parts = [(part, prepare(part)) for part in cut(model, found)]
         return SplitPrepared(model, found.types, parts)
 
-    @property
-    def engine_version(self) -> str:
-        """The library's, for the device's version string."""
-        return f"{native.PACKAGE} {native.package_version()}"
-
-    @property
-    def cache_files(self) -> NumberOfCacheFiles:
-        """One for what was lowered, one for constants."""
-        return NumberOfCacheFiles(1, 1)
-
-    def prepare_from_cache(
-        self,
-        cached: Cached,
-        preference: ExecutionPreference,
-        priority: Priority,
-        num_threads: int,
-    ) -> Prepared:
+    def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what was lowered before; the engine compiles it again, which takes the least time."""
         if not cached.program:
-            return self._reference.prepare_from_cache(cached, preference, priority)
+            return self._reference.prepare_from_cache(cached)
         program, constants = cache.unpack(cached)
-        threads = num_threads or self._threads
+        threads = options.num_threads or self._threads
 
         def prepare(part: cache.CachedPart, values: Octets) -> Prepared:
             if part.network is not None:
                 return LiteRtPrepared(part.model, cache.put_back(part.network, values), threads)
             kept = Cached(part.model, constants=values)
-            return self._reference.prepare_from_cache(kept, preference, priority)
+            return self._reference.prepare_from_cache(kept)
 
         prepared = [prepare(*both) for both in zip(program.parts, constants, strict=True)]
         if program.types is None:

@@ -113,7 +113,7 @@ def _operand(
     )
 
 
-class SplitPrepared:
+class SplitPrepared(Prepared):
     """A model in parts. `bind` may be called from several threads at once."""
 
     def __init__(
@@ -133,7 +133,7 @@ class SplitPrepared:
         self._graph = model.main
         self._types = types
         self._parts = list(parts)
-        self.num_threads = max(int(getattr(p, "num_threads", 1)) for _, p in self._parts)
+        self.num_threads = max(p.num_threads for _, p in self._parts)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> SplitExecution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
@@ -197,7 +197,7 @@ class SplitPrepared:
             prepared.close()
 
 
-class SplitExecution:
+class SplitExecution(Execution):
     """A request bound to the parts of a model. One thread runs it at a time."""
 
     def __init__(

@@ -11,7 +11,17 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome, Prepared
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Argument,
+    Bytes,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
 from nnburst.executor.caching import Cached
 from nnburst.executor.onnxruntime.checks import (
     check_border,
@@ -30,7 +40,7 @@ from nnburst.executor.onnxruntime.native import (
 )
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
+from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
@@ -42,7 +52,7 @@ from nnburst.hal.timing import OutputShape
 _CPU: Final = "CPU"
 
 
-class GraphExecution:
+class GraphExecution(Execution):
     """A request bound to a session. One thread runs it at a time."""
 
     def __init__(
@@ -152,7 +162,7 @@ def _insufficient(shapes: tuple[OutputShape, ...]) -> Outcome:
     return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
 
 
-class GraphPrepared:
+class GraphPrepared(Prepared):
     """A session. `bind` may be called from several threads at once."""
 
     def __init__(
@@ -286,12 +296,15 @@ def _output(argument: Argument, border: Border) -> Room:
     return Room(argument.buffer[:size], border.element, border.extents, apart)
 
 
-class OnnxRuntimeExecutor:
+class OnnxRuntimeExecutor(Executor):
     """Whole ONNX graphs (dev.nnburst.onnx) by onnxruntime, others by the reference executor. Thread-safe.
 
     The service chooses the provider that executes them, by NNBURST_ONNXRUNTIME_PROVIDER or
     `nnburst serve --provider`; options of the engine come from no client.
     """
+
+    name = "onnxruntime"
+    cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants of other models
 
     def __init__(self) -> None:
         """Open the library, so that a worker does not have to.
@@ -300,35 +313,20 @@ class OnnxRuntimeExecutor:
             DeviceUnavailable: it is not installed, or has no such provider.
         """
         found = library()
-        self._version = found.version
         self._provider = ONNXRUNTIME_PROVIDER.read()
         if self._provider not in found.providers:
             raise DeviceUnavailable(
                 f"onnxruntime {found.version} has no provider {self._provider!r},"
                 f" it has {', '.join(found.providers)}"
             )
+        self.engine_version = f"onnxruntime {found.version} {self._provider}"
         self._threads = ONNXRUNTIME_THREADS.read()
         self._reference = ReferenceExecutor()
-
-    @property
-    def name(self) -> str:
-        """`onnxruntime`."""
-        return "onnxruntime"
-
-    @property
-    def engine_version(self) -> str:
-        """The library's and the provider, for the device's version string."""
-        return f"onnxruntime {self._version} {self._provider}"
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
         """Its own, and those of the reference executor."""
         return (DESCRIPTION, *self._reference.extensions)
-
-    @property
-    def cache_files(self) -> NumberOfCacheFiles:
-        """One for the graph, one for constants of other models."""
-        return NumberOfCacheFiles(1, 1)
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
@@ -337,40 +335,30 @@ class OnnxRuntimeExecutor:
         return self._reference.supported(model)
 
     def prepare(
-        self,
-        model: Model,
-        pools: Sequence[Bytes],
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        num_threads: int = 0,
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`."""
         prefix = graph_operation(model)
         if prefix is None:
             if any(entry.name == NAME for entry in model.extension_name_to_prefix):
                 raise InvalidArgument(f"a model with {NAME} is one operation and nothing else")
-            return self._reference.prepare(model, pools, preference, priority)
-        return self._prepared(model, prefix, _graph_of(model, prefix, pools), num_threads)
+            return self._reference.prepare(model, pools)
+        return self._prepared(model, prefix, _graph_of(model, prefix, pools), options)
 
-    def prepare_from_cache(
-        self,
-        cached: Cached,
-        preference: ExecutionPreference,
-        priority: Priority,
-        num_threads: int,
-    ) -> Prepared:
+    def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
         prefix = graph_operation(cached.model)
         if prefix is None:
-            return self._reference.prepare_from_cache(cached, preference, priority)
+            return self._reference.prepare_from_cache(cached)
         try:
             graph = msgspec.msgpack.decode(cached.program, type=_Graph)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise GeneralFailure(f"a program that is none: {error}") from error
-        return self._prepared(cached.model, prefix, graph, num_threads)
+            raise GeneralFailure(f"a malformed program: {error}") from error
+        return self._prepared(cached.model, prefix, graph, options)
 
     def _prepared(
-        self, model: Model, prefix: int, graph: _Graph, num_threads: int
+        self, model: Model, prefix: int, graph: _Graph, options: PrepareOptions
     ) -> GraphPrepared:
         provider = "" if self._provider == _CPU else self._provider
-        return GraphPrepared(model, prefix, graph, num_threads or self._threads, provider)
+        threads = options.num_threads or self._threads
+        return GraphPrepared(model, prefix, graph, threads, provider)

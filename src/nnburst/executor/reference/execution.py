@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.base import Argument, NativeCall, Outcome
+from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
 from nnburst.executor.graph.arena import byte_size, carve
 from nnburst.executor.graph.layout import Layout
 from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
@@ -108,7 +108,7 @@ class MainFrame(Frame):
         return super().allocate(index, meta)
 
 
-class ReferenceExecution:
+class ReferenceExecution(Execution):
     """One request bound to its memory. One thread runs it at a time.
 
     Model inputs that steer an operation (axes, sizes, indexes, conditions) are copied at the start

@@ -10,7 +10,14 @@ from typing import Final
 import numpy as np
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.base import Argument, Bytes
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Argument,
+    Bytes,
+    Executor,
+    Prepared,
+    PrepareOptions,
+)
 from nnburst.executor.caching import Cached
 from nnburst.executor.graph.extension import described_extensions, with_local_codes
 from nnburst.executor.graph.layout import Layout, lay_out
@@ -20,7 +27,7 @@ from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.reference.cache import to_cache
 from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, Priority
+from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, Operation, Subgraph
@@ -33,7 +40,7 @@ _MAX_LAYOUTS: Final = 64
 _Shapes = tuple[tuple[int, ...] | None, ...]
 
 
-class ReferencePrepared:
+class ReferencePrepared(Prepared):
     """A model ready to be executed. `bind` may be called from several threads at once."""
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
@@ -103,13 +110,11 @@ class ReferencePrepared:
         return layout
 
 
-class ReferenceExecutor:
+class ReferenceExecutor(Executor):
     """Every operation in numpy. Thread-safe."""
 
-    @property
-    def name(self) -> str:
-        """`reference`."""
-        return "reference"
+    name = "reference"
+    cache_files = NumberOfCacheFiles(1, 1)  # one for the model, one for constants
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
@@ -123,17 +128,11 @@ class ReferenceExecutor:
         return [support.of_operation(local.main, op) for op in local.main.operations]
 
     def prepare(
-        self,
-        model: Model,
-        pools: Sequence[Bytes],
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
-        priority: Priority = Priority.MEDIUM,  # noqa: ARG002
-        num_threads: int = 0,  # noqa: ARG002
+        self, model: Model, pools: Sequence[Bytes], _options: PrepareOptions = DEFAULT_OPTIONS
     ) -> ReferencePrepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`.
 
-        Preference and priority make no difference: there is one way to compute, on the caller's
-        thread.
+        Options make no difference: there is one way to compute, on the caller's thread.
         """
         try:
             with np.errstate(all="ignore"):  # operands' values may overflow a shape rule
@@ -146,21 +145,12 @@ class ReferenceExecutor:
             log.exception("a model could not be prepared")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
 
-    @property
-    def cache_files(self) -> NumberOfCacheFiles:
-        """One for the model, one for constants."""
-        return NumberOfCacheFiles(1, 1)
-
     def prepare_from_cache(
-        self,
-        cached: Cached,
-        preference: ExecutionPreference,
-        priority: Priority,
-        num_threads: int = 0,
+        self, cached: Cached, _options: PrepareOptions = DEFAULT_OPTIONS
     ) -> ReferencePrepared:
         """Prepare the model that was kept; it has been validated before."""
         constants = [np.frombuffer(cached.constants, np.uint8)] if cached.model.pools else []
-        return self.prepare(cached.model, constants, preference, priority, num_threads)
+        return self.prepare(cached.model, constants)
 
 
 def _typed(meta: TensorType, argument: Argument) -> TensorType:

@@ -11,7 +11,7 @@ import numpy as np
 import nnburst
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.executor.base import Argument as ExecutorArgument
-from nnburst.executor.base import Prepared
+from nnburst.executor.base import Prepared, PrepareOptions
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.configs import NumberOfCacheFiles
@@ -101,7 +101,9 @@ class CpuDevice:
                 status=ErrorStatus.MISSED_DEADLINE_PERSISTENT,
             )
         views = [np.asarray(pool) for pool in pools]
-        return CpuPrepared(self._executor.prepare(model, views, preference, priority))
+        return CpuPrepared(
+            self._executor.prepare(model, views, PrepareOptions(preference, priority))
+        )
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> None:  # noqa: ARG002
         """None: plain shared memory."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from nnburst.executor.base import Argument, Bytes, NativeCall, Outcome
-from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.executor.base import (
+    Argument,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+)
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.model import Model
 
 
-class _EndlessExecution:
+class _EndlessExecution(Execution):
     native: NativeCall | None = None
 
     def run(
@@ -20,37 +25,20 @@ class _EndlessExecution:
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002
     ) -> Outcome:
         threading.Event().wait()
-        raise AssertionError("nobody sets that event")
-
-    def close(self) -> None:
-        """Nothing is held."""
+        raise AssertionError("that event is never set")
 
 
-class _EndlessPrepared:
+class _EndlessPrepared(Prepared):
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> _EndlessExecution:  # noqa: ARG002
         return _EndlessExecution()
 
-    def close(self) -> None:
-        """Nothing is held."""
 
-
-class EndlessExecuting:
+class EndlessExecuting(Executor):
     """Prepares every model; no execution comes to an end."""
 
     name = "endless executing"
 
-    def supported(self, model: Model) -> list[bool]:
-        """True for every operation."""
-        return [True] * len(model.main.operations)
-
-    def prepare(
-        self,
-        model: Model,  # noqa: ARG002
-        pools: Sequence[Bytes],  # noqa: ARG002
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
-        priority: Priority = Priority.MEDIUM,  # noqa: ARG002
-        num_threads: int = 0,  # noqa: ARG002
-    ) -> _EndlessPrepared:
+    def prepare(self, *_: object) -> _EndlessPrepared:
         """Nothing to do."""
         return _EndlessPrepared()
 
@@ -60,14 +48,7 @@ class EndlessPreparing(EndlessExecuting):
 
     name = "endless preparing"
 
-    def prepare(
-        self,
-        model: Model,  # noqa: ARG002
-        pools: Sequence[Bytes],  # noqa: ARG002
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,  # noqa: ARG002
-        priority: Priority = Priority.MEDIUM,  # noqa: ARG002
-        num_threads: int = 0,  # noqa: ARG002
-    ) -> _EndlessPrepared:
+    def prepare(self, *_: object) -> _EndlessPrepared:
         """Wait for ever."""
         threading.Event().wait()
-        raise AssertionError("nobody sets that event")
+        raise AssertionError("that event is never set")

@@ -8,14 +8,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnburst.executor.base import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Argument,
+    Bytes,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 
 
-class _FatalExecution:
+class _FatalExecution(Execution):
     native: NativeCall | None = None
 
     def __init__(self, execution: Execution, first: Bytes | None) -> None:
@@ -35,7 +44,7 @@ class _FatalExecution:
         self._execution.close()
 
 
-class _FatalPrepared:
+class _FatalPrepared(Prepared):
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
 
@@ -46,7 +55,7 @@ class _FatalPrepared:
         self._prepared.close()
 
 
-class FatalExecuting:
+class FatalExecuting(Executor):
     """The reference executor for float32; kills its process where the first input begins with NaN."""
 
     name = "fatal executing"
@@ -60,12 +69,7 @@ class FatalExecuting:
         return self._inner.supported(model)
 
     def prepare(
-        self,
-        model: Model,
-        pools: Sequence[Bytes],
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        num_threads: int = 0,
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> _FatalPrepared:
         """As the reference executor."""
-        return _FatalPrepared(self._inner.prepare(model, pools, preference, priority, num_threads))
+        return _FatalPrepared(self._inner.prepare(model, pools, options))

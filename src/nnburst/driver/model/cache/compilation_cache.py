@@ -20,7 +20,7 @@ from nnburst.driver.model.cache.cache_files import check_cache_file, overwrite, 
 from nnburst.driver.model.cache.cache_format import Entry, seal, sha256, unseal
 from nnburst.driver.model.cache.cache_key import cache_key
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.executor.base import Executor
+from nnburst.executor.base import Executor, PrepareOptions
 from nnburst.executor.caching import CachingExecutor
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.configs import NumberOfCacheFiles
@@ -133,9 +133,9 @@ class CompilationCache:
         constants = read_copy(data_cache[0], "data_cache[0]") if data_cache else bytearray()
         key = cache_key()
         entry, cached = unseal(copy, constants, writer=self._writer, token=token, key=key)
-        prepared = executor.prepare_from_cache(
-            cached, entry.preference, entry.priority, min(entry.num_threads, thread_budget())
-        )
+        threads = min(entry.num_threads, thread_budget())
+        options = PrepareOptions(entry.preference, entry.priority, threads)
+        prepared = executor.prepare_from_cache(cached, options)
         return PreparedModel(entry.model, prepared, entry.preference, entry.priority)
 
     def check(
