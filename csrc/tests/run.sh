@@ -36,4 +36,4 @@ if [[ ! -d $objects ]]; then
     mkdir -p "$(dirname "$objects")" && mv -T "$build/objects" "$objects"
 fi
 "${CC:-gcc}" "${flags[@]}" "$here/$program.c" "$objects"/*.o -lpthread -o "$build/$program"
-"$build/$program" "$@"
+${RUNNER:-} "$build/$program" "$@" # such as: qemu-aarch64 -L /usr/aarch64-linux-gnu
