@@ -80,7 +80,7 @@ fuzz: setup ## mutated packets, models, control messages and network files
 	$(BIN)/nnburst fuzz importer
 
 faults: setup ## kill clients and drivers at random points, and look what is left; STRICT=1 asserts times, too
-	NNBURST_KILLS=$(or $(KILLS),100) $(if $(STRICT),NNBURST_STRICT_TIMING=1) $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+	NNBURST_KILLS=$(or $(KILLS),100) $(if $(STRICT),NNBURST_STRICT_TIMING=1) $(BIN)/python -m pytest -m "" tests/faults $(PYTEST_ARGS)
 
 soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.json keeps the samples
 	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))

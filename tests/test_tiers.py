@@ -44,6 +44,10 @@ def test_campaign_in_full_also_kills_in_number_and_explores_the_model() -> None:
         assert more not in short
 
 
+def test_faults_are_all_tests_of_their_folder() -> None:
+    assert re.search(r'NNBURST_KILLS=100 .*pytest -m "" tests/faults', recipe("faults"))
+
+
 def test_what_kills_processes_or_compares_times_is_one_group_and_comes_first(
     request: pytest.FixtureRequest,
 ) -> None:

@@ -265,7 +265,7 @@ KILLS: Final = Variable(
     _COUNT,
     "3",
     reader=f"{_FAULTS}, the suites for drivers",
-    what="processes killed in each test (10 in `make campaign SHORT=1`, 100 in `make faults`)",
+    what="processes killed in each test (10 in the suites and in a short campaign, 100 in `make faults`)",
     page="testing_drivers.md",
 )
 STOPPED: Final = Variable(
