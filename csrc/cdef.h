@@ -241,6 +241,20 @@ extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
 extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
 int nnb_capi_run(void *bound);
 
+struct nnb_bench_interface {
+    int (*create)(void *compilation, void **execution);
+    int (*set_input)(void *execution, int32_t index, const void *type, const void *buffer, size_t length);
+    int (*set_output)(void *execution, int32_t index, const void *type, void *buffer, size_t length);
+    int (*burst_compute)(void *execution, void *burst);
+    void (*free)(void *execution);
+    void *compilation;
+    void *burst;
+    void *execution;
+    void *input;
+    void *output;
+    size_t bytes;
+};
+uint64_t nnb_bench_interface_unlocked(const struct nnb_bench_interface *, uint64_t rounds, uint64_t *samples_ns);
 int nnb_empty_call(int);
 int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);

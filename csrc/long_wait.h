@@ -120,6 +120,11 @@ static void nnb_bench_queue_server_unlocked(struct nnb_ring *requests, nnb_atomi
     take_back(token);
 }
 
+static uint64_t nnb_bench_interface_unlocked(const struct nnb_bench_interface *interface,
+                                             uint64_t rounds, uint64_t *samples_ns) {
+    NNB_WITHOUT_LOCK(uint64_t, nnb_bench_interface_run(interface, rounds, samples_ns));
+}
+
 /* What an empty call costs, for the benchmark: with the lock kept, and as cffi makes it by itself. */
 static int nnb_empty_call(int value) { return value; }
 static int nnb_empty_call_unlocked(int value) { NNB_WITHOUT_LOCK(int, value); }

@@ -1,0 +1,35 @@
+"""`nnburst capi` says how C programs are built, `nnburst bench capi` what their calls cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nnburst.capi import installed
+from nnburst.cli import main
+
+pytestmark = pytest.mark.skipif(not installed.LIBRARY.is_file(), reason="built without the library")
+
+
+def test_flags_are_those_of_this_installation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capi", "--cflags", "--libs", "--path"]) == 0
+    cflags, *libs, path = capsys.readouterr().out.split()
+    assert Path(cflags.removeprefix("-I"), "android", "NeuralNetworks.h").is_file()
+    assert libs[-1] == "-lneuralnetworks"
+    assert Path(path, "libneuralnetworks.so").is_file()
+
+
+def test_without_options_the_flags_of_compiler_and_linker_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["capi"]) == 0
+    assert capsys.readouterr().out == f"{installed.cflags()} {installed.libs()}\n"
+
+
+def test_bench_measures_the_interface_beside_the_burst(tmp_path: Path) -> None:
+    path = tmp_path / "capi.json"
+    assert main(["bench", "capi", "--rounds", "1", "--json", str(path)]) == 0
+    names = [case["name"] for case in json.loads(path.read_text())["cases"]]
+    assert names == ["null_1in1out", "capi_memory", "capi_pointers", "capi_make_and_free"]
