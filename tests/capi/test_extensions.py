@@ -1,0 +1,86 @@
+"""The calls that Android's CTS never makes: those of extensions, and of hardware buffers."""
+
+from __future__ import annotations
+
+from capi.conftest import Compile, Run
+from capi.programs import ADD, HEAD
+
+CALLS = (
+    HEAD
+    + ADD
+    + r"""
+int main(void) {
+    const char *none = "com.example.none";
+    ANeuralNetworksDevice *device = NULL;
+    ANeuralNetworksModel *model = NULL;
+    bool supported = true;
+    int32_t type = 7;
+    uint32_t count = 0;
+
+    CHECK(ANeuralNetworks_getDeviceCount(&count));
+    CHECK(ANeuralNetworks_getDevice(count - 1, &device));
+    CHECK(ANeuralNetworksDevice_getExtensionSupport(device, none, &supported));
+    printf("supported %d\n", supported);
+
+    CHECK(ANeuralNetworksModel_create(&model));
+    printf("operand type %d\n", ANeuralNetworksModel_getExtensionOperandType(model, none, 1, &type));
+    printf("operation type %d\n", ANeuralNetworksModel_getExtensionOperationType(model, none, 1, &type));
+    printf("untouched %d\n", type);
+
+    /* RT:X7: data only on operands of an extension's type; null and 0 too. */
+    const ANeuralNetworksOperandType scalar = {ANEURALNETWORKS_INT32, 0, NULL, 0.0f, 0};
+    CHECK(ANeuralNetworksModel_addOperand(model, &scalar));
+    printf("data %d\n", ANeuralNetworksModel_setOperandExtensionData(model, 0, none, 4));
+    printf("no data %d\n", ANeuralNetworksModel_setOperandExtensionData(model, 0, NULL, 0));
+    printf("null data %d\n", ANeuralNetworksModel_setOperandExtensionData(model, 0, NULL, 4));
+    const ANeuralNetworksOperandType unknown = {0x10001, 0, NULL, 0.0f, 0};
+    printf("operand of an unknown prefix %d\n", ANeuralNetworksModel_addOperand(model, &unknown));
+    const uint32_t zero[] = {0};
+    printf("operation of one %d\n", ANeuralNetworksModel_addOperation(model, 0x10001, 1, zero, 1, zero));
+
+    /* RT:X8: attributes need one explicit device, and one that takes them. */
+    const ANeuralNetworksDevice *devices[] = {device};
+    ANeuralNetworksCompilation *compilation = NULL;
+    ANeuralNetworksModel *add = add_model();
+    CHECK(ANeuralNetworksCompilation_createForDevices(add, devices, 1, &compilation));
+    printf("attribute %d\n", ANeuralNetworksCompilation_addExtensionAttribute(compilation, none, 1, none, 4));
+    printf("null attribute %d\n",
+           ANeuralNetworksCompilation_addExtensionAttribute(compilation, none, 1, NULL, 4));
+    CHECK(ANeuralNetworksCompilation_finish(compilation));
+    ANeuralNetworksExecution *execution = ready(compilation, false);
+    printf("attribute %d\n", ANeuralNetworksExecution_addExtensionAttribute(execution, none, 1, none, 4));
+
+    ANeuralNetworksMemory *memory = (void *)1;
+    printf("buffer %d\n", ANeuralNetworksMemory_createFromAHardwareBuffer((void *)&count, &memory));
+    int code = ANeuralNetworksMemory_createFromAHardwareBuffer(NULL, &memory);
+    printf("no buffer %d %d\n", code, memory == NULL);
+    return 0;
+}
+"""
+)
+
+EXPECTED = """\
+supported 0
+operand type 4
+operation type 4
+untouched 7
+data 4
+no data 4
+null data 3
+operand of an unknown prefix 4
+operation of one 4
+attribute 4
+null attribute 3
+attribute 4
+buffer 4
+no buffer 3 1
+"""
+
+
+def test_calls_of_extensions_and_hardware_buffers_answer_as_the_interface_has_it(
+    compile_program: Compile, run_compiled: Run
+) -> None:
+    done = run_compiled(compile_program(CALLS))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == EXPECTED
+    assert done.stderr == ""
