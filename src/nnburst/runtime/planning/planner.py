@@ -14,6 +14,7 @@ from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.placement.best_devices import BestDevices
+from nnburst.runtime.planning.placement.schedule_search import Schedule
 from nnburst.runtime.planning.plan import (
     CompoundPlan,
     ExecutionStep,
@@ -25,8 +26,9 @@ from nnburst.runtime.planning.plan import (
 )
 from nnburst.runtime.planning.planned import Discard, Planned, Prepare
 from nnburst.runtime.planning.steps.boundaries import Boundaries
-from nnburst.runtime.planning.steps.partitioner import Partitioner
+from nnburst.runtime.planning.steps.partitioner import Partitioner, RawStep
 from nnburst.runtime.planning.steps.roles import StepRoles
+from nnburst.runtime.planning.steps.scheduled_steps import scheduled_steps
 from nnburst.runtime.planning.steps.step_builder import StepBuilder
 
 T = TypeVar("T")
@@ -113,7 +115,21 @@ class Planner(Generic[T]):
             return self._reviewed(_simple(best[0], self._names, best_devices.model(0)))
         layout = Partitioner(self._source, best_devices.find, best_devices.interpreter)
         layout.lay_out_main(best)
-        return self._compound(layout)
+        return self._compound(layout.steps, layout.source_models)
+
+    def follow(self, schedule: Schedule) -> Planned[T]:
+        """The plan that a schedule asks for; one step is a simple plan. No regard to modes.
+
+        Args:
+            schedule: every operation of the main model once, in an order in which the steps can run.
+
+        Raises:
+            NnburstError: as `plan` without fallback.
+        """
+        if len(schedule) == 1:
+            whole = hal_model(self._source)
+            return self._reviewed(_simple(schedule[0].device, self._names, whole))
+        return self._compound(scheduled_steps(self._source, schedule), [0])
 
     def _on_cpu(self, cpu: Candidate | None, *, fell_back: bool) -> Planned[T]:
         """The whole model as a simple plan on the CPU device."""
@@ -137,22 +153,24 @@ class Planner(Generic[T]):
             raise
         return Planned(plan, tuple(prepared))
 
-    def _compound(self, layout: Partitioner) -> Planned[T]:
+    def _compound(self, raw: Sequence[RawStep], source_models: Sequence[int]) -> Planned[T]:
         prepared: list[T] = []
         try:
-            plan = self._finished(layout, prepared)
+            plan = self._finished(raw, source_models, prepared)
             self._check(plan)
         except BaseException:
             self._discard_all(prepared)
             raise
         return Planned(plan, tuple(prepared))
 
-    def _finished(self, layout: Partitioner, prepared: list[T]) -> CompoundPlan:
+    def _finished(
+        self, raw_steps: Sequence[RawStep], source_models: Sequence[int], prepared: list[T]
+    ) -> CompoundPlan:
         """Finish and prepare step after step; the first error ends it (RT:P16)."""
-        boundaries = Boundaries(self._source, layout.steps, layout.source_models)
+        boundaries = Boundaries(self._source, raw_steps, source_models)
         steps: list[Step] = []
         dynamic: list[tuple[SourceOperand, int]] = []
-        for raw in layout.steps:
+        for raw in raw_steps:
             if not isinstance(raw, StepBuilder):
                 steps.append(raw)
                 continue
@@ -169,7 +187,7 @@ class Planner(Generic[T]):
         return CompoundPlan(
             devices=self._names,
             steps=tuple(steps),
-            source_models=tuple(layout.source_models),
+            source_models=tuple(source_models),
             dynamic_temporaries=tuple(sorted(dynamic)),
             boundary_constants=boundaries.boundary_constants,
             input_roles=tuple(roles.of(SourceOperand(0, i)) for i in main.input_indexes),
