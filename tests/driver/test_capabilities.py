@@ -160,3 +160,14 @@ def test_numbers_that_no_device_has_are_not_stored(number: float, home: Path) ->
     with pytest.raises(InvalidArgument, match="S3"):
         store_capabilities("device", replace(FILE, relaxed_scalar=PerformanceInfo(number, 1.0)))
     assert not (home / "state").exists()
+
+
+def test_what_ships_with_an_executor_counts_last(tmp_path: Path) -> None:
+    from nnburst.executor.litert.executor import LiteRtExecutor
+
+    found = load_capabilities("device", VERSION, LiteRtExecutor.capabilities_file)
+    table = {entry.type: entry.info.exec_time for entry in found.operand_performance}
+    assert table[OperandType.TENSOR_FLOAT32] < 1
+    assert table[OperandType.TENSOR_QUANT8_ASYMM] < 1
+    assert found.relaxed_float32_to_float16_performance_tensor.exec_time < 1
+    assert load_capabilities("device", VERSION, tmp_path / "missing") is UNMEASURED

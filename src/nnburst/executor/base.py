@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -156,12 +157,15 @@ class Executor(ABC):
         device_type: the kind of hardware that it computes on (NNAPI: getType).
         feature_level: the newest version whose models it takes (NNAPI: getVersion); V1_2 at least.
         extensions: the vendor extensions whose types and operations it can all run.
+        capabilities_file: how fast it was where it was measured for all others, as
+            `nnburst bench capabilities` writes it; None if it ships nothing.
     """
 
     name: str
     engine_version: str = ""
     device_type: DeviceType = DeviceType.CPU
     feature_level: FeatureLevel = FeatureLevel.AIDL_V4
+    capabilities_file: Path | None = None
 
     @property
     def extensions(self) -> tuple[Extension, ...]:

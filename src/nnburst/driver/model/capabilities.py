@@ -1,4 +1,4 @@
-"""How fast a device says it is: what a person wrote, what `nnburst bench capabilities` measured, or 1.
+"""How fast a device says it is: as a person wrote, `nnburst bench capabilities` measured, or it ships; or 1.
 
 All numbers are ratios to the reference executor on this machine; lower is better (`hal.capabilities`).
 They are read once, when the driver starts, and are the same at every start as long as nobody writes the file.
@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from nnburst.compat.layouts.performance import non_extension_operand_performance
-from nnburst.driver.user_files import config_directory, state_directory
+from nnburst.control.user_files import config_directory, state_directory
 from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
@@ -93,18 +93,21 @@ def capabilities_files(device: str) -> list[Path]:
     return [folder() / "capabilities" / name for folder in (config_directory, state_directory)]
 
 
-def load_capabilities(device: str, version_string: str) -> Capabilities:
-    """The capabilities of a device; UNMEASURED where no file counts.
+def load_capabilities(
+    device: str, version_string: str, shipped: Path | None = None
+) -> Capabilities:
+    """The capabilities of a device; UNMEASURED if no file counts. A log line says which does.
 
     Args:
         device: its name.
         version_string: its version.
+        shipped: file that comes with its executor, for machines that nobody has measured.
     """
+    files = [] if shipped is None else [shipped]
     try:
-        files = capabilities_files(device)
+        files = capabilities_files(device) + files
     except GeneralFailure as error:
         log.debug("capabilities: %s", error)
-        return UNMEASURED
     for path in files:
         try:
             found = _read(path, version_string)
@@ -114,6 +117,7 @@ def load_capabilities(device: str, version_string: str) -> Capabilities:
             log.warning("the capabilities in %s do not count: %s", path, error)
             continue
         if found is not None:
+            log.info("%s: capabilities of %s", device, path)
             return found
     return UNMEASURED
 

@@ -45,7 +45,9 @@ class Device:
         self.feature_level: Final = executor.feature_level
         self.thread_budget: Final = thread_budget()
         self.compilation_cache: Final = CompilationCache(executor, self.version_string)
-        self.capabilities: Final = load_capabilities(name, self.version_string)
+        self.capabilities: Final = load_capabilities(
+            name, self.version_string, executor.capabilities_file
+        )
 
     @property
     def version_string(self) -> str:

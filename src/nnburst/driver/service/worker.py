@@ -25,6 +25,7 @@ from nnburst.control.messages import (
     decode_call,
 )
 from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.control.user_files import state_directory
 from nnburst.driver.calls.handlers import HANDLERS, WORK
 from nnburst.driver.executors import find_executor
 from nnburst.driver.limits.quotas import call_budget, limit_this_process
@@ -35,7 +36,6 @@ from nnburst.driver.session.client_process import watch_client
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.liveness import Liveness
 from nnburst.driver.session.scheduler import Work
-from nnburst.driver.user_files import state_directory
 from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from nnburst.executor.base import (
     DEFAULT_OPTIONS,
@@ -144,6 +145,7 @@ class LiteRtExecutor(Executor):
 
     name = "litert"
     cache_files = NumberOfCacheFiles(1, 1)  # one for what was lowered, one for constants
+    capabilities_file = Path(__file__).with_name("capabilities.json")
 
     def __init__(self) -> None:
         """Threads of each engine where `prepare` is not told: NNBURST_LITERT_THREADS, 1 by default.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from nnburst.driver.user_files import state_directory
+from nnburst.control.user_files import state_directory
 from nnburst.hal.errors import GeneralFailure
 
 KEY_BYTES: Final = 32
