@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import nnburst
 from nnburst.cli import GROUPS
 
@@ -86,17 +88,31 @@ def test_every_decision_record_is_in_the_list() -> None:
     assert records <= listed
 
 
-def test_readme_example_runs(tmp_path: Path) -> None:
-    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
+def readme_example_output(number: int, folder: Path) -> list[str]:
+    """What one of the README's examples prints."""
+    example = EXAMPLE.findall((ROOT / "README.md").read_text())[number]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    first, *last = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_readme_example_of_compiling_runs(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from nnburst.testing.models.tflite_networks import NETWORKS
+
+    (tmp_path / "network.tflite").write_bytes(NETWORKS["RELU-FLOAT32"]())
+    lines = readme_example_output(0, tmp_path)
+    assert lines[0].split()[:2] == ["step", "device"]
+
+
+def test_readme_example_of_a_driver_runs(tmp_path: Path) -> None:
+    first, *last = readme_example_output(1, tmp_path)
     assert first == "[[1. 2. 3. 4.]]"
     assert last[0].startswith("[[ 999. 1000. 1001. 1002.]] Timing(")

@@ -69,17 +69,24 @@ if TYPE_CHECKING:
     from nnburst.hal.timing import OutputShape, Timing
     from nnburst.importer.imported_model import ImportedModel
     from nnburst.importer.load import load
+    from nnburst.runtime.compile import compile  # noqa: A004 - NNAPI's word
+    from nnburst.runtime.compiled_burst import CompiledBurst, CompiledRequest
+    from nnburst.runtime.compiled_model import CompiledModel
 
 __version__: Final = "0.1.0"
 
 __all__ = [
     "load",
+    "compile",
     "launch",
     "connect",
     "devices",
     "Device",
     "ResilientDevice",
     "DeviceInfo",
+    "CompiledModel",
+    "CompiledBurst",
+    "CompiledRequest",
     "PreparedModel",
     "Burst",
     "StatefulBurst",
@@ -122,6 +129,9 @@ __all__ = [
 _HOMES: Final = {
     "nnburst.importer.load": ("load",),
     "nnburst.importer.imported_model": ("ImportedModel",),
+    "nnburst.runtime.compile": ("compile",),
+    "nnburst.runtime.compiled_model": ("CompiledModel",),
+    "nnburst.runtime.compiled_burst": ("CompiledBurst", "CompiledRequest"),
     "nnburst.client.launch": ("launch",),
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),

@@ -168,6 +168,8 @@ class CachedCompilation:
         token: bytes | None,
         pools: Sequence[Memory],
         options: Mapping[str, Any],
+        *,
+        is_final: bool = False,
     ) -> None:
         """Say which files are meant; none is touched.
 
@@ -178,6 +180,7 @@ class CachedCompilation:
             token: 32 bytes that name the model; None to name it by its content.
             pools: as for `Device.prepare`.
             options: `preference`, `priority` and `num_threads` as for `Device.prepare`.
+            is_final: whether `token` is what the driver gets, made by somebody who knows all that counts.
 
         Raises:
             InvalidArgument: validation:S11: the token has not 32 bytes.
@@ -193,14 +196,16 @@ class CachedCompilation:
         if token is None:
             token = model_token(bare, pools if isinstance(model, Model) else model.pools)
         threads = int(options["num_threads"])
-        self._token = framework_token(
-            bytes(token),
-            device.name,
-            device.version_string,
-            options["preference"],
-            options["priority"],
-            {("nnburst.num_threads", 0): struct.pack("<i", threads)} if threads else None,
-        )
+        self._token = bytes(token)
+        if not is_final:
+            self._token = framework_token(
+                self._token,
+                device.name,
+                device.version_string,
+                options["preference"],
+                options["priority"],
+                {("nnburst.num_threads", 0): struct.pack("<i", threads)} if threads else None,
+            )
         self._paths = cache_paths(self._folder, self._token, self._needed)
         self._bare = bare
 

@@ -13,6 +13,11 @@ def config_directory() -> Path:
     return _directory("XDG_CONFIG_HOME", ".config")
 
 
+def cache_directory() -> Path:
+    """What may be lost at any time: `$XDG_CACHE_HOME/nnburst`, or `~/.cache/nnburst`."""
+    return _directory("XDG_CACHE_HOME", ".cache")
+
+
 def state_directory() -> Path:
     """What a program wrote: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
     return _directory("XDG_STATE_HOME", ".local/state")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -163,6 +164,24 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error:
+        raise ValueError(text) from None
+
+
+def _engines(text: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of a device's name and its executor."""
+    pairs = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, executor = entry.partition("=")
+        if not name or (equals and not executor):
+            raise ValueError(text)
+        pairs.append((name, executor or name))
+    return tuple(pairs)
+
+
 _SWITCH: Final = "0 or 1"
 _COUNT: Final = "a whole number from 1 to 1000000000"
 _count: Final = _whole(1, 1_000_000_000)
@@ -170,6 +189,7 @@ _SECONDS: Final = "seconds, a number above 0"
 
 #: Readers that check all their variables at once.
 DRIVERS: Final = "a driver, at start"
+FRAMEWORK: Final = "the framework, once, when its manager is made"
 _BUILD: Final = "`csrc/build.py`"
 _FAULTS: Final = "`tests/faults`"
 
@@ -240,6 +260,83 @@ ONNXRUNTIME_THREADS: Final = Variable(
     "1",
     reader="the onnxruntime executor, at start",
     what="threads of each session if `prepare` is given no `num_threads`",
+)
+DEVICES: Final = Variable(
+    "DEVICES",
+    _engines,
+    "names of executors, each with a name of its own if that is wanted (NAME=EXECUTOR), between commas",
+    "litert",
+    reader=FRAMEWORK,
+    what="installed executors that are devices without a driver that runs: each is launched by the first"
+    " compilation that asks it; those that are not installed are left out",
+    page="framework.md",
+)
+PARTITION: Final = Variable(
+    "PARTITION",
+    _whole(0, 2),
+    "0, 1 or 2",
+    "1",
+    reader=FRAMEWORK,
+    what="0 places all on the CPU, 1 on the best devices with the CPU behind them, 2 without it"
+    " (NNAPI: `debug.nn.partition`)",
+    page="framework.md",
+)
+CPUONLY: Final = Variable(
+    "CPUONLY",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=FRAMEWORK,
+    what="1 leaves the CPU as the only device (NNAPI: `debug.nn.cpuonly`)",
+    page="framework.md",
+)
+ENABLED_DEVICES: Final = Variable(
+    "ENABLED_DEVICES",
+    _pattern,
+    "a regular expression",
+    ".*",
+    reader=FRAMEWORK,
+    what="devices whose whole name does not match are left out; the CPU stays (NNAPI:"
+    " `debug.nn.enabled-devices`)",
+    page="framework.md",
+)
+STRICT_SLICING: Final = Variable(
+    "STRICT_SLICING",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=FRAMEWORK,
+    what="1 makes it an error that a slice for an older driver is not valid (NNAPI:"
+    " `debug.nn.strict-slicing`)",
+    page="framework.md",
+)
+SYNCEXEC_RUNTIME: Final = Variable(
+    "SYNCEXEC_RUNTIME",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=FRAMEWORK,
+    what="1 lets `Execution.start` compute before it returns (NNAPI: `debug.nn.syncexec-runtime`)",
+    page="framework.md",
+)
+REFUSE_HALF: Final = Variable(
+    "REFUSE_HALF",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=FRAMEWORK,
+    what="1 drops a pseudo-random half of what devices named sample… support, so that plans have several"
+    " steps (NNAPI: `debug.nn.sample.supported`)",
+    page="framework.md",
+)
+CPU_DRIVER: Final = Variable(
+    "CPU_DRIVER",
+    _switch,
+    _SWITCH,
+    "0",
+    reader=FRAMEWORK,
+    what="1 puts the device nnapi-reference into a driver, so that a crash there is not the program's",
+    page="framework.md",
 )
 PYTHON: Final = Variable(
     "PYTHON",

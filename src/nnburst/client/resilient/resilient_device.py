@@ -19,6 +19,7 @@ from typing import Any
 from nnburst.client.device import Device
 from nnburst.client.memory.carried_pools import CarriesPools
 from nnburst.client.memory.memory import Memory
+from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.resilient.recovery import InvalidDevice, Recoverable
 from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
 from nnburst.hal.closing import Closing
@@ -81,6 +82,10 @@ class ResilientDevice(Closing):
         return ResilientPreparedModel(
             self._devices, lambda device: device.prepare(model, pools=pools, **options)
         )
+
+    def prepare_by(self, prepare: Callable[[Device], PreparedModel]) -> ResilientPreparedModel:
+        """A prepared model that `prepare` makes, now and for every driver that comes after."""
+        return ResilientPreparedModel(self._devices, prepare)
 
     def supported_operations(
         self, model: Model | CarriesPools, *, pools: Sequence[Memory] = (), timeout: float = 30.0

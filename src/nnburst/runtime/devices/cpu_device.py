@@ -32,6 +32,7 @@ from nnburst.hal.operand_types import is_extension
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
 
+CPU_NAME: Final = "nnapi-reference"
 _ONE: Final = PerformanceInfo(1.0, 1.0)
 
 
@@ -41,7 +42,7 @@ class CpuDevice:
     NNAPI: RT:D3.
     """
 
-    name: Final = "nnapi-reference"
+    name: Final = CPU_NAME
     type: Final = DeviceType.CPU
     is_cpu: Final = True
     extensions: tuple[Extension, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.memory import Memory as Pool
@@ -19,16 +19,16 @@ from nnburst.runtime.planning.plan import Direction
 Use = tuple[PreparedPart, Direction, int]
 
 
-class CacheRequest(Protocol):
-    """Where a compilation is cached."""
+class CacheRequest(NamedTuple):
+    """Where one part of a plan is cached.
 
-    @property
-    def directory(self) -> str:
-        """Of the files; may be empty."""
+    Attributes:
+        directory: of the files.
+        token: 32 bytes that name the part (RT:K1).
+    """
 
-    @property
-    def token(self) -> bytes:
-        """32 bytes."""
+    directory: str
+    token: bytes
 
 
 class Device(Protocol):
@@ -76,10 +76,10 @@ class Device(Protocol):
         self,
         model: Model,
         pools: Sequence[Pool],
-        preference: ExecutionPreference,
-        priority: Priority,
-        deadline_ns: int | None,
-        cache: CacheRequest | None,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline_ns: int | None = None,
+        cache: CacheRequest | None = None,
     ) -> PreparedPart:
         """Prepare a model or a step."""
 

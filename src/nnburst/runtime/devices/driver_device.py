@@ -9,10 +9,13 @@ from typing import Final, cast
 
 import numpy as np
 
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.compilation_cache import CachedCompilation
 from nnburst.client.device import Device as ClientDevice
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter
 from nnburst.client.memory.memory import Memory as Pool
+from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.resilient.resilient_burst import ResilientBurst
 from nnburst.client.resilient.resilient_device import ResilientDevice
 from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
@@ -73,7 +76,7 @@ class DriverDevice:
             self.name: Final = name or current.name
             self.version_string: Final = current.version_string
             self.type: Final[DeviceType] = current.type
-            self.feature_level: Final = min(current.feature_level, feature_level)
+            self.feature_level: Final = clamped(current.feature_level, feature_level)
             self.extensions: Final[tuple[Extension, ...]] = current.supported_extensions()
             self.capabilities: Final[Capabilities] = current.capabilities
             self.cache_files: Final[NumberOfCacheFiles] = current.number_of_cache_files_needed
@@ -101,21 +104,25 @@ class DriverDevice:
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
         deadline_ns: int | None = None,
-        cache: CacheRequest | None = None,  # noqa: ARG002
+        cache: CacheRequest | None = None,
     ) -> DriverPart:
         """Have it prepare a model or a step.
 
         Raises:
             NnburstError: what it says.
         """
-        prepared = self._driver.prepare(
-            model,
-            pools=pools,
-            preference=preference,
-            priority=priority,
-            timeout=seconds_left(deadline_ns),
-        )
-        return DriverPart(prepared)
+        seconds = seconds_left(deadline_ns)
+        options = {"preference": preference, "priority": priority, "num_threads": 0}
+
+        def prepare(driver: ClientDevice) -> PreparedModel:
+            if cache is None:
+                return driver.prepare(model, pools=pools, timeout=seconds, **options)  # type: ignore[arg-type]
+            cached = CachedCompilation(
+                driver, model, cache.directory, cache.token, pools, options, is_final=True
+            )
+            return cached.prepare(seconds)
+
+        return DriverPart(self._driver.prepare_by(prepare))
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
         """A buffer of its own.
@@ -269,6 +276,10 @@ class DriverBurst:
         """Whether a computation is bound to the burst as it is now."""
         return computation.burst is self._burst.current
 
+    def bind_arrays(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> BoundRequest:
+        """Bind pool-backed arrays to the burst as it is now; see `Burst.bind`."""
+        return self._burst.current.bind(inputs, outputs)
+
     def close(self) -> None:
         """Close it."""
         self._burst.close()
@@ -301,6 +312,11 @@ def _output(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
         return np.empty(1, parameter.dtype)  # less than one element: whatever comes is too much
     room: Array = argument.bytes[: count * parameter.dtype.itemsize].view(parameter.dtype)
     return room
+
+
+def clamped(level: FeatureLevel, runtime: FeatureLevel) -> FeatureLevel:
+    """The level that a device reports: never above the runtime's (RT:D6)."""
+    return min(level, runtime)
 
 
 def seconds_left(deadline_ns: int | None) -> float:

@@ -2,44 +2,129 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from re import Pattern
+from typing import ClassVar, Final
 
-from nnburst.hal.errors import InvalidArgument, UnexpectedNull
-from nnburst.runtime.devices.cpu_device import CpuDevice
+from nnburst.client.connect import connect
+from nnburst.control.address import SUFFIX, directory
+from nnburst.hal import environment
+from nnburst.hal.enums import FeatureLevel
+from nnburst.hal.errors import InvalidArgument, NnburstError, UnexpectedNull
+from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
+from nnburst.runtime.devices.cpu_driver import CpuDriver
 from nnburst.runtime.devices.device import Device
+from nnburst.runtime.devices.driver_device import DriverDevice
+from nnburst.runtime.devices.engine_device import EngineDevice, is_installed
+from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.planning.plan import PartitioningMode
 from nnburst.runtime.runtime_object import RuntimeObject
+
+logger = logging.getLogger("nnburst.runtime")
+
+#: Seconds that a driver that listens has to answer.
+_PATIENCE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a manager discovers and how compilations place (RT:D8).
+
+    Attributes:
+        partitioning: the mode of compilations without an explicit list (RT:P1).
+        cpu_only: whether the CPU is the only device.
+        enabled: what the whole name of a device must match.
+        engines: device name and executor of each engine.
+        strict_slicing: whether a slice that is not valid is an error (RT:S6).
+        starts_inline: whether `Execution.start` computes before it returns.
+        refuses_half: whether devices named sample… refuse half of what they support.
+        cpu_driver: whether the CPU device is a driver.
+        feature_level: the runtime's (RT:D5).
+    """
+
+    partitioning: PartitioningMode = PartitioningMode.WITH_FALLBACK
+    cpu_only: bool = False
+    enabled: Pattern[str] | None = None
+    engines: tuple[tuple[str, str], ...] = ()
+    strict_slicing: bool = False
+    starts_inline: bool = False
+    refuses_half: bool = False
+    cpu_driver: bool = False
+    feature_level: FeatureLevel = FeatureLevel.AIDL_V4
+
+    @classmethod
+    def of_environment(cls) -> Settings:
+        """As the `NNBURST_…` variables say.
+
+        Raises:
+            InvalidArgument: one of them breaks its rule.
+        """
+        return cls(
+            PartitioningMode(environment.PARTITION.read()),
+            environment.CPUONLY.read(),
+            environment.ENABLED_DEVICES.read(),
+            environment.DEVICES.read(),
+            environment.STRICT_SLICING.read(),
+            environment.SYNCEXEC_RUNTIME.read(),
+            environment.REFUSE_HALF.read(),
+            environment.CPU_DRIVER.read(),
+        )
 
 
 class Manager(RuntimeObject):
     """The devices that models can be placed on, the CPU last (RT:D1). Thread-safe; one for each process.
 
+    Discovered are the drivers of this user that run, by name, then installed engines, then the CPU. Of equal
+    names the first counts; none may be called nnapi-reference but the CPU.
+
+    NNAPI: RT:D1 to D8, DeviceManager in Manager.cpp.
+
     Attributes:
         cpu: `nnapi-reference`.
-        partitioning: the mode of compilations without an explicit list (RT:P1).
+        settings: how it discovers and places.
     """
 
     _one: ClassVar[Manager | None] = None
     _one_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
-        self,
-        devices: Sequence[Device] | None = None,
-        *,
-        partitioning: PartitioningMode = PartitioningMode.WITH_FALLBACK,
+        self, devices: Sequence[Device] | None = None, *, settings: Settings | None = None
     ) -> None:
-        """Discover the devices, or take those given and the CPU behind them."""
+        """Discover the devices, or take those given and the CPU behind them.
+
+        Args:
+            devices: closed with the manager.
+            settings: those of the environment unless devices are given.
+
+        Raises:
+            InvalidArgument: a variable of the environment breaks its rule, or a name is not allowed.
+        """
         super().__init__()
-        self.cpu = CpuDevice()
-        self.partitioning = partitioning
-        self._devices: list[Device] = [*(devices or ()), self.cpu]
+        if settings is None:
+            settings = Settings.of_environment() if devices is None else Settings()
+        self.settings: Final = settings
+        level = settings.feature_level
+        self.cpu: Final[Device] = CpuDriver(level) if settings.cpu_driver else CpuDevice(level)
+        self._lock = threading.Lock()
+        self._drivers: list[Device] = []
+        if devices is None:
+            self.refresh()
+        else:
+            for device in devices:
+                self._take(device)
 
     @classmethod
     def of_process(cls) -> Manager:
-        """The manager of this process, made when it is first asked for."""
+        """The manager of this process, made when it is first asked for.
+
+        Raises:
+            InvalidArgument: a variable of the environment breaks its rule.
+        """
         with cls._one_lock:
             if cls._one is None or cls._one.closed or cls._one._process != os.getpid():
                 cls._one = cls()
@@ -48,7 +133,62 @@ class Manager(RuntimeObject):
     @property
     def devices(self) -> list[Device]:
         """All devices, the CPU last."""
-        return list(self._devices)
+        return [*self._drivers, self.cpu]
+
+    def refresh(self) -> list[Device]:
+        """Take up drivers that have come since; those that are known stay, dead or alive.
+
+        Returns:
+            All devices, the CPU last.
+        """
+        self.check_open()
+        with self._lock:
+            if not self.settings.cpu_only:
+                for name, make in self._found():
+                    if self._may_be(name):
+                        self._try(name, make)
+        return self.devices
+
+    def _found(self) -> Iterator[tuple[str, Callable[[], Device]]]:
+        """Names of what may become a device, and what makes it."""
+        level = self.settings.feature_level
+        for path in _sockets():
+            name = path.name.removesuffix(SUFFIX)
+            yield (
+                name,
+                lambda path=path, name=name: DriverDevice(  # type: ignore[misc]
+                    lambda: connect(path, timeout=_PATIENCE), name=name, feature_level=level
+                ),
+            )
+        for name, executor in self.settings.engines:
+            if is_installed(executor):
+                yield name, lambda n=name, e=executor: EngineDevice(n, e, level)  # type: ignore[misc]
+
+    def _may_be(self, name: str) -> bool:
+        if any(name == device.name for device in self._drivers):
+            return False
+        if name == CPU_NAME:
+            logger.warning(
+                "a driver calls itself %s, which is the CPU's name: it is left out", name
+            )
+            return False
+        enabled = self.settings.enabled
+        return enabled is None or enabled.fullmatch(name) is not None
+
+    def _try(self, name: str, make: Callable[[], Device]) -> None:
+        try:
+            device = make()
+        except NnburstError as error:
+            logger.warning("device %s is left out: %s", name, error)
+            return
+        self._take(device)
+
+    def _take(self, device: Device) -> None:
+        if device.name == CPU_NAME or any(device.name == known.name for known in self._drivers):
+            raise InvalidArgument(f"devices: the name {device.name} is taken")
+        for extension in device.extensions:
+            TYPES.register(extension, device.name)
+        self._drivers.append(device)
 
     def device(self, name: str) -> Device:
         """The device called `name`.
@@ -56,15 +196,15 @@ class Manager(RuntimeObject):
         Raises:
             InvalidArgument: there is none.
         """
-        for device in self._devices:
+        for device in self.devices:
             if device.name == name:
                 return device
-        known = ", ".join(device.name for device in self._devices)
+        known = ", ".join(device.name for device in self.devices)
         raise InvalidArgument(f"device: there is no {name!r}; there are {known}")
 
     def has(self, device: object) -> bool:
         """Whether it is one of the manager's."""
-        return any(device is known for known in self._devices)
+        return any(device is known for known in self.devices)
 
     def check_devices(self, devices: Sequence[Device | None]) -> list[Device]:
         """An explicit list of devices (RT:C1, M13).
@@ -88,5 +228,14 @@ class Manager(RuntimeObject):
         return listed
 
     def _free(self) -> None:
-        for device in self._devices:
+        for device in self.devices:
             device.close()
+
+
+def _sockets() -> list[Path]:
+    """Where drivers of this user may listen, by name."""
+    try:
+        return sorted(directory().glob(f"*{SUFFIX}"))
+    except NnburstError as error:
+        logger.warning("no drivers that run are looked for: %s", error)
+        return []

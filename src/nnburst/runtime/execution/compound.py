@@ -114,6 +114,8 @@ class CompoundComputation:
         self._insufficient: Final[set[SourceOperand]] = set()
         #: Whether what was begun may still write into the temporaries: then nobody else may have them.
         self.is_tainted = False
+        #: What each step took last.
+        self.seconds: Final[dict[int, float]] = {}
         #: Steps that a device has executed, by its position.
         self.executed: Final[list[int]] = []
 
@@ -216,7 +218,9 @@ class CompoundComputation:
                 self._allocate(step, lengths)
                 inputs = [self._value(step, pair.source).argument(device) for pair in step.inputs]
                 outputs = [self._value(step, pair.source).argument(device) for pair in step.outputs]
+                began = time.perf_counter()
                 outcome = executor.execute(inputs, outputs, self._options)
+                self.seconds[step.index] = time.perf_counter() - began
                 outcome = self._checked(step, outputs, outcome)
                 if not self._grow(step, outcome, lengths):
                     break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
@@ -37,11 +38,13 @@ class Interface:
         inputs: operands of the model's inputs.
         outputs: operands of the model's outputs.
         is_one_explicit_device: whether the compilation lists exactly one.
+        starts_inline: whether `Execution.start` computes before it returns.
     """
 
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     is_one_explicit_device: bool
+    starts_inline: bool = False
 
 
 class Executable:
@@ -90,6 +93,7 @@ class Executable:
         self.fell_back: Final = fell_back
         self._prepare_on_cpu: Final = prepare_on_cpu
         self._fallback: PreparedPart | None = None
+        self._measured: Final[dict[int, float]] = {}
         self._steps_on_cpu: Final[dict[int, PreparedPart]] = {}
         self._compound: Final = (
             None if isinstance(plan, SimplePlan) else CompoundMemory(plan, source)
@@ -113,7 +117,9 @@ class Executable:
         """
         if isinstance(self.plan, SimplePlan):
             executor = (bursts[0] if bursts else None) or self.parts[0]
+            began = time.perf_counter()
             outcome = executor.execute(inputs, outputs, options)
+            self._measured[0] = time.perf_counter() - began
             answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
             on_cpu = self.devices[self.plan.device].is_cpu
             whole = self.allows_fallback and not on_cpu and outcome.code not in answered
@@ -155,9 +161,15 @@ class Executable:
         finally:
             if is_done:
                 self._compound.give_back(temporaries)
+                self._measured.update(computation.seconds)
             else:
                 temporaries.close()
         return found
+
+    @property
+    def measured(self) -> dict[int, float]:
+        """Seconds that each step took when it was executed last, by its index; of plans of several steps."""
+        return dict(self._measured)
 
     def fall_back(
         self, inputs: list[Argument], outputs: list[Argument], options: Options

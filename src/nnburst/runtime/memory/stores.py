@@ -49,9 +49,10 @@ class PoolStore:
 
     in_place: Final = True
 
-    def __init__(self, pool: Pool) -> None:
-        """Own `pool`."""
+    def __init__(self, pool: Pool, *, owns: bool = True) -> None:
+        """Use `pool`, and close it in the end if it is owned."""
         self.pool = pool
+        self._owns = owns
 
     def read(self, offset: int, length: int) -> Bytes:
         """The bytes themselves."""
@@ -62,8 +63,9 @@ class PoolStore:
         """Nothing: `content` is in place."""
 
     def close(self) -> None:
-        """Close the pool; views keep its mapping."""
-        self.pool.close()
+        """Close the pool if it is owned; views keep its mapping."""
+        if self._owns:
+            self.pool.close()
 
 
 class DescriptorStore:

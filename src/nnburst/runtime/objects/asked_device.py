@@ -8,13 +8,17 @@ from typing import Final
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.model import Model
 from nnburst.runtime.devices.device import Device
+from nnburst.runtime.devices.refuse_half import without_half
 
 
 class AskedDevice:
     """A candidate of planning's; see `nnburst.runtime.planning.candidate`."""
 
-    def __init__(self, device: Device, pools: Sequence[Pool]) -> None:
-        """Ask `device` about a model whose constants lie in `pools`."""
+    def __init__(
+        self, device: Device, pools: Sequence[Pool], *, refuses_half: bool = False
+    ) -> None:
+        """Ask `device` about a model whose constants lie in `pools`; half of what it takes may be dropped."""
+        self._refuses_half: Final = refuses_half and device.name.startswith("sample")
         self._device: Final = device
         self._pools: Final = pools
         self.name: Final = device.name
@@ -25,4 +29,5 @@ class AskedDevice:
 
     def supported_operations(self, model: Model, pools: Sequence[int]) -> Sequence[bool]:
         """Which operations of the main subgraph the device can run."""
-        return self._device.supported_operations(model, [self._pools[n] for n in pools])
+        found = self._device.supported_operations(model, [self._pools[n] for n in pools])
+        return without_half(self.name, model, found) if self._refuses_half else found

@@ -111,6 +111,11 @@ class Compilation(RuntimeObject):
         self.check_one_device("timeout")
         self._timeout_ns = nanoseconds("timeout", seconds)
 
+    def limit(self, seconds: float) -> None:
+        """As `timeout`, for compilations for any devices; steps still get no deadline (RT:P16)."""
+        self._check_building("limit")
+        self._timeout_ns = nanoseconds("limit", seconds)
+
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
         """Let devices keep what they compile in files of `directory`, named by `token` (RT:K1 to K4).
 
@@ -148,7 +153,7 @@ class Compilation(RuntimeObject):
                 PRIORITIES[self._priority],
                 PartitioningMode.WITHOUT_FALLBACK
                 if self.is_explicit
-                else self.manager.partitioning,
+                else self.manager.settings.partitioning,
                 deadline_ns,
                 self._caching,
                 self.is_explicit,

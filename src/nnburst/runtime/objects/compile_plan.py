@@ -10,13 +10,14 @@ import numpy as np
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.runtime.argument import PreparedPart
-from nnburst.runtime.devices.device import Device
+from nnburst.runtime.devices.device import CacheRequest, Device
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.execution.compound_memory import Source
 from nnburst.runtime.execution.executable import Executable, Interface
 from nnburst.runtime.objects.asked_device import AskedDevice
 from nnburst.runtime.objects.hal_model import pools_of
 from nnburst.runtime.objects.model import Model
+from nnburst.runtime.planning.cache_token import cache_token
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.plan import ExecutionStep, Part, PartitioningMode, SimplePlan
@@ -57,14 +58,30 @@ class _Preparation:
     def prepare(self, part: Part) -> PreparedPart:
         """Have the part's device prepare it; a step gets no deadline (RT:P16)."""
         whole = isinstance(part, SimplePlan)
-        return self._devices[part.device].prepare(
+        device = self._devices[part.device]
+        return device.prepare(
             part.model,
             [self._pools[n] for n in part.pools],
             self._options.preference,
             self._options.priority,
             self._options.deadline_ns if whole else None,
-            None,
+            self._cache(device, part),
         )
+
+    def _cache(self, device: Device, part: Part) -> CacheRequest | None:
+        """RT:K2: only if the application wants caching and the device has files."""
+        if self._options.caching is None or not any(device.cache_files):
+            return None
+        directory, token = self._options.caching
+        named = cache_token(
+            token,
+            part.token_operations,
+            device.name,
+            device.version_string,
+            preference=self._options.preference,
+            priority=self._options.priority,
+        )
+        return CacheRequest(directory, named)
 
 
 def compile_plan(
@@ -82,13 +99,17 @@ def compile_plan(
     placed: list[Device] = list(devices)
     if not any(device.is_cpu for device in devices):
         placed.append(cpu)
-    candidates: list[Candidate] = [AskedDevice(device, pools) for device in devices]
+    half = manager.settings.refuses_half
+    candidates: list[Candidate] = [
+        AskedDevice(device, pools, refuses_half=half) for device in devices
+    ]
     planner: Planner[PreparedPart] = Planner(
         finished,
         candidates,
         prepare=_Preparation(placed, pools, options).prepare,
         discard=PreparedPart.close,
         preference=options.preference,
+        strict_slicing=manager.settings.strict_slicing,
     )
     planned = planner.plan(options.mode, AskedDevice(cpu, pools))
     falls_back = options.mode is PartitioningMode.WITH_FALLBACK
@@ -100,7 +121,12 @@ def compile_plan(
 
     return Executable(
         planned.plan,
-        Interface(model.inputs, model.outputs, options.is_explicit and len(devices) == 1),
+        Interface(
+            model.inputs,
+            model.outputs,
+            options.is_explicit and len(devices) == 1,
+            manager.settings.starts_inline,
+        ),
         placed,
         planned.prepared,
         prepare_on_cpu if falls_back else None,

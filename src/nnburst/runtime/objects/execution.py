@@ -358,6 +358,8 @@ class Execution(RuntimeObject):
             BadState, InvalidArgument: as `compute`; then there is no event.
         """
         self._begin()
+        if self._executable.interface.starts_inline:
+            return Event(outcome=self._compute())
         return Event(self._compute)
 
     def start_after(self, dependencies: Sequence[Event] = (), duration: float = 0.0) -> Event:

@@ -81,6 +81,11 @@ class Memory(RuntimeObject):
         return cls(size, new_pool(size))
 
     @classmethod
+    def of_pool(cls, pool: Pool) -> Memory:
+        """Memory that is a pool, which stays its owner's to close."""
+        return cls(pool.size, PoolStore(pool, owns=False))
+
+    @classmethod
     def from_fd(
         cls, size: int, fd: int, *, prot: int = _BOTH, offset: int = 0, seal: bool = False
     ) -> Memory:

@@ -342,7 +342,8 @@ class Model(RuntimeObject):
         sliceable = SliceableModel(model)
         answers = [False] * len(self._operations)
         for device in listed:
-            found = supported_operations(AskedDevice(device, pools), sliceable, used)
+            asked = AskedDevice(device, pools, refuses_half=known.settings.refuses_half)
+            found = supported_operations(asked, sliceable, used)
             for position, supported in zip(self.finished.run_orders[0], found, strict=True):
                 answers[position] |= supported
         return answers

@@ -1,0 +1,114 @@
+"""Executing a plan on numpy arrays: rooms that grow until the outputs fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnburst.client.memory.arguments import (
+    Array,
+    ExecutionResult,
+    Parameter,
+    boottime_deadline_ns,
+    check_count,
+    check_timeout,
+    head,
+)
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import InvalidArgument, error_for_code
+from nnburst.hal.timing import OutputShape
+from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
+from nnburst.runtime.execution.executable import Executable
+
+
+def execute_arrays(
+    executable: Executable,
+    takes: Sequence[Parameter],
+    gives: Sequence[Parameter],
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None] | None,
+    *,
+    measure: bool = False,
+    timeout: float = 30.0,
+    bursts: Sequence[BurstController | None] = (),
+) -> ExecutionResult:
+    """Execute once; see `CompiledModel.execute`."""
+    deadline_ns = boottime_deadline_ns(check_timeout(timeout))
+    check_count("inputs", inputs, takes)
+    given = [None] * len(gives) if outputs is None else outputs
+    check_count("outputs", given, gives)
+    arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
+    rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
+    options = Options(measure, deadline_ns)
+    while True:
+        places = [
+            Argument(as_bytes(room), parameter.dimensions)
+            for parameter, room in zip(gives, rooms, strict=True)
+        ]
+        outcome = executable.execute(arguments, places, options, bursts)
+        if outcome.code == ResultCode.NO_ERROR:
+            return _result(gives, given, rooms, outcome)
+        is_short = outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE
+        if is_short and _grow(gives, given, rooms, outcome.output_shapes):
+            continue
+        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+
+
+def _input(parameter: Parameter, value: Array | None) -> Argument:
+    if value is None:
+        return Argument(None, parameter.dimensions)
+    array = parameter.check_input(value)
+    return Argument(as_bytes(array), array.shape)
+
+
+def _room(parameter: Parameter, value: Array | None) -> Array:
+    if value is not None:
+        return parameter.check_output(value)
+    if parameter.known:
+        return np.empty(parameter.dimensions, parameter.dtype)
+    return np.empty(parameter.first_room // parameter.dtype.itemsize, parameter.dtype)
+
+
+def as_bytes(array: Array) -> Array:
+    """The bytes of a contiguous array, in place."""
+    if not array.size:
+        raise InvalidArgument("array: it is empty")
+    return array.reshape(-1).view(np.uint8)
+
+
+def _grow(
+    gives: Sequence[Parameter],
+    given: Sequence[Array | None],
+    rooms: list[Array],
+    shapes: Sequence[OutputShape],
+) -> bool:
+    """Offer more room for what was too small; False if that cannot help."""
+    grown = False
+    for index, (parameter, shape) in enumerate(zip(gives, shapes, strict=False)):
+        if shape.is_sufficient:
+            continue
+        more = parameter.more_room(rooms[index].nbytes, shape)
+        if given[index] is not None or more is None:
+            return False
+        rooms[index] = np.empty(-(-more // parameter.dtype.itemsize), parameter.dtype)
+        grown = True
+    return grown
+
+
+def _result(
+    gives: Sequence[Parameter],
+    given: Sequence[Array | None],
+    rooms: Sequence[Array],
+    outcome: Outcome,
+) -> ExecutionResult:
+    shapes = outcome.output_shapes or tuple(OutputShape(p.dimensions, True) for p in gives)
+    arrays = []
+    for parameter, array, room, shape in zip(gives, given, rooms, shapes, strict=True):
+        extents = parameter.shape_of(shape)
+        found = room if parameter.known else head(room, extents)
+        if array is None and not parameter.known and 2 * math.prod(extents) < room.size:
+            found = found.copy()  # what was offered is much larger
+        arrays.append(found)
+    return ExecutionResult(arrays, shapes, outcome.timing)

@@ -1,0 +1,108 @@
+"""CompiledModel: what `nnburst.compile` returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, parameters
+from nnburst.hal.extensions import Extension
+from nnburst.runtime.array_execution import execute_arrays
+from nnburst.runtime.compiled_burst import CompiledBurst
+from nnburst.runtime.objects.compilation import Compilation
+from nnburst.runtime.plan_view import PlanView
+from nnburst.runtime.runtime_object import RuntimeObject
+
+
+class CompiledModel(RuntimeObject):
+    """A model that is placed and prepared. Thread-safe. A context manager that closes itself.
+
+    Attributes:
+        compilation: what it is for those who want all of NNAPI's calls.
+        inputs: what each input must look like.
+        outputs: what each output must look like.
+    """
+
+    def __init__(self, compilation: Compilation) -> None:
+        """Own a finished compilation."""
+        super().__init__()
+        self.compilation: Final = compilation
+        model = compilation.model.built.model
+        known: Sequence[Extension] = [
+            extension for device in compilation.devices for extension in device.extensions
+        ]
+        takes, gives = parameters(model, lambda: known)
+        self.inputs: Final[list[Parameter]] = takes
+        self.outputs: Final[list[Parameter]] = gives
+
+    @property
+    def plan(self) -> PlanView:
+        """Which device runs what: prints as a table, and draws as a graph."""
+        executable = self.compilation.executable
+        return PlanView(executable.plan, self.compilation.model.finished, executable.measured)
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+    ) -> ExecutionResult:
+        """Execute once on numpy arrays.
+
+        Arrays in pools are used where they are. Inputs must not change until this returns.
+
+        Args:
+            inputs: an array for each input; None if the operation allows to omit it.
+            outputs: arrays to write to, or None for a new one. If the model does not say an output's whole
+                shape, a given array is a buffer, and the result is a view of it.
+            measure: whether to time it; only plans of one step are.
+            timeout: seconds.
+
+        Returns:
+            Outputs (the given arrays, or new ones), shapes and timing.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model; nothing was executed.
+            OutputInsufficientSize: a given array is too small; `output_shapes` has what is needed.
+            MissedDeadline: it took too long.
+            DeadObject: a driver of an explicit list has died; the next call prepares again.
+            Closed: this is closed.
+        """
+        self.check_open()
+        return execute_arrays(
+            self.compilation.executable,
+            self.inputs,
+            self.outputs,
+            inputs,
+            outputs,
+            measure=measure,
+            timeout=timeout,
+        )
+
+    async def execute_async(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        **options: Any,  # noqa: ANN401 - those of `execute`
+    ) -> ExecutionResult:
+        """`execute` on a thread, while the event loop goes on."""
+        return await asyncio.to_thread(self.execute, inputs, outputs, **options)
+
+    def open_burst(self) -> CompiledBurst:
+        """Open a burst on each step whose device has any: executions over shared memory.
+
+        Raises:
+            Closed: this is closed.
+        """
+        self.check_open()
+        return CompiledBurst(self.compilation.executable, self.inputs, self.outputs)
+
+    def _free(self) -> None:
+        self.compilation.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<nnburst.CompiledModel: {len(self.inputs)} inputs, {len(self.outputs)} outputs, {state}>"

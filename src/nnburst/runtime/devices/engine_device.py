@@ -1,0 +1,260 @@
+"""EngineDevice: an executor that is installed, and a driver only once something is to be placed on it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+import nnburst
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.launch import launch
+from nnburst.client.memory.memory import Memory as Pool
+from nnburst.control.user_files import cache_directory, config_directory, state_directory
+from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.errors import Closed, GeneralFailure
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+from nnburst.hal.validation.values import validate_capabilities, validate_extensions
+from nnburst.runtime.devices.device import CacheRequest, Use
+from nnburst.runtime.devices.driver_device import DriverDevice, DriverPart, clamped
+
+logger = logging.getLogger("nnburst.runtime")
+
+#: Distributions whose version decides what a built-in executor is.
+_ENGINES: Final = {"litert": "ai-edge-litert", "reference": "", "null": ""}
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What a driver of an engine says of itself, as its last start left it in the cache directory.
+
+    Attributes:
+        stamp: what it holds for: versions, and the files that say how fast the engine is.
+        version_string: of the driver.
+        type: kind of hardware.
+        feature_level: of the driver.
+        extensions: that it has.
+        capabilities: how fast it says it is.
+        cache_files: in how many files it caches a compilation.
+    """
+
+    stamp: str
+    version_string: str
+    type: DeviceType
+    feature_level: FeatureLevel
+    extensions: tuple[Extension, ...]
+    capabilities: Capabilities
+    cache_files: tuple[int, int]
+
+
+class EngineDevice:
+    """A device whose driver is launched by the first call that needs it. Thread-safe.
+
+    Attributes:
+        name: of the device.
+        executor: what the driver runs.
+    """
+
+    is_cpu: Final = False
+
+    def __init__(
+        self, name: str, executor: str, feature_level: FeatureLevel = FeatureLevel.AIDL_V4
+    ) -> None:
+        """Know the engine by what its last start has left; the first start ever is now.
+
+        Raises:
+            NnburstError: it does not start.
+        """
+        self.name: Final = name
+        self.executor: Final = executor
+        self._level: Final = feature_level
+        self._lock: Final = threading.Lock()
+        self._started: DriverDevice | None = None
+        self._closed = False
+        self._facts = _load(name, executor) or self._learn(self.driver)
+
+    @property
+    def driver(self) -> DriverDevice:
+        """The driver, launched if it is not there yet.
+
+        Raises:
+            NnburstError: it does not start.
+            Closed: `close` was called.
+        """
+        with self._lock:
+            if self._closed:
+                raise Closed(f"device {self.name} is closed")
+            if self._started is None:
+                self._started = DriverDevice(
+                    lambda: launch(self.executor), name=self.name, feature_level=self._level
+                )
+                self._learn(self._started)
+            return self._started
+
+    @property
+    def is_started(self) -> bool:
+        """Whether its driver has been launched."""
+        return self._started is not None
+
+    @property
+    def pid(self) -> int:
+        """Process of its driver."""
+        return self.driver.pid
+
+    @property
+    def version_string(self) -> str:
+        """Opaque; part of cache tokens."""
+        return self._facts.version_string
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware."""
+        return self._facts.type
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """Not above the runtime's."""
+        return clamped(self._facts.feature_level, self._level)
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Those that it has."""
+        return self._facts.extensions
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """How fast it says it is."""
+        return self._facts.capabilities
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """In how many files it caches a compilation."""
+        return NumberOfCacheFiles(*self._facts.cache_files)
+
+    def supports_extension(self, name: str) -> bool:
+        """Whether it has an extension."""
+        return any(extension.name == name for extension in self.extensions)
+
+    def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
+        """Which operations of the main subgraph it can run."""
+        return self.driver.supported_operations(model, pools)
+
+    def prepare(
+        self,
+        model: Model,
+        pools: Sequence[Pool],
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline_ns: int | None = None,
+        cache: CacheRequest | None = None,
+    ) -> DriverPart:
+        """Have its driver prepare a model or a step."""
+        return self.driver.prepare(model, pools, preference, priority, deadline_ns, cache)
+
+    def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
+        """A buffer of its driver's."""
+        return self.driver.allocate(uses, dimensions)
+
+    def wait(self, timeout: float = 30.0) -> None:
+        """Wait until its driver is there; one that was not launched yet is there."""
+        if self._started is not None:
+            self._started.wait(timeout)
+
+    def close(self) -> None:
+        """End its driver."""
+        with self._lock:
+            self._closed = True
+            if self._started is not None:
+                self._started.close()
+
+    def _learn(self, driver: DriverDevice) -> EngineFacts:
+        """Keep what the driver says of itself, for programs that start later."""
+        facts = EngineFacts(
+            _stamp(self.name, self.executor),
+            driver.version_string,
+            driver.type,
+            driver.feature_level,
+            driver.extensions,
+            driver.capabilities,
+            (driver.cache_files.model_cache, driver.cache_files.data_cache),
+        )
+        if facts != _load(self.name, self.executor):
+            _store(self.name, facts)
+        self._facts = facts
+        return facts
+
+    def __repr__(self) -> str:
+        return f"<nnburst.runtime engine device {self.name} ({self.executor})>"
+
+
+def is_installed(executor: str) -> bool:
+    """Whether an executor is there: a built-in one whose engine is installed, an entry point, or a path."""
+    if executor in _ENGINES:
+        return not _ENGINES[executor] or _version_of(_ENGINES[executor]) != ""
+    if ":" in executor:
+        return True
+    return executor in importlib.metadata.entry_points(group="nnburst.executors").names
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _stamp(name: str, executor: str) -> str:
+    """What facts hold for."""
+    parts = [nnburst.__version__, executor]
+    if distribution := _ENGINES.get(executor):
+        parts.append(_version_of(distribution))
+    for folder in (config_directory, state_directory):
+        path = _in(folder, "capabilities", name)
+        with_file = path is not None and path.exists()
+        parts.append(str(path.stat().st_mtime_ns) if path is not None and with_file else "")
+    return " ".join(parts)
+
+
+def _in(folder: Callable[[], Path], room: str, name: str) -> Path | None:
+    try:
+        return folder() / room / f"{quote(name, safe='')}.json"
+    except GeneralFailure:
+        return None
+
+
+def _load(name: str, executor: str) -> EngineFacts | None:
+    """What is known, unless it is of other versions or not readable: it is a cache."""
+    path = _in(cache_directory, "devices", name)
+    try:
+        if path is None:
+            return None
+        facts = msgspec.json.decode(path.read_bytes(), type=EngineFacts)
+        validate_capabilities(facts.capabilities)
+        validate_extensions(facts.extensions)
+    except (OSError, ValueError):
+        return None
+    return facts if facts.stamp == _stamp(name, executor) else None
+
+
+def _store(name: str, facts: EngineFacts) -> None:
+    path = _in(cache_directory, "devices", name)
+    if path is None:
+        return
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.write_bytes(msgspec.json.encode(facts))
+        os.replace(temporary, path)  # noqa: PTH105 - others see the old file or the new one
+    except OSError as error:
+        logger.info("what %s says of itself is not kept: %s", name, error)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,51 @@
+"""PlanView: a plan as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from nnburst.runtime.planning.drawing.graph import plan_dot, plan_mermaid
+from nnburst.runtime.planning.drawing.table import plan_table
+from nnburst.runtime.planning.models.finished_model import FinishedModel
+from nnburst.runtime.planning.plan import CompoundPlan, GotoStep, Plan, Step
+
+
+class PlanView:
+    """A plan with the model that it is for. Immutable.
+
+    Attributes:
+        plan: which device runs which operations, in which steps.
+    """
+
+    def __init__(self, plan: Plan, source: FinishedModel, measured: Mapping[int, float]) -> None:
+        """Show `plan`; `measured` has the seconds that steps took last, by index."""
+        self.plan: Final = plan
+        self._source: Final = source
+        self._measured: Final = dict(measured)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that execute, in order of their first step."""
+        plan = self.plan
+        steps = plan.execution_steps if isinstance(plan, CompoundPlan) else (plan,)
+        return tuple(dict.fromkeys(plan.devices[step.device] for step in steps))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of a plan of several, but jumps; empty if one device has the whole model."""
+        if not isinstance(self.plan, CompoundPlan):
+            return ()
+        return tuple(step for step in self.plan.steps if not isinstance(step, GotoStep))
+
+    def __str__(self) -> str:
+        """A table, one line a step: device, operations, values, bytes across, times."""
+        return plan_table(self.plan, self._source, measured=self._measured)
+
+    def dot(self) -> str:
+        """A graph in the DOT language."""
+        return plan_dot(self.plan, self._source)
+
+    def mermaid(self) -> str:
+        """A mermaid flowchart."""
+        return plan_mermaid(self.plan, self._source)

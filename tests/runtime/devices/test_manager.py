@@ -1,0 +1,261 @@
+"""Discovery: which devices there are, in which order, and what is left out (RTT:I1, I10, V36, K1)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnburst.hal.enums import DeviceType, FeatureLevel
+from nnburst.hal.errors import InvalidArgument
+from nnburst.runtime import Manager
+from nnburst.runtime.devices.engine_device import EngineDevice
+from nnburst.runtime.devices.manager import Settings
+from nnburst.runtime.planning.plan import CompoundPlan, SimplePlan
+from nnburst.testing.framework.computing_device import ComputingDevice
+from runtime.building import add_model, bad_data, finished
+from runtime.devices.conftest import Serve
+
+X = np.ones(2, np.float32)
+Managers = Callable[..., Manager]
+
+
+def names(manager: Manager) -> list[str]:
+    return [device.name for device in manager.devices]
+
+
+def run(manager: Manager, devices: list[str] | None = None) -> object:
+    """An addition over the manager's devices; the compilation."""
+    listed = None if devices is None else [manager.device(name) for name in devices]
+    compilation = finished(add_model(2), listed, manager)
+    execution, out = compilation.execution(), np.zeros(2, np.float32)
+    for index in range(2):
+        execution.set_input(index, X)
+    execution.set_output(0, out)
+    execution.compute()
+    assert out.tolist() == [2, 2]
+    return compilation
+
+
+def test_drivers_that_run_come_by_name_then_engines_then_the_cpu(
+    serve: Serve, manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve("zebra")
+    serve("ant")
+    monkeypatch.setenv("NNBURST_DEVICES", "own=reference, zebra=null, not-installed")
+    found = manager()
+    assert names(found) == ["ant", "zebra", "own", "nnapi-reference"]
+    assert found.device("zebra").version_string.split()[-1] == "reference"
+    assert len({device.version_string for device in found.devices}) >= 1
+    for device in found.devices:
+        assert device.type in DeviceType
+        device.wait(5)
+    with pytest.raises(InvalidArgument, match="there is no 'bee'; there are ant, zebra, own"):
+        found.device("bee")
+
+
+def test_drivers_that_come_later_are_taken_up_by_refresh(serve: Serve, manager: Managers) -> None:
+    found = manager()
+    assert names(found) == ["nnapi-reference"]
+    serve("late")
+    assert names(found) == ["nnapi-reference"]
+    assert [device.name for device in found.refresh()] == ["late", "nnapi-reference"]
+    late = found.device("late")
+    assert found.refresh()[0] is late
+    run(found, ["late"])
+
+
+def test_no_driver_may_call_itself_the_cpu(
+    serve: Serve, manager: Managers, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve("nnapi-reference", "null")
+    found = manager()
+    assert names(found) == ["nnapi-reference"]
+    assert found.devices[0] is found.cpu
+    assert "left out" in caplog.text
+
+
+def test_a_socket_that_nobody_serves_is_left_out_with_the_reason(
+    manager: Managers, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "nnburst"
+    folder.mkdir(mode=0o700)
+    (folder / "gone.sock").touch()
+    with caplog.at_level(logging.WARNING, "nnburst.runtime"):
+        assert names(manager()) == ["nnapi-reference"]
+    assert "device gone is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("PARTITION", "3"), ("CPUONLY", "yes"), ("ENABLED_DEVICES", "("), ("DEVICES", "=x")],
+)
+def test_a_switch_that_does_not_parse_is_refused_by_its_name(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"NNBURST_{variable}", value)
+    with pytest.raises(InvalidArgument, match=f"NNBURST_{variable} is"):
+        Manager()
+
+
+def test_switches_say_what_is_found(
+    serve: Serve, manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve("one")
+    serve("two")
+    monkeypatch.setenv("NNBURST_ENABLED_DEVICES", "t.*|n")
+    assert names(manager()) == ["two", "nnapi-reference"]
+    monkeypatch.setenv("NNBURST_CPUONLY", "1")
+    assert names(manager()) == ["nnapi-reference"]
+
+
+def test_without_partitioning_the_cpu_has_everything(manager: Managers) -> None:
+    from nnburst.runtime.planning.plan import PartitioningMode
+
+    fast = ComputingDevice("fast", lambda _o, _m: True, 0.1)
+    found = manager([fast], settings=Settings(PartitioningMode.NONE))
+    plan = run(found).plan  # type: ignore[attr-defined]
+    assert isinstance(plan, SimplePlan)
+    assert plan.devices[plan.device] == "nnapi-reference"
+    assert fast.executed == 0
+
+
+def test_an_engine_is_launched_by_the_first_compilation_that_asks_it(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNBURST_DEVICES", "own=reference")
+    first = manager()
+    engine = first.devices[0]
+    assert isinstance(engine, EngineDevice)
+    assert engine.is_started, "the first start ever says what the engine is"
+    facts = (engine.name, engine.version_string, engine.feature_level, engine.capabilities)
+    first.close()
+    second = manager()
+    again = second.devices[0]
+    assert isinstance(again, EngineDevice)
+    assert not again.is_started
+    assert facts == (again.name, again.version_string, again.feature_level, again.capabilities)
+    run(second, ["nnapi-reference"])
+    assert not again.is_started
+    run(second, ["own"])
+    assert again.is_started
+    pid = again.pid
+    run(second, ["own"])
+    assert again.pid == pid
+    second.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_is_known_of_an_engine_is_forgotten_when_somebody_writes_its_capabilities(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNBURST_DEVICES", "reference")
+    assert manager().device("reference").capabilities.if_performance.exec_time == 1.0
+    path = Path(os.environ["XDG_CONFIG_HOME"]) / "nnburst" / "capabilities" / "reference.json"
+    path.parent.mkdir(parents=True)
+    info = {"exec_time": 0.25, "power_usage": 0.5}
+    path.write_text(
+        json.dumps({"operands": {}, "relaxed_scalar": info, "relaxed_tensor": info, "if": info})
+    )
+    assert manager().device("reference").capabilities.if_performance.exec_time == 0.25
+
+
+def test_a_broken_cache_of_facts_is_never_an_error(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNBURST_DEVICES", "own=reference")
+    path = Path(os.environ["XDG_CACHE_HOME"]) / "nnburst" / "devices" / "own.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{")
+    assert names(manager()) == ["own", "nnapi-reference"]
+
+
+def test_litert_beats_the_cpu_by_what_it_ships(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    monkeypatch.delenv("NNBURST_DEVICES")
+    found = manager()
+    assert names(found) == ["litert", "nnapi-reference"]
+    plan = run(found).plan  # type: ignore[attr-defined]
+    assert isinstance(plan, SimplePlan)
+    assert plan.devices[plan.device] == "litert"
+
+
+def test_the_cpu_can_be_put_into_a_driver(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNBURST_CPU_DRIVER", "1")
+    found = manager()
+    assert names(found) == ["nnapi-reference"]
+    assert found.cpu.is_cpu
+    run(found)
+    run(found, ["nnapi-reference"])
+    assert isinstance(found.cpu, EngineDevice)
+    assert found.cpu.pid != os.getpid()
+
+
+def test_devices_named_sample_refuse_half_if_they_are_told(manager: Managers) -> None:
+    from nnburst.hal.enums import OperandType
+    from nnburst.runtime import Model
+    from nnburst.testing.conformance.vectors import build
+    from nnburst.testing.models.random_graphs import generate
+    from nnburst.testing.models.random_graphs.as_vector import as_vector
+
+    devices = [ComputingDevice(f"sample {n}", lambda _o, _m: True, 0.5 + n / 10) for n in range(2)]
+    found = manager(devices, settings=Settings(refuses_half=True))
+    kinds = []
+    for seed in range(8):
+        built = build(as_vector(generate("small", OperandType.TENSOR_FLOAT32, seed)))
+        kinds.append(type(finished(Model.of(built.model), None, found).plan))
+    assert CompoundPlan in kinds
+
+
+@pytest.mark.parametrize(
+    ("runtime", "device", "expected"),
+    [(1, 2, 1), (2, 2, 2), (3, 2, 2), (8, 2, 2), (2, 4, 2), (3, 4, 3), (4, 4, 4), (8, 4, 4)],
+)
+def test_the_level_of_a_device_is_never_above_the_runtimes(
+    runtime: int, device: int, expected: int
+) -> None:
+    from nnburst.runtime.devices.driver_device import clamped
+
+    assert clamped(FeatureLevel(device), FeatureLevel(runtime)) == expected
+
+
+def test_a_driver_that_has_died_is_connected_to_again_behind_its_entry(
+    serve: Serve, manager: Managers
+) -> None:
+    pid = serve("mortal")
+    found = manager()
+    compilation = run(found, ["mortal"])
+    os.kill(found.device("mortal").pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    execution, out = compilation.execution(), np.zeros(2, np.float32)  # type: ignore[attr-defined]
+    for index in range(2):
+        execution.set_input(index, X)
+    execution.set_output(0, out)
+    execution.reusable = True
+    with pytest.raises(Exception, match=r"SIGKILL|died|closed") as error:
+        execution.compute()
+        execution.compute()
+        pytest.fail("nothing was said of its death")
+    assert error
+    execution.compute()
+    assert out.tolist() == [2, 2]
+    assert pid
+
+
+def test_names_are_given_once(manager: Managers) -> None:
+    def twin(name: str) -> ComputingDevice:
+        return ComputingDevice(name, lambda _o, _m: True)
+
+    for pair in (["a", "a"], ["nnapi-reference"]):
+        with bad_data():
+            manager([twin(name) for name in pair])

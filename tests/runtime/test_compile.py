@@ -1,0 +1,233 @@
+"""`nnburst.compile`: the face that most people use, over devices in this process and over real drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import ModelBuilder, OperandType, OperationType
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    DeadObject,
+    InvalidArgument,
+    OutputInsufficientSize,
+)
+from nnburst.runtime import Manager
+from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.devices.driver_device import DriverDevice
+from nnburst.testing.framework.computing_device import ComputingDevice
+
+T = OperandType.TENSOR_FLOAT32
+X = np.array([[1.0, 2.0, 3.0]], np.float32)
+
+
+def chain(*, open_output: bool = False) -> nnburst.Model:
+    """(x + x) * x."""
+    builder = ModelBuilder()
+    x, s = builder.input(T, (1, 3)), builder.temporary(T, (1, 3))
+    y = builder.output(T, (0, 0) if open_output else (1, 3))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [s])
+    builder.operation(OperationType.MUL, [s, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+def only(kind: OperationType) -> object:
+    return lambda operation, _model: operation.type == kind
+
+
+def two_devices() -> Manager:
+    return Manager(
+        [
+            ComputingDevice("adder", only(OperationType.ADD), 0.5),  # type: ignore[arg-type]
+            ComputingDevice("multiplier", only(OperationType.MUL), 0.6),  # type: ignore[arg-type]
+        ]
+    )
+
+
+class HalfDriver(DriverDevice):
+    """A real driver that is asked for one operation only."""
+
+    takes: OperationType
+
+    def supported_operations(self, model: nnburst.Model, pools: object) -> list[bool]:
+        found = super().supported_operations(model, pools)  # type: ignore[arg-type]
+        kinds = [operation.type == self.takes for operation in model.main.operations]
+        return [a and b for a, b in zip(found, kinds, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def drivers() -> Iterator[Manager]:
+    """Two driver processes, one for each operation of the chain."""
+    made = []
+    for name, kind in (("first", OperationType.ADD), ("second", OperationType.MUL)):
+        driver = HalfDriver(lambda: nnburst.launch("reference"), name=name)
+        driver.takes = kind
+        driver.capabilities = ComputingDevice("", only(kind), 0.5).capabilities  # type: ignore[misc,arg-type]
+        made.append(driver)
+    manager = Manager(made)
+    yield manager
+    manager.close()
+
+
+@pytest.mark.parametrize("devices", [None, ["first", "second"]])
+def test_every_way_gives_the_same_over_two_drivers(
+    drivers: Manager, devices: list[str] | None
+) -> None:
+    with nnburst.compile(chain(), devices, manager=drivers) as compiled:
+        assert compiled.plan.devices == ("first", "second")
+        expected = (2 * X * X).tolist()
+        assert compiled.execute([X]).outputs[0].tolist() == expected
+        assert asyncio.run(compiled.execute_async([X])).outputs[0].tolist() == expected
+        with compiled.open_burst() as burst:
+            for _ in range(3):
+                assert burst.execute([X]).outputs[0].tolist() == expected
+            bound = burst.bind()
+            bound.inputs[0][...] = X
+            for _ in range(3):
+                bound.run()
+                assert bound.outputs[0].tolist() == expected
+        lines = str(compiled.plan).splitlines()
+        assert [line.split()[1] for line in lines[2:]] == ["first", "second"]
+        assert all(" ms" in line for line in lines[2:]), "both steps were measured"
+        assert "digraph" in compiled.plan.dot()
+        assert compiled.plan.mermaid()
+
+
+def test_the_output_of_a_step_is_the_next_ones_input_without_a_copy(drivers: Manager) -> None:
+    with nnburst.compile(chain(), manager=drivers) as compiled:
+        executable = compiled.compilation.executable
+        first, second = executable.parts
+        seen = []
+        for part in (first, second):
+            execute = part.execute
+
+            def watched(
+                inputs: list[Argument],
+                outputs: list[Argument],
+                options: Options,
+                execute: Callable[..., Outcome] = execute,
+            ) -> Outcome:
+                seen.append((inputs, outputs))
+                return execute(inputs, outputs, options)
+
+            part.execute = watched  # type: ignore[method-assign]
+        compiled.execute([X])
+        from nnburst.client.memory.memory import find_memory
+
+        written, read = seen[0][1][0].bytes, seen[1][0][1].bytes
+        assert find_memory(written) is not None
+        assert find_memory(read) is not None
+        assert not read.flags.writeable
+        written[...] = 7
+        assert set(read.tolist()) == {7}
+
+
+def test_a_simple_plan_over_a_driver_runs_the_drivers_own_burst(drivers: Manager) -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(T, (1, 3)), builder.output(T, (1, 3))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    with nnburst.compile(builder.build(), ["first"], manager=drivers) as compiled:
+        assert compiled.plan.steps == ()
+        with compiled.open_burst() as burst:
+            bound = burst.bind()
+            bound.inputs[0][...] = X
+            assert bound.run().outputs[0].tolist() == (2 * X).tolist()
+
+
+@pytest.mark.parametrize("way", ["execute", "burst", "bound"])
+@pytest.mark.parametrize("victim", ["first", "second"])
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_driver_that_dies_is_replaced(
+    drivers: Manager, way: str, victim: str, explicit: bool
+) -> None:
+    devices = ["first", "second"] if explicit else None
+    with (
+        nnburst.compile(chain(), devices, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        bound = burst.bind()
+        bound.inputs[0][...] = X
+        run = {
+            "execute": lambda: compiled.execute([X]),
+            "burst": lambda: burst.execute([X]),
+            "bound": bound.run,
+        }[way]
+        run()
+        driver = drivers.device(victim)
+        os.kill(driver.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        try:
+            result = run()
+            assert result.outputs[0].tolist() == (2 * X * X).tolist()
+        except DeadObject:
+            assert explicit
+        assert run().outputs[0].tolist() == (2 * X * X).tolist()
+
+
+def test_outputs_of_unknown_shape_grow_or_are_refused() -> None:
+    with nnburst.compile(chain(open_output=True), manager=two_devices()) as compiled:
+        assert compiled.execute([X]).outputs[0].tolist() == (2 * X * X).tolist()
+        room = np.zeros(8, np.float32)
+        assert compiled.execute([X], [room]).outputs[0].shape == (1, 3)
+        with pytest.raises(OutputInsufficientSize) as error:
+            compiled.execute([X], [np.zeros(2, np.float32)])
+        assert error.value.output_shapes[0].dimensions == (1, 3)
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    manager = two_devices()
+    with pytest.raises(InvalidArgument, match="device: there is no 'tpu'; there are adder"):
+        nnburst.compile(chain(), ["tpu"], manager=manager)
+    with pytest.raises(InvalidArgument, match="devices: the list is empty"):
+        nnburst.compile(chain(), [], manager=manager)
+    with pytest.raises(InvalidArgument, match="model: of type int"):
+        nnburst.compile(7, manager=manager)  # type: ignore[arg-type]
+    with nnburst.compile(chain(), manager=manager) as compiled:
+        for inputs in ([], [X, X], [X[0]], [X.astype(np.float64)]):
+            with pytest.raises(InvalidArgument, match="inputs"):
+                compiled.execute(inputs)
+        with pytest.raises(InvalidArgument, match="timeout"):
+            compiled.execute([X], timeout=-1)
+        with compiled.open_burst() as burst, pytest.raises(InvalidArgument, match="outputs"):
+            burst.bind(outputs=[X, X])
+    with pytest.raises(Closed):
+        compiled.execute([X])
+    with pytest.raises(Closed):
+        compiled.open_burst()
+
+
+def test_a_plan_that_no_device_can_run_says_which_operation() -> None:
+    manager = two_devices()
+    with pytest.raises(InvalidArgument, match=r"MUL|operation 1"):
+        nnburst.compile(chain(), ["adder"], manager=manager)
+
+
+def test_a_second_thread_on_a_burst_is_refused() -> None:
+    with (
+        nnburst.compile(chain(), manager=two_devices()) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        burst._executing[object()] = None
+        with pytest.raises(BurstBusy):
+            burst.execute([X])
+
+
+def test_compilations_are_cached_by_content(tmp_path: Path, drivers: Manager) -> None:
+    from nnburst.runtime.devices.driver_device import DriverPart
+
+    found = []
+    for _ in range(2):
+        with nnburst.compile(chain(), manager=drivers, cache_dir=tmp_path / "cache") as compiled:
+            parts = compiled.compilation.executable.parts
+            assert all(isinstance(part, DriverPart) for part in parts)
+            found.append([part.prepared.current.from_cache for part in parts])  # type: ignore[attr-defined]
+            assert compiled.execute([X]).outputs[0].tolist() == (2 * X * X).tolist()
+    assert found == [[False, False], [True, True]]
+    assert len(list((tmp_path / "cache").iterdir())) == 4
