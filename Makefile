@@ -12,7 +12,7 @@ WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel wheels try-wheels lock clean
+.PHONY: help setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel wheels try-wheels lock clean onnx-networks
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -84,6 +84,10 @@ faults: setup ## kill clients and drivers at random points, and look what is lef
 
 soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.json keeps the samples
 	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
+
+onnx-networks: setup ## fetch real ONNX networks by pinned hashes, and compare; INPUTS=200 of each, DIR= keeps them there
+	$(BIN)/python -m nnburst.testing.models.onnx_networks $(or $(DIR),.onnx-networks)
+	$(BIN)/python -W ignore -m nnburst.bench.onnx_networks $(or $(DIR),.onnx-networks) --inputs $(or $(INPUTS),200)
 
 RUN_C := csrc/tests/run.sh
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy.typing as npt
 
 from nnburst.formats.onnx.external_data import ExternalData
 from nnburst.formats.onnx.model import read_model
@@ -23,6 +25,7 @@ def load(
     source: str | os.PathLike[str] | bytes,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, npt.ArrayLike] | None = None,
     states: Mapping[str, str] | None = None,
     as_graph: bool = False,
 ) -> ImportedModel:
@@ -37,6 +40,8 @@ def load(
     Args:
         source: path of a file, or its contents.
         shapes: dimensions of inputs of an .onnx file that leaves them open, by name.
+        constants: values of inputs of an .onnx file that are the same in every execution, by name: they are
+            no inputs of the model, and what they decide is decided.
         states: of an .onnx file, inputs that take what an output gave before, by name: they become states.
 
         as_graph: make an .onnx file one operation of the extension dev.nnburst.onnx, which drivers of the
@@ -52,37 +57,40 @@ def load(
         NnburstError: `ai-edge-litert`, whose classes read the .tflite format, is not installed.
         OSError: the file cannot be read.
     """
+    options = _Options(shapes or {}, constants or {}, states or {}, as_graph)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _load(bytes(source), None, shapes or {}, states or {}, as_graph=as_graph)
+        return _load(bytes(source), None, options)
     path = Path(source)
     try:
-        content = path.read_bytes()
-        return _load(content, path.parent, shapes or {}, states or {}, as_graph=as_graph)
+        return _load(path.read_bytes(), path.parent, options)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
 
-def _load(
-    content: bytes,
-    directory: Path | None,
-    shapes: Mapping[str, Sequence[int]],
-    states: Mapping[str, str],
-    *,
-    as_graph: bool,
-) -> ImportedModel:
+class _Options(NamedTuple):
+    """What `load` is told of an .onnx file."""
+
+    shapes: Mapping[str, Sequence[int]]
+    constants: Mapping[str, npt.ArrayLike]
+    states: Mapping[str, str]
+    as_graph: bool
+
+
+def _load(content: bytes, directory: Path | None, options: _Options) -> ImportedModel:
     if content[4:8] == _TFLITE or not _may_be_onnx(content):
-        if shapes or states or as_graph:
+        if any(options):
             raise InvalidArgument(
-                "shapes, states and as_graph are for .onnx files; a .tflite file says its own"
+                f"{', '.join(options._fields)} are for .onnx files; a .tflite file says its own"
             )
         return Translation(TfliteFile(content)).run()
     file = read_model(content)
     external = ExternalData(directory, file.budget)
-    if as_graph:
-        if states:
-            raise InvalidArgument("states: a whole graph has none that nnburst keeps")
-        return whole_graph(content, file, external, shapes)
-    return OnnxTranslation(file, external, shapes, states).run()
+    if not options.as_graph:
+        given = options.shapes, options.constants, options.states
+        return OnnxTranslation(file, external, *given).run()
+    if options.states or options.constants:
+        raise InvalidArgument("states and constants are for what is imported, not for whole graphs")
+    return whole_graph(content, file, external, options.shapes)
 
 
 def _may_be_onnx(content: bytes) -> bool:

@@ -240,3 +240,28 @@ def test_a_result_that_is_an_input_or_a_constant_is_copied() -> None:
     y, z = run(made, x)
     assert y.tolist() == x.tolist()
     assert z.tolist() == [1, 2]
+
+
+def test_an_input_that_never_changes_decides_a_branch() -> None:
+    def branch(operator: str) -> Any:
+        return helper.make_graph([node(operator, "x", "z")], "b", [], [value("z", "f4", (3,))])
+
+    chosen = {"then_branch": branch("Neg"), "else_branch": branch("Abs")}
+    made = model(
+        [node("Equal", "rate fast", "c"), node("If", "c", "y", **chosen)],
+        [value("x", "f4", (3,)), value("rate", "i8", ())],
+        [value("y", "f4", (3,))],
+        {"fast": np.array(16000, np.int64)},
+    )  # fmt: skip
+    imported = nnburst.load(made.SerializeToString(), constants={"rate": 16000})
+    assert imported.input_names == ("x",)
+    assert [OperationType(o.type) for o in imported.model.main.operations] == [_O.NEG]
+    with pytest.raises(InvalidArgument, match="'speed' is no input of the network"):
+        nnburst.load(made.SerializeToString(), constants={"speed": 1})
+    with pytest.raises(InvalidArgument, match=r"constants\['rate'\] has shape \(2,\)"):
+        nnburst.load(made.SerializeToString(), constants={"rate": [1, 2]})
+
+
+def test_options_of_onnx_files_are_refused_for_others() -> None:
+    with pytest.raises(InvalidArgument, match=r"are for \.onnx files"):
+        nnburst.load(b"\x1c\0\0\0TFL3", as_graph=True)

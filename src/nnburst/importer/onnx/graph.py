@@ -156,7 +156,7 @@ class OnnxGraph(SubgraphWriter):
         if value.type.type == _T.TENSOR_BOOL8:
             return self.truth(self._transposed(self.as_numbers(value), dims, permutation))
         if value.type.type == _T.TENSOR_INT32:
-            elements = np.arange(math.prod(dims), dtype=np.int32).reshape(dims)
+            elements = self.counted(math.prod(dims)).reshape(dims)
             return self.picked(value, elements.transpose(permutation))
         if len(dims) > MOST_AXES:
             return self._transposed_by_steps(value, dims, permutation)
@@ -174,6 +174,11 @@ class OnnxGraph(SubgraphWriter):
             value = self._transposed(value, extents, (0, 2, 1, 3))
             have.insert(at, have.pop(found))
         return value
+
+    def counted(self, count: int) -> Array:
+        """0, 1, … `count` - 1, charged."""
+        self.budget.spend(8 * count)
+        return np.arange(count, dtype=np.int32)
 
     def picked(self, value: Value, elements: Array) -> Value:
         """Elements of an operand by their place in it, in the shape of `elements`."""

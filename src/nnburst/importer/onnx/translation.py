@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nnburst.formats.onnx.external_data import ExternalData
 from nnburst.formats.onnx.model import (
@@ -20,7 +21,7 @@ from nnburst.formats.onnx.model import (
 from nnburst.formats.onnx.tensor import DTYPES, TensorProto
 from nnburst.formats.onnx.wire import DEEPEST, Malformed
 from nnburst.hal.enums import OperandType
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import MemoryPool, Model
 from nnburst.hal.operand_types import DTYPES as OPERAND_DTYPES
@@ -45,6 +46,15 @@ _NODE_COST: Final = 4096
 #: Rounds that a loop is unrolled into at most.
 _MOST_ROUNDS: Final = 256
 _OLDEST: Final = 7
+#: What a translation meets where a file's inputs and attributes are not what their operator says.
+_UNFIT: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 _HINT: Final = "nnburst.load(…, as_graph=True) runs the whole graph as one operation"
 
 
@@ -56,6 +66,7 @@ class OnnxTranslation:
         file: OnnxFile,
         external: ExternalData,
         shapes: Mapping[str, Sequence[int]],
+        constants: Mapping[str, npt.ArrayLike],
         states: Mapping[str, str],
     ) -> None:
         """Of a file that was read.
@@ -64,11 +75,13 @@ class OnnxTranslation:
             file: the file.
             external: reads what lies beside it.
             shapes: of inputs whose dimensions are open.
+            constants: values of inputs that are the same in every execution.
             states: inputs that take, the next time, what an output gave.
         """
         self._file = file
         self._external = external
         self._shapes = dict(shapes)
+        self._values = dict(constants)
         self._states = dict(states)
         self._constants = ConstantPool(file.budget)
         self._graph = OnnxGraph(file.budget, self._constants)
@@ -79,6 +92,14 @@ class OnnxTranslation:
         Raises:
             InvalidArgument: the file is not intact, or NNAPI cannot say what it holds.
         """
+        try:
+            return self._translated()
+        except NnburstError:
+            raise
+        except _UNFIT as error:
+            raise Malformed(f"its parts do not fit each other: {error}") from error
+
+    def _translated(self) -> ImportedModel:
         graph = self._file.graph
         version = self._file.opsets.get("", 0)
         if version < _OLDEST:
@@ -88,7 +109,14 @@ class OnnxTranslation:
         scope = Scope(
             graph.nodes, [o.name for o in graph.outputs], graph.initializers, self._decode
         )
-        given = [info for info in graph.inputs if info.name not in graph.initializers]
+        open_ones = [info for info in graph.inputs if info.name not in graph.initializers]
+        for name in {*self._values, *self._shapes} - {info.name for info in open_ones}:
+            names = [info.name for info in open_ones]
+            raise InvalidArgument(f"{name!r} is no input of the network, its inputs are {names}")
+        for info in open_ones:
+            if info.name in self._values:
+                scope.define(info.name, self._known(info))
+        given = [info for info in open_ones if info.name not in self._values]
         for info in given:
             scope.define(info.name, self._input(info, scope))
         self._translate(scope, self._file.opsets, "", 0)
@@ -113,6 +141,22 @@ class OnnxTranslation:
         if kind.type in QUANT8:
             kind = self._integers(info.name, kind, scope)
         return Tensor(shape, dtype, value=self._graph.add_input(kind), order=identity(len(shape)))
+
+    def _known(self, info: ValueInfo) -> Tensor:
+        """An input whose value is the same in every execution."""
+        if info.element not in DTYPES:
+            raise Refused(f"input {info.name!r} is {info.element}, no tensor of numbers")
+        array = np.asarray(self._values[info.name], DTYPES[info.element])
+        if info.shape is not None:
+            said = tuple(e if isinstance(e, int) and e > 0 else -1 for e in info.shape)
+            fits = len(said) == array.ndim and all(
+                want in (-1, have) for want, have in zip(said, array.shape, strict=True)
+            )
+            if not fits:
+                raise InvalidArgument(
+                    f"constants[{info.name!r}] has shape {array.shape}, the file says {list(said)}"
+                )
+        return constant(array)
 
     def _shape(self, info: ValueInfo) -> tuple[int, ...]:
         wanted = self._shapes.get(info.name)
@@ -241,6 +285,10 @@ class OnnxTranslation:
                 ) from None
             except InvalidArgument as error:
                 raise InvalidArgument(f"{said}: {error}") from None
+            except _UNFIT as error:
+                raise InvalidArgument(
+                    f"{said}: its parts do not fit each other: {error}"
+                ) from error
 
     def _one(
         self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +9,11 @@ import numpy as np
 
 from nnburst.formats.onnx.external_data import ExternalData
 from nnburst.formats.onnx.model import OnnxFile, ValueInfo, tensors_of
+from nnburst.formats.onnx.rewriting import with_shapes
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions.whole_graph import BY_NAME, FILE, GRAPH, NAME, Element, GraphParams
+from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.model import DataLocation, ExtraParams, MemoryPool, Operand
 from nnburst.hal.model_builder import ModelBuilder, UsedExtension
 from nnburst.importer.imported_model import ImportedModel
@@ -27,7 +28,8 @@ def whole_graph(
         content: of the file.
         file: what was read of it.
         external: reads the files beside it, each of which becomes a pool.
-        shapes: of inputs, where the file leaves them open and requests shall not say them.
+        shapes: of inputs that the file leaves open, so that requests need not say them and the engine knows
+            its outputs' beforehand.
 
     Raises:
         InvalidArgument: an input or output is of no type that the extension has.
@@ -39,6 +41,8 @@ def whole_graph(
         for _, tensor in tensors_of(file)
         if tensor.is_external
     }
+    if shapes:
+        content = with_shapes(content, {name: _checked(name, s) for name, s in shapes.items()})
     parts: list[bytes | memoryview] = [content, *others.values()]
     pools = tuple(np.frombuffer(part, np.uint8) for part in parts)
     params = GraphParams(
@@ -88,16 +92,20 @@ def _border(
     element: Element = BY_NAME[info.element]
     kind = element.core if element.core is not None else used.operand_type(element.extension)
     scale = 1.0 if element.name in ("uint8", "int8") else 0.0
-    return kind, _dimensions(info, shapes.get(info.name)), scale, 0
+    dims = _dimensions(info, shapes.get(info.name))
+    # What a file says of outputs whose extents depend on data is often wrong; engines only warn.
+    return kind, () if side == "output" and 0 in dims else dims, scale, 0
+
+
+def _checked(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    if not all(0 < extent <= INT32_MAX for extent in shape):
+        raise InvalidArgument(f"shapes[{name!r}]: {list(shape)}, expected extents above 0")
+    return tuple(int(extent) for extent in shape)
 
 
 def _dimensions(info: ValueInfo, wanted: Sequence[int] | None) -> tuple[int, ...]:
     if wanted is not None:
-        if math.prod(wanted) < 1:
-            raise InvalidArgument(
-                f"shapes[{info.name!r}]: {list(wanted)}, expected extents above 0"
-            )
-        return tuple(wanted)
+        return tuple(wanted) or (1,)
     if info.shape is None:
         return ()
     return tuple(e if isinstance(e, int) and e > 0 else 0 for e in info.shape) or (1,)

@@ -51,6 +51,9 @@ class Sequence:
         self.weights = node.array(1, "weights").astype(x.dtype, copy=False)
         self.recurrent = node.array(2, "recurrent weights").astype(x.dtype, copy=False)
         self.hidden = node.integer("hidden_size", self.recurrent.shape[-1])
+        if self.hidden != self.recurrent.shape[-1]:
+            raise Malformed(f"hidden_size {self.hidden} for {list(self.recurrent.shape)}")
+        node.graph.budget.spend(64 * gates * self.hidden)
         bias = np.zeros((self.directions, 2 * gates * self.hidden), x.dtype)
         self.bias = bias if node.optional(3) is None else node.array(3, "bias").astype(x.dtype)
         node.require(node.attribute("clip") is None, "clip")
@@ -85,6 +88,7 @@ class Sequence:
         given = self.node.optional(position)
         shape = (self.x.shape[1], self.hidden)
         if given is None:
+            self.node.graph.budget.spend(4 * shape[0] * shape[1])
             return constant(np.zeros(shape, self.x.dtype))
         given = transposed(given, (1, 0, 2)) if self.first else given
         window = [slice(direction, direction + 1, 1), *(slice(0, e, 1) for e in shape)]
@@ -97,7 +101,7 @@ class Sequence:
     def _turned(self, x: Tensor, direction: int) -> Tensor:
         if not (self.reverse or direction):
             return x
-        return gathered(self.node, x, np.arange(self.x.shape[0])[::-1].astype(np.int32), 0)
+        return gathered(self.node, x, self.node.graph.counted(self.x.shape[0])[::-1], 0)
 
     def finish(self, outputs: list[Tensor], states: list[list[Tensor]]) -> None:
         """Give all steps, and each state after the last one.

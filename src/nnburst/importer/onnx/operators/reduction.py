@@ -169,7 +169,7 @@ def _arg(node: Node) -> None:
     extent = x.shape[axis]
     last = bool(node.integer("select_last_index"))
     if last:
-        x = gathered(node, x, np.arange(extent)[::-1].astype(np.int32), axis)
+        x = gathered(node, x, node.graph.counted(extent)[::-1], axis)
     form = along(node, x, [axis])
     kept = tuple(e for at, e in enumerate(form.value.type.dimensions) if at != form.axis)
     kind = _O.ARGMAX if node.kind == "ArgMax" else _O.ARGMIN
@@ -192,7 +192,7 @@ def _top_k(node: Node) -> None:
     require_plain(node, x)
     largest = bool(node.integer("largest", 1))
     x = x if largest else unary(node, _O.NEG, x)
-    x = gathered(node, x, np.arange(x.shape[axis])[::-1].astype(np.int32), axis)
+    x = gathered(node, x, node.graph.counted(x.shape[axis])[::-1], axis)
     rest = [each for each in range(x.rank) if each != axis]
     order = (*rest, axis)
     rows = math.prod(x.shape[each] for each in rest)
@@ -233,7 +233,7 @@ def _cum_sum(node: Node) -> None:
     axis = node.axis(int(node.array(1, "axis").reshape(-1)[0]), x.rank)
     extent = x.shape[axis]
     node.require(extent <= 4096, f"an axis of {extent}")
-    node.graph.budget.spend(4 * extent * extent)
+    node.graph.budget.spend(16 * extent * extent)
     ones = np.tri(extent, k=-1 if node.integer("exclusive") else 0, dtype=x.dtype)
     ones = ones.T if node.integer("reverse") else ones
     rest = [each for each in range(x.rank) if each != axis]

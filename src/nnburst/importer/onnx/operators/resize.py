@@ -82,6 +82,7 @@ def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tu
 
 def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
     """Where each element of an axis comes from."""
+    node.graph.budget.spend(64 * size)
     at = np.arange(size, dtype=np.float64)
     if where == "half_pixel":
         return (at + 0.5) / scale - 0.5
@@ -100,7 +101,6 @@ def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Ar
 
 def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
     """Which element each one is."""
-    node.graph.budget.spend(64 * size)
     at = _origins(node, extent, size, scale, where)
     how = node.string("nearest_mode", "floor" if _is_old(node) else "round_prefer_floor")
     rounded = {

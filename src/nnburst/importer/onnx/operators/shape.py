@@ -92,6 +92,7 @@ def _dropout(node: Node) -> None:
         )
     node.put(x)
     if node.is_used(1):
+        node.graph.budget.spend(x.elements)
         node.put_known(np.ones(x.shape, np.bool_), 1)
 
 

@@ -79,6 +79,7 @@ def _joined(node: Node, values: list[Value], axis: int, dims: tuple[int, ...]) -
     total: Value | None = None
     start = 0
     for value in values:
+        node.graph.budget.spend(8 * math.prod(dims))
         own = np.full(dims, -1, np.int32)
         window = [slice(None)] * len(dims)
         extent = value.type.dimensions[axis]
@@ -127,7 +128,7 @@ def sliced(node: Node, x: Tensor, windows: Sequence[slice]) -> Tensor:
         raise Refused(f"a slice of shape {list(shape)}: NNAPI has no extents of 0")
     for axis, each in enumerate(picked):
         if each.step != 1 and len(each) > 1:
-            x = gathered(node, x, np.array(each, np.int32), axis)
+            x = gathered(node, x, node.graph.counted(x.shape[axis])[windows[axis]], axis)
             picked[axis] = range(len(each))
     return _cut(node, x, [each.start for each in picked], shape)
 
@@ -228,7 +229,7 @@ def _gather_elements(node: Node) -> None:
     axis = node.axis(node.integer("axis"), x.rank)
     extent = x.shape[axis]
     node.require(bool(np.all((index >= -extent) & (index < extent))), "an index lies outside")
-    node.graph.budget.spend(8 * (x.elements + index.size))
+    node.graph.budget.spend(16 * (x.elements + index.size))
     places = np.arange(x.elements, dtype=np.int64).reshape(x.shape)
     window = tuple(slice(0, e) for at, e in enumerate(index.shape))
     picked = np.take_along_axis(

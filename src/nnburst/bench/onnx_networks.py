@@ -1,0 +1,218 @@
+"""Real ONNX networks: by operations and as whole graphs beside onnxruntime in process.
+
+    python -m nnburst.bench.onnx_networks DIRECTORY [--inputs 200] [--only NAME]
+
+For each network how far the results by operations (executor litert) are from onnxruntime's, in parts of the
+output's range; whether those of the whole graph through a driver have the same bits; and what a burst takes
+beside the engine in process by its C library with bound buffers, rounds of both in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import nnburst
+from nnburst.executor.onnxruntime.native import Border, Room, Session
+from nnburst.hal.enums import OperationType
+from nnburst.hal.errors import NnburstError
+from nnburst.hal.extensions.whole_graph import BY_NUMBER
+from nnburst.testing.models.onnx_networks import NETWORKS, OnnxNetwork
+
+Array = npt.NDArray[Any]
+
+#: Runs of a round, and rounds of each contestant: as many as the time allows.
+_RUNS: Final = 10
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 1000
+_LONGEST_NS: Final = 4_000_000_000
+
+
+class InProcess:
+    """onnxruntime in this process: one thread, everything else as the executor has it."""
+
+    def __init__(self, content: bytes) -> None:
+        """Make a session by its own Python interface."""
+        ort = import_module("onnxruntime")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
+        self.inputs = self._session.get_inputs()
+
+    def run(self, values: Sequence[Array]) -> list[Array]:
+        """All outputs."""
+        names = [info.name for info in self.inputs]
+        return [
+            np.asarray(a) for a in self._session.run(None, dict(zip(names, values, strict=True)))
+        ]
+
+
+def values_for(network: OnnxNetwork, engine: InProcess, random: np.random.Generator) -> list[Array]:
+    """Values of all inputs, in order: between -1 and 1, or bytes."""
+    values = []
+    for info in engine.inputs:
+        if info.name in network.constants:
+            values.append(np.array(network.constants[info.name], np.int64))
+            continue
+        open_shape = [extent if isinstance(extent, int) else 1 for extent in info.shape]
+        shape = tuple(network.shapes.get(info.name, open_shape))
+        if "float" in info.type:
+            values.append(random.uniform(-1, 1, shape).astype(np.float32))
+        else:
+            dtype = np.int64 if "int64" in info.type else np.int32
+            values.append(random.integers(0, 256, shape).astype(dtype))
+    return values
+
+
+def by_operations(
+    network: OnnxNetwork, content: bytes, engine: InProcess, inputs: int
+) -> dict[str, Any]:
+    """The network imported and run through a litert driver."""
+    try:
+        imported = nnburst.load(
+            content, shapes=network.shapes, constants=network.constants, states=network.states
+        )
+    except NnburstError as error:
+        return {"refused": str(error)}
+    main = imported.model.main
+    kinds = Counter(OperationType(operation.type).name for operation in main.operations)
+    kept = [at for at, info in enumerate(engine.inputs) if info.name not in network.constants]
+    random, off = np.random.default_rng(0), 0.0
+    with (
+        nnburst.launch("litert") as device,
+        device.prepare(imported) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound = burst.bind()
+        for _ in range(inputs):
+            values = values_for(network, engine, random)
+            for room, at in zip(bound.inputs, kept, strict=True):
+                room[...] = values[at].reshape(room.shape)
+            bound.run(timeout=60)
+            expected = engine.run(values)
+            off = max(off, *map(_distance, bound.outputs, expected))
+        times = _in_turn(lambda: bound.run(timeout=60), lambda: engine.run(values))
+    return {
+        "operations": sum(kinds.values()),
+        "transposes": kinds["TRANSPOSE"],
+        "off": off,
+        "burst_ms": times[0] / 1e6,
+        "onnxruntime_ms": times[1] / 1e6,
+    }
+
+
+def _distance(found: Array, expected: Array) -> float:
+    """The largest difference, in parts of the expected range (of a single number: of its size)."""
+    numbers = expected.astype(np.float64).reshape(-1)
+    reach = max(
+        float(np.ptp(numbers)), float(np.abs(numbers).max()) if numbers.size == 1 else 0.0, 1e-9
+    )
+    return float(np.abs(found.reshape(-1).astype(np.float64) - numbers).max() / reach)
+
+
+def _in_turn(one: Any, other: Any) -> tuple[float, float]:  # noqa: ANN401 - two functions
+    """Shortest time of each: rounds in turn, of a few runs each, so that caches are the runner's own."""
+    best = [float("inf"), float("inf")]
+    until = perf_counter_ns() + _LONGEST_NS
+    for rounds in range(_MOST_ROUNDS):
+        for at, function in enumerate((one, other)):
+            for _ in range(_RUNS):
+                began = perf_counter_ns()
+                function()
+                best[at] = min(best[at], float(perf_counter_ns() - began))
+        if rounds >= _FEWEST_ROUNDS and perf_counter_ns() > until:
+            break
+    return best[0], best[1]
+
+
+def as_graph(
+    network: OnnxNetwork, content: bytes, engine: InProcess, inputs: int
+) -> dict[str, Any]:
+    """The whole graph through an onnxruntime driver."""
+    imported = nnburst.load(content, as_graph=True)
+    random, different = np.random.default_rng(1), 0
+    with (
+        nnburst.launch("onnxruntime") as device,
+        device.prepare(imported) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        for _ in range(inputs):
+            values = values_for(network, engine, random)
+            given = [value.reshape(value.shape or (1,)) for value in values]
+            found = burst.execute(given, timeout=120).outputs
+            expected = engine.run(values)
+            different += any(
+                a.tobytes() != b.tobytes() for a, b in zip(found, expected, strict=True)
+            )
+        shapes = [array.shape for array in expected]
+        floor = _bound(content, values, shapes)
+        shape = {i.name: v.shape for i, v in zip(engine.inputs, values, strict=True) if v.shape}
+        fixed = nnburst.load(content, as_graph=True, shapes=shape)
+        try:
+            again = device.prepare(fixed)
+        except NnburstError as error:
+            return {"different": different, "with_shapes": f"refused: {error}"}
+        with again, again.open_burst() as second:
+            bound = second.bind(output_bytes=[a.nbytes for a in expected])
+            for room, value in zip(bound.inputs, values, strict=True):
+                room[...] = value.reshape(room.shape)
+            times = _in_turn(lambda: bound.run(timeout=120), floor.run)
+    return {"different": different, "graph_us": times[0] / 1e3, "bound_us": times[1] / 1e3}
+
+
+def _bound(content: bytes, values: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Any:  # noqa: ANN401
+    """The engine in this process by its C library, on memory that stays."""
+    session = Session(content, {}, 1)
+    given = [
+        _room(np.ascontiguousarray(v), b, v.shape)
+        for v, b in zip(values, session.inputs, strict=True)
+    ]
+    results = [
+        _room(np.zeros(shape, BY_NUMBER[border.element].dtype), border, shape)
+        for shape, border in zip(shapes, session.outputs, strict=True)
+    ]
+    return session.bind(given, results)
+
+
+def _room(array: Array, border: Border, shape: tuple[int, ...]) -> Room:
+    memory = np.zeros(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    place = memory[start : start + array.nbytes]
+    place[...] = array.reshape(-1).view(np.uint8)
+    return Room(place, border.element, shape, apart=False)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print one line for each network; 1 if some result is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, help="where `make onnx-networks` has put them")
+    parser.add_argument("--inputs", type=int, default=200, help="random inputs of each network")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME")
+    args = parser.parse_args(arguments)
+    wrong = 0
+    for network in NETWORKS:
+        if args.only and network.name not in args.only:
+            continue
+        content = network.content(args.directory)
+        engine = InProcess(content)
+        report: dict[str, Any] = {"network": network.name}
+        report["operations"] = by_operations(network, content, engine, args.inputs)
+        report["graph"] = as_graph(network, content, engine, args.inputs)
+        wrong += report["graph"]["different"] > 0 or report["operations"].get("off", 0.0) > 1e-3
+        sys.stdout.write(json.dumps(report) + "\n")
+        sys.stdout.flush()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
