@@ -87,7 +87,7 @@ soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.j
 
 onnx-networks: setup ## fetch real ONNX networks by pinned hashes, and compare; INPUTS=200 of each, DIR= keeps them there
 	$(BIN)/python -m nnburst.testing.models.onnx_networks $(or $(DIR),.onnx-networks)
-	$(BIN)/python -W ignore -m nnburst.bench.onnx_networks $(or $(DIR),.onnx-networks) --inputs $(or $(INPUTS),200)
+	$(BIN)/python -W ignore -m nnburst.bench.network.onnx $(or $(DIR),.onnx-networks) --inputs $(or $(INPUTS),200)
 
 RUN_C := csrc/tests/run.sh
 

@@ -1,6 +1,6 @@
 """Real ONNX networks: by operations and as whole graphs beside onnxruntime in process.
 
-    python -m nnburst.bench.onnx_networks DIRECTORY [--inputs 200] [--only NAME]
+    python -m nnburst.bench.network.onnx DIRECTORY [--inputs 200] [--only NAME]
 
 For each network how far the results by operations (executor litert) are from onnxruntime's, in parts of the
 output's range; whether those of the whole graph through a driver have the same bits; and what a burst takes
