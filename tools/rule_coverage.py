@@ -9,7 +9,7 @@ both:
     @pytest.mark.rule("O16")
     @pytest.mark.rule("M2", "accepts")
 
-docs/validation.md says what the rules are; VM, VR and VB are mutations of models, requests and packets.
+docs/rules/validation.md says what the rules are; VM, VR and VB are mutations of models, requests and packets.
 """
 
 from __future__ import annotations

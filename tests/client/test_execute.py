@@ -233,7 +233,7 @@ def test_driver_that_answers_for_other_operations_is_not_believed(
 def test_invalid_model_is_refused_with_its_rule(
     device: Device, make_model: Callable[..., Model]
 ) -> None:
-    with pytest.raises(InvalidArgument, match=r"^[MOP]\d+: "):
+    with pytest.raises(InvalidArgument, match=r"^validation:[MOP]\d+: "):
         device.prepare(make_model(output=(9, 9, 9), kind=OperandType.TENSOR_BOOL8))
 
 

@@ -111,7 +111,7 @@ def test_what_an_older_version_cannot_say_is_refused(value: object, level: FL) -
     ],
 )
 def test_invalid_canonical_values_are_refused(value: object, rule: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{rule}:"):
+    with pytest.raises(InvalidArgument, match=f"^validation:{rule}:"):
         to_hal.convert(value, FL.AIDL_V4)
 
 

@@ -77,7 +77,7 @@ def test_memory_without_identity_is_forgotten_after_the_execution(
     assert known.count_fds() <= before
     bare = BurstExecute(burst, request(*pools(-1)), memory_identifiers=(-1,))
     reply = known.call(bare)
-    assert (reply.status, reply.message[:13]) == (INVALID, "R2: pools[0]:")
+    assert (reply.status, reply.message[:24]) == (INVALID, "validation:R2: pools[0]:")
 
 
 @pytest.mark.rule("VR9", "rejects")

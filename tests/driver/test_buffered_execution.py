@@ -174,7 +174,7 @@ def test_output_of_one_execution_is_the_input_of_the_next(adder: Adder) -> None:
 def test_uninitialised_input_is_a_general_failure_and_nothing_runs(adder: Adder) -> None:
     model = prepare(adder, sums())
     outcome = run_in_time(bind(model, [buffer_for(model, ("input", 0))], [None]))
-    assert (outcome.status, outcome.message) == (_FAILURE, "E6: buffer 7 is not initialised")
+    assert (outcome.status, outcome.message) == (_FAILURE, "device:E6: buffer 7 is not initialised")
     assert adder.runs == 0
 
 
@@ -189,7 +189,7 @@ def test_use_that_was_not_declared_is_refused(
         [None if role is None else buffer_for(model, role) for role in roles]
         for roles in (inputs, outputs)
     )
-    with pytest.raises(InvalidArgument, match=r"^E6: (input|output) 0: .*not allocated for"):
+    with pytest.raises(InvalidArgument, match=r"^device:E6: (input|output) 0: .*not allocated for"):
         bind(model, given, taken)
 
 

@@ -210,7 +210,7 @@ def test_descriptor_that_is_no_fence_is_refused_without_a_trace(
     before = known.count_fds()
     for _ in range(100):
         reply = known.call(message, [memory.fd, fd])
-        assert (reply.status, reply.message[:2]) in ((INVALID, "F2"), (INVALID, "F4"))
+        assert (reply.status, reply.message[:9]) in ((INVALID, "device:F2"), (INVALID, "device:F4"))
     assert known.count_fds() <= before
     os.close(fd)
 
@@ -273,7 +273,7 @@ def test_passed_deadline_is_missed_for_good(known: Any, handle: int, memory: Sha
         message = ExecuteFenced(handle, request(), deadline_ns=1, wait_for=1)
         reply = known.call(message, [memory.fd, fence.fileno()])
     assert reply.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
-    assert reply.message.startswith("F3")
+    assert reply.message.startswith("device:F3")
     assert known.count_fds() <= before
 
 

@@ -127,7 +127,7 @@ def test_omitted_argument_has_no_buffer(spy: Spy, pool: Pool) -> None:
 def test_request_that_breaks_a_rule_never_reaches_the_executor(
     spy: Spy, pool: Pool, bad: Request
 ) -> None:
-    with pytest.raises(InvalidArgument, match=r"^R\d+: "):
+    with pytest.raises(InvalidArgument, match=r"^validation:R\d+: "):
         prepare(spy, relu()).execute_synchronously(bad, [pool])
     assert spy.arguments == ((), ())
 

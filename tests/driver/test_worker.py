@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -187,7 +188,7 @@ def test_pool_that_is_no_sealed_memfd_of_its_size_is_refused_1000_times(
     assert known.send(message, [memory.fd]).status == NONE
     memory.close()
     refused = known.send(message, [fd])
-    assert (refused.status, refused.message[:13]) == (INVALID, "R2: pools[0]:")
+    assert (refused.status, refused.message[:24]) == (INVALID, "validation:R2: pools[0]:")
     before = known.count_fds()
     for _ in range(1000):
         assert known.send(message, [fd]).status == INVALID
@@ -205,7 +206,7 @@ def test_pool_that_names_another_descriptor_is_refused(
     reply = known.call(ExecuteSynchronously(handle, request(MemoryPool(4096, index))), [memory.fd])
     assert (reply.status, reply.message) == (
         INVALID,
-        f"R2: pools[0]: fd_index is {index}, expected 0",
+        f"validation:R2: pools[0]: fd_index is {index}, expected 0",
     )
     memory.close()
 
@@ -274,7 +275,7 @@ def test_invalid_model_is_answered_with_its_rule(known: Any, model: Model) -> No
     reply, notified = known.launch(PrepareModel(msgspec.structs.replace(model, main=main), 1))
     assert (reply.status, reply.message) == (notified.status, notified.reason)
     assert reply.status == INVALID
-    assert reply.message[0] in "MOP"
+    assert re.match(r"validation:[MOP]", reply.message)
 
 
 def test_burst_with_descriptors_that_are_none_is_refused(known: Any, model: Model) -> None:

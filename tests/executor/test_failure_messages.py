@@ -39,7 +39,7 @@ def test_shared_quantisation_rule_names_the_operation() -> None:
 def test_shared_channel_rule_names_the_operation() -> None:
     params = SymmPerChannelQuantParams((0.5,), 3)
     image, weights = tensor(Q8, PIXELS, 0.5), tensor(QPC, PIXELS, extra_params=params)
-    with pytest.raises(NnburstError, match=r"^P4: CONV_2D: operand 'filter'"):
+    with pytest.raises(NnburstError, match=r"^validation:P4: CONV_2D: operand 'filter'"):
         numbers = [scalar(n) for n in (2, 1, 1, 0)]
         run(OperationType.CONV_2D, [image, weights, tensor(I32, [0]), *numbers], [output(Q8)])
 

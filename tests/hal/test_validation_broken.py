@@ -9,7 +9,7 @@ from nnburst.hal.validation.broken import Broken, check_range
 
 
 def test_an_error_that_names_its_rule_keeps_it() -> None:
-    broken = Broken.by(InvalidArgument("D11: one line\nand another"), "P4")
+    broken = Broken.by(InvalidArgument("validation:D11: one line\nand another"), "P4")
     assert (broken.rule, broken.message) == ("D11", "one line\nand another")
 
 
@@ -22,7 +22,7 @@ def test_an_error_that_names_none_gets_that_of_the_caller(text: str) -> None:
 def test_the_place_stands_between_rule_and_message() -> None:
     error = Broken("M3", "fd_index is -1").at("pools[0]")
     assert isinstance(error, InvalidArgument)
-    assert str(error) == "M3: pools[0]: fd_index is -1"
+    assert str(error) == "validation:M3: pools[0]: fd_index is -1"
 
 
 @pytest.mark.parametrize("value", [2, 3, 5])

@@ -122,7 +122,7 @@ def test_rule_accepts_one_description_and_rejects_the_other(
     check(*accepted)
     with pytest.raises(InvalidArgument) as caught:
         check(*rejected)
-    assert str(caught.value).startswith(f"{rule}: ")
+    assert str(caught.value).startswith(f"validation:{rule}: ")
 
 
 def test_roles_combine_into_one_operand() -> None:
@@ -138,7 +138,9 @@ def test_extension_operands_may_differ_in_extra_params_and_have_dimensions() -> 
 
 
 def test_message_names_the_role() -> None:
-    with pytest.raises(InvalidArgument, match=r"^D4: output role 1: io_index is 7 of 1 outputs"):
+    with pytest.raises(
+        InvalidArgument, match=r"^validation:D4: output role 1: io_index is 7 of 1 outputs"
+    ):
         check([ONE], [], [ROLE, BufferRole(0, 7)])
 
 

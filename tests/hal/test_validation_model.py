@@ -463,7 +463,7 @@ def test_rule_accepts_one_model_and_rejects_the_other(
     validate_model(accepted, SIGNATURES)
     with pytest.raises(InvalidArgument) as caught:
         validate_model(rejected, SIGNATURES)
-    assert str(caught.value).startswith(f"{rule}: ")
+    assert str(caught.value).startswith(f"validation:{rule}: ")
 
 
 @pytest.mark.parametrize(
@@ -483,11 +483,11 @@ def test_rule_accepts_one_model_and_rejects_the_other(
 def test_message_names_rule_and_place(model: Model, where: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         validate_model(model, SIGNATURES)
-    assert str(caught.value).startswith(where)
+    assert str(caught.value).startswith(f"validation:{where}")
 
 
 def test_message_names_no_range_where_only_zero_is_allowed() -> None:
-    with pytest.raises(InvalidArgument, match=r"^O9: .* zero_point is 1, expected 0$"):
+    with pytest.raises(InvalidArgument, match=r"^validation:O9: .* zero_point is 1, expected 0$"):
         validate_model(probe(F32, (2,), zero_point=1), SIGNATURES)
 
 
@@ -556,7 +556,7 @@ def test_feature_level_refuses_what_came_later(
 ) -> None:
     validate_model(model, SIGNATURES, feature_level=level)
     if rule:
-        with pytest.raises(InvalidArgument, match=f"^{rule}: "):
+        with pytest.raises(InvalidArgument, match=f"^validation:{rule}: "):
             validate_model(model, SIGNATURES, feature_level=FeatureLevel(level - 1))
 
 
@@ -574,7 +574,7 @@ def test_last_operation_of_a_version_is_old_enough_and_the_next_is_not(
     last: OperationType, level: FeatureLevel
 ) -> None:
     validate_model(with_operation(adder(), 0, type=last), {}, feature_level=level)
-    with pytest.raises(InvalidArgument, match=r"^P1: .* after "):
+    with pytest.raises(InvalidArgument, match=r"^validation:P1: .* after "):
         validate_model(with_operation(adder(), 0, type=last + 1), {}, feature_level=level)
 
 
@@ -593,7 +593,7 @@ def test_feature_level_counts_for_combinations_of_types() -> None:
         SIGNATURES[OP.ADD], rows=(dataclasses.replace(row, since=FeatureLevel.V1_3),)
     )
     with pytest.raises(
-        InvalidArgument, match=r"^P4: operation 0 of main: ADD: .* V1_3, after V1_2"
+        InvalidArgument, match=r"^validation:P4: operation 0 of main: ADD: .* V1_3, after V1_2"
     ):
         validate_model(model, {OP.ADD: late}, feature_level=FeatureLevel.V1_2)
 
@@ -608,7 +608,9 @@ def test_unknown_sizes_in_control_flow_are_refused_only_on_request(
     for dimensions in ((0,), ()):
         validate_model(build(dimensions), SIGNATURES)
         validate_model(build(dimensions), SIGNATURES, known_sizes={other})
-        with pytest.raises(InvalidArgument, match=f"^P12: operation 0 of main: {kind.name}"):
+        with pytest.raises(
+            InvalidArgument, match=f"^validation:P12: operation 0 of main: {kind.name}"
+        ):
             validate_model(build(dimensions), SIGNATURES, known_sizes={kind})
 
 
@@ -626,7 +628,7 @@ def test_sizes_that_only_a_subgraph_leaves_unknown_count_too(
     model: Model, kind: OperationType
 ) -> None:
     validate_model(model, SIGNATURES)
-    with pytest.raises(InvalidArgument, match=f"^P12: operation 0 of main: {kind.name}"):
+    with pytest.raises(InvalidArgument, match=f"^validation:P12: operation 0 of main: {kind.name}"):
         validate_model(model, SIGNATURES, known_sizes={kind})
 
 
@@ -640,14 +642,16 @@ def test_operands_of_an_extension_have_no_size_that_control_flow_could_miss() ->
 def test_referenced_subgraph_with_an_index_out_of_range_is_refused_not_an_abort() -> None:
     validate_model(brancher(), SIGNATURES)
     broken = with_graph(brancher(), 1, output_indexes=(99,))
-    with pytest.raises(InvalidArgument, match=r"^P9: referenced\[1\]: output 0 is operand 99 of 4"):
+    with pytest.raises(
+        InvalidArgument, match=r"^validation:P9: referenced\[1\]: output 0 is operand 99 of 4"
+    ):
         validate_model(broken, SIGNATURES)
 
 
 def test_subgraph_that_nothing_uses_is_checked_too() -> None:
     unused = replace(adder(), referenced=(adder().main,))
     validate_model(unused, SIGNATURES)
-    with pytest.raises(InvalidArgument, match=r"^O1: operand 0 of referenced\[0\]"):
+    with pytest.raises(InvalidArgument, match=r"^validation:O1: operand 0 of referenced\[0\]"):
         validate_model(with_operand(unused, 0, graph=0, type=16), SIGNATURES)
 
 
@@ -655,7 +659,9 @@ def test_two_subgraphs_in_a_cycle_are_refused() -> None:
     model = nested(3)
     first, second, _ = model.referenced
     model = replace(model, referenced=(first, second, first))
-    with pytest.raises(InvalidArgument, match=r"^M5: model: subgraphs refer to each other"):
+    with pytest.raises(
+        InvalidArgument, match=r"^validation:M5: model: subgraphs refer to each other"
+    ):
         validate_model(model, SIGNATURES)
 
 
@@ -664,7 +670,7 @@ def test_subgraphs_may_nest_64_deep() -> None:
 
 
 def test_thousands_of_nested_subgraphs_are_refused_without_recursion() -> None:
-    with pytest.raises(InvalidArgument, match=r"^M5: model: subgraphs nest 3000 deep"):
+    with pytest.raises(InvalidArgument, match=r"^validation:M5: model: subgraphs nest 3000 deep"):
         validate_model(nested(3000), SIGNATURES)
 
 
@@ -682,7 +688,7 @@ def test_mutated_models_are_accepted_or_refused_by_a_rule(seed: int, changes: in
     try:
         validate_model(model, SIGNATURES)
     except InvalidArgument as error:
-        rule, where, _ = str(error).split(": ", 2)
+        rule, where, _ = str(error).removeprefix("validation:").split(": ", 2)
         assert rule in PAIRS
         assert where.split(" ")[0] in {"operand", "operation", "main", "model"} or "[" in where
 

@@ -131,13 +131,17 @@ def test_rule_accepts_one_request_and_rejects_the_other(
     validate_request(accepted, model, POOLS)
     with pytest.raises(InvalidArgument) as caught:
         validate_request(rejected, model, POOLS)
-    assert str(caught.value).startswith(f"{rule}: ")
+    assert str(caught.value).startswith(f"validation:{rule}: ")
 
 
 def test_message_names_rule_and_argument() -> None:
-    with pytest.raises(InvalidArgument, match=r"^R5: input 0: offset 57 and length 8 lie outside"):
+    with pytest.raises(
+        InvalidArgument, match=r"^validation:R5: input 0: offset 57 and length 8 lie outside"
+    ):
         validate_request(inputs(at(57, 8)), KNOWN, POOLS)
-    with pytest.raises(InvalidArgument, match=r"^R1: request: 0 outputs, the model has 1"):
+    with pytest.raises(
+        InvalidArgument, match=r"^validation:R1: request: 0 outputs, the model has 1"
+    ):
         validate_request(outputs(), KNOWN, POOLS)
 
 
@@ -146,7 +150,7 @@ def test_message_names_rule_and_argument() -> None:
 def test_unspecified_outputs_are_refused_only_on_request(model: Model) -> None:
     request = Request((at(0, 8, 2),), (at(8, 8),))
     validate_request(request, model, POOLS)
-    with pytest.raises(InvalidArgument, match=r"^R10: output 0: dimensions"):
+    with pytest.raises(InvalidArgument, match=r"^validation:R10: output 0: dimensions"):
         validate_request(request, model, POOLS, allow_unspecified_output=False)
     specified = Request(request.inputs, (at(8, 8, 2),))
     validate_request(specified, model, POOLS, allow_unspecified_output=False)
@@ -178,12 +182,12 @@ def test_oem_scalars_have_any_length(length: int) -> None:
 def test_driver_buffers_are_used_whole() -> None:
     validate_request(Request((at(0, 0),), (at(8, 8, pool=1),)), KNOWN, [None, 16])
     for argument in (at(0, 8), at(4, 0)):
-        with pytest.raises(InvalidArgument, match=r"^R5: input 0: a driver buffer"):
+        with pytest.raises(InvalidArgument, match=r"^validation:R5: input 0: a driver buffer"):
             validate_request(inputs(argument), KNOWN, [None, 16])
 
 
 def test_pool_sizes_count_and_not_what_the_request_says() -> None:
-    with pytest.raises(InvalidArgument, match=r"^R5: input 0: .* the pool's 4 bytes"):
+    with pytest.raises(InvalidArgument, match=r"^validation:R5: input 0: .* the pool's 4 bytes"):
         validate_request(inputs(at(0, 8)), KNOWN, [4])
 
 

@@ -102,7 +102,7 @@ def test_valid_value_passes(check: Check, given: tuple) -> None:
 
 @pytest.mark.parametrize(("rule", "check", "given"), BAD)
 def test_invalid_value_is_refused_by_its_rule(rule: str, check: Check, given: tuple) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{rule}: "):
+    with pytest.raises(InvalidArgument, match=f"^validation:{rule}: "):
         check(*given)
 
 
@@ -126,7 +126,7 @@ def test_invalid_value_is_refused_by_its_rule(rule: str, check: Check, given: tu
     ],
 )
 def test_performance_must_be_positive_everywhere(field: str, bad: PerformanceInfo) -> None:
-    with pytest.raises(InvalidArgument, match=r"^S3: .* must be positive"):
+    with pytest.raises(InvalidArgument, match=r"^validation:S3: .* must be positive"):
         capabilities(3, **{field: bad})
 
 

@@ -131,7 +131,7 @@ def test_malformed_packet_names_rule_and_element(packet: bytes, rule: str, index
     with pytest.raises(MalformedPacket) as caught:
         deserialize_request(packet)
     assert (caught.value.rule, caught.value.index) == (rule, index)
-    assert str(caught.value).startswith(f"{rule} at element {index}: ")
+    assert str(caught.value).startswith(f"burst:{rule} at element {index}: ")
 
 
 def test_malformed_message_names_what_was_expected_and_found() -> None:

@@ -117,7 +117,7 @@ class MalformedPacket(NnburstError, ValueError):
 
     def __init__(self, message: str, *, index: int, rule: str) -> None:
         """Keep where and why beside the message."""
-        super().__init__(f"{rule} at element {index}: {message}")
+        super().__init__(f"burst:{rule} at element {index}: {message}")
         self.index = index
         self.rule = rule
 

@@ -224,7 +224,7 @@ class SubgraphBuilder:
             for index in operation.inputs:
                 if not 0 <= index < len(uses):
                     raise InvalidArgument(
-                        f"P2: operand index {index} of an operation is not defined"
+                        f"validation:P2: operand index {index} of an operation is not defined"
                     )
                 uses[index] += 1
         operands = tuple(

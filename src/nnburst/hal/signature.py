@@ -185,7 +185,7 @@ class Signature:
                 f"{len(inputs)} inputs and {len(outputs)} outputs fit no form"
                 f" (inputs: {', '.join(map(str, counts))})"
             )
-        raise InvalidArgument(f"P4: {self.type.name}: {reason}")
+        raise InvalidArgument(f"validation:P4: {self.type.name}: {reason}")
 
     def _check(self, found: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
         """Apply the extra rule; one that several operations share does not know whose it is."""
@@ -216,7 +216,7 @@ def _check_ranks(operation: OperationType, slots: Sequence[tuple[Slot, Operand]]
         rank = len(operand.dimensions)
         if slot.rank and rank and rank not in slot.rank:
             raise InvalidArgument(
-                f"P4: {operation.name}: operand '{slot.name}' has rank {rank},"
+                f"validation:P4: {operation.name}: operand '{slot.name}' has rank {rank},"
                 f" expected {' or '.join(map(str, slot.rank))}"
             )
 

@@ -1,4 +1,4 @@
-"""The client's slot table: which number the driver knows a pool by (burst:6.1)."""
+"""The client's slot table: which number the driver knows a pool by (burst:§6.1)."""
 
 from __future__ import annotations
 

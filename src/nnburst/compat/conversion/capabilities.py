@@ -50,7 +50,9 @@ def to_canonical(capabilities: HalCapabilities, level: FeatureLevel) -> Capabili
     for entry in capabilities.operand_performance:
         check_aidl_type("operand_performance", entry.type, level)
         if entry.type not in tuple(_T) or not is_known(_T(entry.type), level):
-            raise InvalidArgument(f"S3: operand_performance: type {entry.type} in {level.name}")
+            raise InvalidArgument(
+                f"validation:S3: operand_performance: type {entry.type} in {level.name}"
+            )
     if isinstance(capabilities, Capabilities):
         return capabilities
     return Capabilities(

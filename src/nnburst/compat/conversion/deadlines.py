@@ -60,7 +60,7 @@ def deadline_to_hidl(boot_ns: int | None, clocks: Clocks | None = None) -> Optio
     if boot_ns is None:
         return OptionalTimePoint()
     if boot_ns < 0:
-        raise InvalidArgument(f"S6: deadline: {boot_ns} ns is negative")
+        raise InvalidArgument(f"validation:S6: deadline: {boot_ns} ns is negative")
     clocks = clocks or Clocks.now()
     return OptionalTimePoint(min(clocks.steady + max(0, boot_ns - clocks.boot), UINT64_MAX))
 
@@ -83,5 +83,5 @@ def duration_to_hidl(nanoseconds: int | None) -> OptionalTimeoutDuration:
         InvalidArgument: S6, it is negative.
     """
     if nanoseconds is not None and nanoseconds < 0:
-        raise InvalidArgument(f"S6: duration: {nanoseconds} ns is negative")
+        raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns is negative")
     return OptionalTimeoutDuration(None if nanoseconds is None else min(nanoseconds, UINT64_MAX))

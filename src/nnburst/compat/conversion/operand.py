@@ -57,7 +57,7 @@ def to_hal(operand: Operand, level: FeatureLevel) -> HalStruct:
     _check(operand, level)
     lifetime = OperandLifeTime(operand.lifetime)
     if lifetime == OperandLifeTime.POINTER:
-        raise InvalidArgument("O21: a POINTER cannot be sent; put the value into a pool")
+        raise InvalidArgument("validation:O21: a POINTER cannot be sent; put the value into a pool")
     own = {"lifetime": lifetime, "location": location.to_hal(operand.location, level)}
     return pick(latest(STRUCTS, level), {**asdict(operand), **own})
 

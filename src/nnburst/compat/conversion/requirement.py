@@ -44,7 +44,7 @@ def operand_type(code: int) -> FeatureLevel:
     try:
         return INTRODUCED[OperandType(code)]
     except ValueError:
-        raise InvalidArgument(f"O1: type {code} is unknown") from None
+        raise InvalidArgument(f"validation:O1: type {code} is unknown") from None
 
 
 def operand(described: Operand) -> FeatureLevel:

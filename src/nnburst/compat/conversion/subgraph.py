@@ -32,7 +32,7 @@ def to_canonical(graph: Subgraph | aidl.Subgraph | v1_0.Model, level: FeatureLev
         for index, (said, found) in enumerate(zip(operands, counted.operands, strict=True)):
             if said.number_of_consumers != found.number_of_consumers:
                 raise GeneralFailure(
-                    f"O23: operand {index}: number_of_consumers is {said.number_of_consumers},"
+                    f"validation:O23: operand {index}: number_of_consumers is {said.number_of_consumers},"
                     f" {found.number_of_consumers} inputs read it"
                 )
     return counted

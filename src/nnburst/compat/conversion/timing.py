@@ -53,7 +53,7 @@ def duration_from_aidl(nanoseconds: int) -> int | None:
         InvalidArgument: S6, it is below −1 or no int64.
     """
     if nanoseconds < -1:
-        raise InvalidArgument(f"S6: duration: {nanoseconds} ns; only -1 stands for none")
+        raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns; only -1 stands for none")
     check_range("duration", (nanoseconds,), -1, _INT64_MAX)
     return None if nanoseconds == -1 else nanoseconds
 
@@ -80,5 +80,5 @@ def _to_us(nanoseconds: int | None) -> int:
 
 def _positive(nanoseconds: int) -> int:
     if nanoseconds < 0:
-        raise InvalidArgument(f"S6: duration: {nanoseconds} ns is negative")
+        raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns is negative")
     return nanoseconds

@@ -41,12 +41,12 @@ def check_model(model: Model, level: FeatureLevel, signatures: Signatures | None
     for index, pool in enumerate(model.pools):
         if isinstance(pool, BufferToken):
             raise InvalidArgument(
-                f"M3: pools[{index}]: a model's constants lie in no driver buffer"
+                f"validation:M3: pools[{index}]: a model's constants lie in no driver buffer"
             )
         check_memory(f"pools[{index}]", "M3", pool)
     for graph in (model.main, *model.referenced):
         if any(padding(operand.location) for operand in graph.operands):
-            raise InvalidArgument("O20: operands: the padding of a location must be 0")
+            raise InvalidArgument("validation:O20: operands: the padding of a location must be 0")
     validate_model(model, signatures, feature_level=level, known_sizes=_KNOWN_SIZES)
 
 
@@ -58,16 +58,24 @@ def check_memory(where: str, rule: str, pool: MemoryPool) -> None:
     """
     if isinstance(pool, BufferToken):
         if pool.token <= 0:
-            raise InvalidArgument(f"R2: {where}: token is {pool.token}, expected a positive one")
+            raise InvalidArgument(
+                f"validation:R2: {where}: token is {pool.token}, expected a positive one"
+            )
         return
     if isinstance(pool, OpaqueMemory):
-        raise InvalidArgument(f"{rule}: {where}: memory {pool.name[:80]!r} cannot be mapped here")
+        raise InvalidArgument(
+            f"validation:{rule}: {where}: memory {pool.name[:80]!r} cannot be mapped here"
+        )
     if pool.size <= 0 or pool.fd_index < 0:
         message = f"size is {pool.size}, fd_index {pool.fd_index}"
-        raise InvalidArgument(f"M4: {where}: {message}, expected a positive size and a descriptor")
+        raise InvalidArgument(
+            f"validation:M4: {where}: {message}, expected a positive size and a descriptor"
+        )
     if isinstance(pool, MappedFile) and (pool.protection & ~_PROTECTIONS or pool.offset < 0):
         message = f"protection is {pool.protection:#x}, offset {pool.offset}"
-        raise InvalidArgument(f"M4: {where}: {message}, expected only READ and WRITE, from 0 on")
+        raise InvalidArgument(
+            f"validation:M4: {where}: {message}, expected only READ and WRITE, from 0 on"
+        )
 
 
 def check_request(request: Request, model: Model | None) -> None:
@@ -90,17 +98,21 @@ def _check_argument(where: str, argument: RequestArgument, pools: tuple[MemoryPo
     at = argument.location
     if argument.has_no_value:
         if at != DataLocation() or argument.dimensions:
-            raise InvalidArgument(f"R3: {where}: an omitted argument has a location or dimensions")
+            raise InvalidArgument(
+                f"validation:R3: {where}: an omitted argument has a location or dimensions"
+            )
         return
     if not 0 <= at.pool_index < len(pools):
-        raise InvalidArgument(f"R4: {where}: pool_index is {at.pool_index} of {len(pools)} pools")
+        raise InvalidArgument(
+            f"validation:R4: {where}: pool_index is {at.pool_index} of {len(pools)} pools"
+        )
     pool = pools[at.pool_index]
     end = at.offset + at.length + padding(at)
     if end > pool.size:
         message = f"offset, length and padding add up to {end}"
-        raise InvalidArgument(f"R5: {where}: {message}, the pool has {pool.size} bytes")
+        raise InvalidArgument(f"validation:R5: {where}: {message}, the pool has {pool.size} bytes")
     if not at.length and not isinstance(pool, BufferToken):
-        raise InvalidArgument(f"R6: {where}: length is 0")
+        raise InvalidArgument(f"validation:R6: {where}: length is 0")
 
 
 def check_timing(timing: ExecutionTiming) -> None:
@@ -113,7 +125,9 @@ def check_timing(timing: ExecutionTiming) -> None:
     validate_duration("time_on_device_ns", device)
     validate_duration("time_in_driver_ns", driver)
     if device is not None and driver is not None and device > driver:
-        raise InvalidArgument(f"S5: timing: {device} ns on the device, {driver} in the driver")
+        raise InvalidArgument(
+            f"validation:S5: timing: {device} ns on the device, {driver} in the driver"
+        )
 
 
 def check_execution_config(config: ExecutionConfig) -> None:

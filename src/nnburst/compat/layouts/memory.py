@@ -93,7 +93,9 @@ def to_canonical(memory: Memory | MemoryPool, level: FeatureLevel) -> MemoryPool
     if isinstance(memory, MappableFile) and is_aidl(level):
         check_range("memory", (memory.length, memory.fd, memory.offset), 0, _INT64_MAX)
         return MappedFile(memory.length, memory.fd, protection=memory.prot, offset=memory.offset)
-    raise InvalidArgument(f"M3: {level.name} has no memory of type {type(memory).__name__}")
+    raise InvalidArgument(
+        f"validation:M3: {level.name} has no memory of type {type(memory).__name__}"
+    )
 
 
 def to_hal(pool: MemoryPool, level: FeatureLevel) -> HalStruct:
@@ -104,7 +106,7 @@ def to_hal(pool: MemoryPool, level: FeatureLevel) -> HalStruct:
     """
     if isinstance(pool, BufferToken):
         if level < FeatureLevel.V1_3:
-            raise InvalidArgument(f"R2: {level.name} has no buffer tokens")
+            raise InvalidArgument(f"validation:R2: {level.name} has no buffer tokens")
         return to_canonical(pool, level)  # the same struct everywhere
     return _to_aidl(pool, level) if is_aidl(level) else _to_hidl(pool)
 
@@ -121,7 +123,7 @@ def _from_hidl(memory: HidlMemory) -> MemoryPool:
         return MappedFile(memory.size, memory.fds[0], protection=protection, offset=offset)
     if memory.name in (ASHMEM, MMAP_FD):
         raise InvalidArgument(
-            f"M3: memory {memory.name!r} with {kind[1]} descriptors and {kind[2]} ints"
+            f"validation:M3: memory {memory.name!r} with {kind[1]} descriptors and {kind[2]} ints"
         )
     return OpaqueMemory(memory.size, name=memory.name, fds=memory.fds, ints=memory.ints)
 
@@ -139,7 +141,7 @@ def _to_hidl(pool: MemoryPool) -> HidlMemory:
 def _to_aidl(pool: MemoryPool, level: FeatureLevel) -> Memory:
     check_range("memory.size", (pool.size,), 0, _INT64_MAX)
     if isinstance(pool, OpaqueMemory):
-        raise InvalidArgument(f"M3: {level.name} has no memory {pool.name!r} on Linux")
+        raise InvalidArgument(f"validation:M3: {level.name} has no memory {pool.name!r} on Linux")
     if isinstance(pool, MappedFile):
         check_range("memory.offset", (pool.offset,), 0, _INT64_MAX)
         return MappableFile(pool.size, pool.protection, pool.fd_index, pool.offset)

@@ -41,7 +41,9 @@ def non_extension_size_of_data(kind: int, dimensions: Sequence[int]) -> int:
     """
     size = size_bytes(_core(kind), dimensions)
     if size > UINT32_MAX:
-        raise InvalidArgument(f"O5: dimensions: {size} bytes, at most {UINT32_MAX} are possible")
+        raise InvalidArgument(
+            f"validation:O5: dimensions: {size} bytes, at most {UINT32_MAX} are possible"
+        )
     return size
 
 

@@ -133,7 +133,7 @@ class AidlBurst:
                 taken += brought is not None
                 pools.append(_choose(known, brought, identifier, new, passing))
             except InvalidArgument as error:
-                raise InvalidArgument(f"R2: pools[{index}]: {error}") from error
+                raise InvalidArgument(f"validation:R2: pools[{index}]: {error}") from error
         if len(self._known) + len(new) > MAX_IDENTIFIERS:
             raise ResourceExhausted(
                 f"a burst remembers {MAX_IDENTIFIERS} memory identifiers",

@@ -1,4 +1,4 @@
-"""A burst's slot cache: which memory the client means by which number (burst:6.2)."""
+"""A burst's slot cache: which memory the client means by which number (burst:§6.2)."""
 
 from __future__ import annotations
 

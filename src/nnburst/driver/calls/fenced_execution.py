@@ -72,10 +72,10 @@ def adopt_fences(fds: Fds, first: int) -> list[socket.socket]:
             try:
                 fences.append(adopt_fence(fds.take(index)))
             except InvalidArgument as error:
-                raise InvalidArgument(f"F2: waitFor[{index - first}]: {error}") from error
+                raise InvalidArgument(f"device:F2: waitFor[{index - first}]: {error}") from error
         for number, fence in enumerate(fences):
             if fence_status(fence) == FenceStatus.ERROR:
-                raise InvalidArgument(f"F4: waitFor[{number}] is in the error state")  # noqa: TRY301
+                raise InvalidArgument(f"device:F4: waitFor[{number}] is in the error state")  # noqa: TRY301
     except BaseException:
         close_fences(fences)
         raise
@@ -92,7 +92,7 @@ def check_deadline(deadline_ns: int | None) -> None:
     """Raise MissedDeadline where a deadline has passed before anything began (device:F3)."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
-            "F3: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
+            "device:F3: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
         )
 
 
@@ -145,7 +145,7 @@ class FencedExecution:
         """
         with self._lock:
             if self._info is None:
-                raise GeneralFailure("F8: the execution is not complete")
+                raise GeneralFailure("device:F8: the execution is not complete")
             return self._info
 
     def _fences_done(self, status: FenceStatus) -> None:
@@ -156,9 +156,9 @@ class FencedExecution:
             self._deadline_ns = ends if self._deadline_ns is None else min(self._deadline_ns, ends)
         try:
             if status == FenceStatus.ERROR:
-                raise GeneralFailure("F4: a fence that was waited for is in the error state")  # noqa: TRY301
+                raise GeneralFailure("device:F4: a fence that was waited for is in the error state")  # noqa: TRY301
             if status == FenceStatus.ACTIVE:
-                raise MissedDeadline("F5: the fences have not signalled in time")  # noqa: TRY301
+                raise MissedDeadline("device:F5: the fences have not signalled in time")  # noqa: TRY301
             self._session.scheduler.submit(self._execute, self._run.priority)
         except Exception as error:
             _note_failure(self._run.execution)

@@ -119,7 +119,7 @@ def check_deadline(rule: str, deadline_ns: int | None) -> None:
     """Raise MissedDeadline, which names `rule`, where a deadline had passed when the call came."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
-            f"{rule}: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
+            f"device:{rule}: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
         )
 
 

@@ -61,7 +61,7 @@ class BufferedExecution(Execution):
         for output in self._written():
             if id(output.buffer) in used:
                 raise InvalidArgument(
-                    f"E6: buffer {output.buffer.token} is an output and also something else"
+                    f"device:E6: buffer {output.buffer.token} is an output and also something else"
                 )
             used.append(id(output.buffer))
 
@@ -128,7 +128,7 @@ class BufferedExecution(Execution):
             if isinstance(output, BufferArgument) and not shape.is_sufficient:
                 if not output.buffer.grow(shape.dimensions):
                     raise GeneralFailure(
-                        f"E7: buffer {output.buffer.token} is too small"
+                        f"device:E7: buffer {output.buffer.token} is too small"
                         f" for an output of {list(shape.dimensions)}"
                     )
                 grown = True

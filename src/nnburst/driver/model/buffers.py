@@ -120,7 +120,7 @@ class DeviceBuffer:
         """
         if (weakref.ref(model), kind, index) not in self._roles:
             raise InvalidArgument(
-                f"E6: {kind} {index}: buffer {self.token} was not allocated for this use"
+                f"device:E6: {kind} {index}: buffer {self.token} was not allocated for this use"
             )
 
     def content(self, dimensions: Shape) -> Bytes:
@@ -132,7 +132,7 @@ class DeviceBuffer:
         """
         with self._lock:
             if not self._initialised or self._room is None:
-                raise GeneralFailure(f"E6: buffer {self.token} is not initialised")
+                raise GeneralFailure(f"device:E6: buffer {self.token} is not initialised")
             self._combine(self._content, dimensions)
             return self._room.readable[: self._content_bytes]
 
@@ -189,12 +189,14 @@ class DeviceBuffer:
         try:
             combine_dimensions(self.dimensions, dimensions)
         except Broken as broken:
-            raise GeneralFailure(f"E9: buffer {self.token}: {broken.message}") from None
+            raise GeneralFailure(f"device:E9: buffer {self.token}: {broken.message}") from None
         with self._lock:
             size = self._element_bytes * math.prod(dimensions)
             room = 0 if self._room is None else self._room.writable.size
             if size > room or not (dimensions or self._is_scalar):
-                raise GeneralFailure(f"E9: buffer {self.token} cannot hold {list(dimensions)}")
+                raise GeneralFailure(
+                    f"device:E9: buffer {self.token} cannot hold {list(dimensions)}"
+                )
             self._content, self._content_bytes = dimensions, size
             self._initialised = True
 
@@ -276,7 +278,7 @@ class DeviceBuffer:
         try:
             return combine_dimensions(mine, theirs)
         except Broken as broken:
-            raise InvalidArgument(f"E6: buffer {self.token}: {broken.message}") from None
+            raise InvalidArgument(f"device:E6: buffer {self.token}: {broken.message}") from None
 
     def close(self) -> None:
         """Free memory and token; nothing uses it any more."""

@@ -68,7 +68,7 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         unknown = self.operands.keys() - OperandType.__members__.keys()
         if unknown:
-            raise InvalidArgument(f"S3: operands: there is no type {min(unknown)!r}")
+            raise InvalidArgument(f"validation:S3: operands: there is no type {min(unknown)!r}")
         table = (
             OperandPerformance(OperandType[name], info) for name, info in self.operands.items()
         )
@@ -83,7 +83,7 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         named = (self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         for info in (*named, *self.operands.values()):
             if not (math.isfinite(info.exec_time) and math.isfinite(info.power_usage)):
-                raise InvalidArgument("S3: a number is not finite")
+                raise InvalidArgument("validation:S3: a number is not finite")
         return found
 
 

@@ -90,7 +90,7 @@ class Device:
             if not supported:
                 kind = model.main.operations[index].type
                 raise InvalidArgument(
-                    f"P8: operation {index} (type {kind}) is not supported by {self.name}"
+                    f"device:P8: operation {index} (type {kind}) is not supported by {self.name}"
                 )
 
     def prepare(

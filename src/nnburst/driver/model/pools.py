@@ -73,7 +73,7 @@ class Pool:
         try:
             return self._memory.map(writable=writable, keep=self._bytes)[: self.size]
         except (ResourceExhausted, OSError, ValueError) as error:
-            raise GeneralFailure(f"E5: a pool cannot be mapped: {error}") from error
+            raise GeneralFailure(f"device:E5: a pool cannot be mapped: {error}") from error
 
     def close(self) -> None:
         """Close the descriptor and forget the mappings."""
@@ -128,7 +128,7 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
     except BaseException as error:
         close_pools(pools)
         if isinstance(error, InvalidArgument):
-            raise InvalidArgument(f"{rule}: pools[{len(pools)}]: {error}") from error
+            raise InvalidArgument(f"validation:{rule}: pools[{len(pools)}]: {error}") from error
         raise
     return pools
 
@@ -159,7 +159,7 @@ def adopt_request_pools(
     except BaseException as error:
         close_pools(pools)
         if isinstance(error, InvalidArgument):
-            raise InvalidArgument(f"R2: pools[{len(pools)}]: {error}") from error
+            raise InvalidArgument(f"validation:R2: pools[{len(pools)}]: {error}") from error
         raise
     return pools
 

@@ -199,7 +199,7 @@ def run_in_time(
         if isinstance(execution, BufferedExecution):
             execution.give_up()
         status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
-        return Outcome(status, (), "E4: the deadline has passed")
+        return Outcome(status, (), "device:E4: the deadline has passed")
     try:
         return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
     except BaseException as error:

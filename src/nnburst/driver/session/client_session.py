@@ -57,7 +57,7 @@ class ClientSession:
             timeout: seconds that the client has.
 
         Raises:
-            GeneralFailure: burst:6.2: it answers with a wrong count.
+            GeneralFailure: burst:§6.2: it answers with a wrong count.
             NnburstError: the client's reason, or its silence.
         """
         message = GetMemories(callback, tuple(slots))

@@ -92,7 +92,7 @@ class Lanes:
                 if crew.threads or job not in self._waiting[priority]:
                     return  # the others will come to it
                 self._waiting[priority].remove(job)
-            raise GeneralFailure(f"P9: no thread could be started: {error}") from error
+            raise GeneralFailure(f"device:P9: no thread could be started: {error}") from error
 
     def _serve(self, crew: _Crew) -> None:
         if crew is not self._usual:

@@ -152,7 +152,9 @@ def definition_of(operation: Operation) -> OperationDefinition:
     if definition is None:
         known = {kind.value: kind.name for kind in OperationType}
         name = known.get(operation.type, f"{operation.type:#x}")
-        raise InvalidArgument(f"P1: the reference executor does not support operation {name}")
+        raise InvalidArgument(
+            f"validation:P1: the reference executor does not support operation {name}"
+        )
     return definition
 
 
@@ -171,7 +173,7 @@ def _meta(operand: Operand) -> TensorType:
     kind = find_operand_type(operand.type)
     if kind is None:
         raise InvalidArgument(
-            f"O1: operand type {operand.type:#x} is not supported by the reference executor"
+            f"validation:O1: operand type {operand.type:#x} is not supported by the reference executor"
         )
     return TensorType(
         kind, operand.dimensions, operand.scale, operand.zero_point, operand.extra_params
@@ -192,7 +194,7 @@ def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes]) -> Tensor
     dtype = meta.dtype
     if data.size != dtype.itemsize * math.prod(meta.dimensions):  # only extensions' are unchecked
         raise InvalidArgument(
-            f"O16: a constant of type {meta.type.name} and dimensions {list(meta.dimensions)}"
+            f"validation:O16: a constant of type {meta.type.name} and dimensions {list(meta.dimensions)}"
             f" has {data.size} bytes"
         )
     if data.ctypes.data % dtype.itemsize:

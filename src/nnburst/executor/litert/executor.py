@@ -112,7 +112,7 @@ class LiteRtPrepared(Prepared):
         network = self._network
         if len(inputs) != len(network.inputs) or len(outputs) != len(network.outputs):
             raise InvalidArgument(
-                f"R1: {len(inputs)} inputs and {len(outputs)} outputs given, the model has"
+                f"validation:R1: {len(inputs)} inputs and {len(outputs)} outputs given, the model has"
                 f" {len(network.inputs)} and {len(network.outputs)}"
             )
         given = [_input(a, t) for a, t in zip(inputs, network.inputs, strict=True)]
@@ -241,7 +241,9 @@ def _input(argument: Argument, meta: TensorType) -> Bytes:
         raise InvalidArgument(f"an input has extents {argument.dimensions}, not {meta.dimensions}")
     size = byte_size(meta.dimensions, DTYPES[meta.type])
     if argument.buffer.size < size:
-        raise InvalidArgument(f"R11: an input of {size} bytes has only {argument.buffer.size}")
+        raise InvalidArgument(
+            f"validation:R11: an input of {size} bytes has only {argument.buffer.size}"
+        )
     return argument.buffer[:size]
 
 

@@ -275,7 +275,9 @@ def _input(argument: Argument, border: Border) -> Room:
         )
     size = math.prod(extents) * BY_NUMBER[border.element].dtype.itemsize
     if argument.buffer.size < size:
-        raise InvalidArgument(f"R11: an input of {size} bytes has only {argument.buffer.size}")
+        raise InvalidArgument(
+            f"validation:R11: an input of {size} bytes has only {argument.buffer.size}"
+        )
     return Room(argument.buffer[:size], border.element, extents, not _is_plain(border.element))
 
 

@@ -198,7 +198,7 @@ class ReferenceExecution(Execution):
         dtype = meta.dtype
         if argument.buffer.size < byte_size(meta.dimensions, dtype):
             raise InvalidArgument(
-                f"R11: an input of {list(meta.dimensions)} has only {argument.buffer.size} bytes"
+                f"validation:R11: an input of {list(meta.dimensions)} has only {argument.buffer.size} bytes"
             )
         shared = carve(argument.buffer, 0, meta.dimensions, dtype)
         if index not in graph.steering:

@@ -81,7 +81,7 @@ class ReferencePrepared(Prepared):
         graph = self._plan.main
         if len(inputs) != len(graph.inputs) or len(outputs) != len(graph.outputs):
             raise InvalidArgument(
-                f"R1: {len(inputs)} inputs and {len(outputs)} outputs given,"
+                f"validation:R1: {len(inputs)} inputs and {len(outputs)} outputs given,"
                 f" the model has {len(graph.inputs)} and {len(graph.outputs)}"
             )
         given = {

@@ -6,7 +6,7 @@ import re
 
 from nnburst.hal.errors import InvalidArgument
 
-_RULE = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
+_RULE = re.compile(r"validation:([A-Z]\d+): (.*)", re.DOTALL)
 
 
 class Broken(Exception):
@@ -26,7 +26,7 @@ class Broken(Exception):
 
     def at(self, where: str) -> InvalidArgument:
         """The error for the caller."""
-        return InvalidArgument(f"{self.rule}: {where}: {self.message}")
+        return InvalidArgument(f"validation:{self.rule}: {where}: {self.message}")
 
 
 def check_range(rule: str, name: str, value: int, low: int, high: int) -> None:

@@ -38,7 +38,7 @@ def validate_memory_desc(
         An operand with the type and quantisation of all roles and the combined dimensions.
 
     Raises:
-        InvalidArgument: a rule is broken ("D7: input role 1: …").
+        InvalidArgument: a rule is broken ("validation:D7: input role 1: …").
     """
     if not prepared_models:
         raise Broken("D1", "no prepared models").at("memory description")

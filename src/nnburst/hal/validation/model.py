@@ -43,7 +43,7 @@ def validate_model(
 
     Raises:
         InvalidArgument: a rule is broken; the message begins with its id and names the place
-            ("O16: operand 3 of main: …").
+            ("validation:O16: operand 3 of main: …").
     """
     around = _surroundings(model, feature_level)
     for name, graph in _subgraphs(model):

@@ -87,7 +87,7 @@ def validate_extra_params(operand: Operand) -> None:
 
 
 def core_type(code: int, around: Surroundings) -> OperandType | None:
-    """O1: the type, or None for one of a declared extension (M9).
+    """validation:O1: the type, or None for one of a declared extension (M9).
 
     OEM types are known at every level: drivers here run them (`OEM_OPERATION`), and the canonical form of
     a model has them. What AIDL lacks is refused when a
@@ -107,7 +107,7 @@ def core_type(code: int, around: Surroundings) -> OperandType | None:
 
 
 def check_extension(code: int, what: str, around: Surroundings) -> None:
-    """M9: the prefix of an extension's type or operation is declared; extensions came with 1.2."""
+    """validation:M9: the prefix of an extension's type or operation is declared; extensions came with 1.2."""
     prefix = (code & UINT32_MAX) >> 16
     if around.feature_level < FeatureLevel.V1_2:
         raise Broken("O1", f"extension {what} {code:#x} before 1.2")

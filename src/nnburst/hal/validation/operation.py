@@ -95,7 +95,7 @@ def _understood(
 
 
 def _core_type(code: int, around: Surroundings) -> tuple[OperationType | None, FeatureLevel]:
-    """P1: the type, or None for an operation of a declared extension (P3), and its level."""
+    """validation:P1: the type, or None for an operation of a declared extension (P3), and its level."""
     check_range("P1", "type", code, -INT32_MAX - 1, UINT32_MAX)
     if is_extension(code):
         check_extension(code, "operation", around)

@@ -71,7 +71,7 @@ class RequestValidator:
             Dimensions of the arguments, in the model's order.
 
         Raises:
-            InvalidArgument: a rule is broken ("R8: input 2: …").
+            InvalidArgument: a rule is broken ("validation:R8: input 2: …").
         """
         return Dimensions(
             _check_all("input", self._inputs, request.inputs, pool_sizes),

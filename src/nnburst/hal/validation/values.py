@@ -28,7 +28,7 @@ def is_extension_name(name: str) -> bool:
 
 
 def validate_extension_prefixes(entries: Iterable[ExtensionNameAndPrefix]) -> None:
-    """M6: names are legal and unique, and so are prefixes (16 bits)."""
+    """validation:M6: names are legal and unique, and so are prefixes (16 bits)."""
     names: set[str] = set()
     prefixes: set[int] = set()
     for index, entry in enumerate(entries):
@@ -44,7 +44,7 @@ def validate_extension_prefixes(entries: Iterable[ExtensionNameAndPrefix]) -> No
 
 
 def validate_execution_preference(preference: int) -> ExecutionPreference:
-    """S1: 0, 1 or 2."""
+    """validation:S1: 0, 1 or 2."""
     try:
         return ExecutionPreference(preference)
     except ValueError:
@@ -52,7 +52,7 @@ def validate_execution_preference(preference: int) -> ExecutionPreference:
 
 
 def validate_priority(priority: int) -> Priority:
-    """S2: 0, 1 or 2."""
+    """validation:S2: 0, 1 or 2."""
     try:
         return Priority(priority)
     except ValueError:
@@ -60,7 +60,7 @@ def validate_priority(priority: int) -> Priority:
 
 
 def validate_capabilities(capabilities: Capabilities) -> None:
-    """S3: all numbers positive; the table ascending, without repetition, of core types."""
+    """validation:S3: all numbers positive; the table ascending, without repetition, of core types."""
     table = capabilities.operand_performance
     named = {
         "relaxed scalar": capabilities.relaxed_float32_to_float16_performance_scalar,
@@ -85,7 +85,7 @@ def _check_performance(name: str, info: PerformanceInfo) -> None:
 
 
 def validate_extensions(extensions: Iterable[Extension]) -> None:
-    """S4: names legal and unique; per extension, types unique (16 bits) with a positive size."""
+    """validation:S4: names legal and unique; per extension, types unique (16 bits) with a positive size."""
     names: set[str] = set()
     for extension in extensions:
         if not is_extension_name(extension.name) or extension.name in names:
@@ -102,33 +102,33 @@ def validate_extensions(extensions: Iterable[Extension]) -> None:
 
 
 def validate_timing(timing: Timing) -> None:
-    """S5: the device takes no longer than the driver, where both are known."""
+    """validation:S5: the device takes no longer than the driver, where both are known."""
     device, driver = timing.time_on_device, timing.time_in_driver
     if NO_TIMING not in (device, driver) and device > driver:
         raise Broken("S5", f"{device} us on the device, {driver} in the driver").at("timing")
 
 
 def validate_duration(name: str, nanoseconds: int | None) -> None:
-    """S6: a deadline or duration is not negative; None where there is none."""
+    """validation:S6: a deadline or duration is not negative; None where there is none."""
     if nanoseconds is not None and nanoseconds < 0:
         raise Broken("S6", f"{nanoseconds} ns is negative").at(name)
 
 
 def validate_unique_tokens(name: str, tokens: Iterable[int]) -> None:
-    """S7: a list of hints (TokenValuePair) names each token once."""
+    """validation:S7: a list of hints (TokenValuePair) names each token once."""
     listed = list(tokens)
     if len(set(listed)) != len(listed):
         raise Broken("S7", "a token repeats").at(name)
 
 
 def validate_probability(probability: float) -> None:
-    """S8: a buffer role's probability lies in (0, 1]."""
+    """validation:S8: a buffer role's probability lies in (0, 1]."""
     if not 0 < probability <= 1:
         raise Broken("S8", f"{probability} is not in (0, 1]").at("probability")
 
 
 def validate_device_type(code: int, feature_level: FeatureLevel) -> DeviceType:
-    """S9: 1 to 4; 0 only from a driver of 1.0 or 1.1."""
+    """validation:S9: 1 to 4; 0 only from a driver of 1.0 or 1.1."""
     try:
         kind = DeviceType(code)
     except ValueError:
@@ -139,13 +139,13 @@ def validate_device_type(code: int, feature_level: FeatureLevel) -> DeviceType:
 
 
 def validate_sync_fence(fd: int | None) -> None:
-    """S10: a fence's descriptor is not negative; None where there is none."""
+    """validation:S10: a fence's descriptor is not negative; None where there is none."""
     if fd is not None and fd < 0:
         raise Broken("S10", f"fd is {fd}").at("sync fence")
 
 
 def validate_cache_token(token: bytes) -> None:
-    """S11: a cache token has 32 bytes."""
+    """validation:S11: a cache token has 32 bytes."""
     if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
         message = f"{len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}"
         raise Broken("S11", message).at("cache token")

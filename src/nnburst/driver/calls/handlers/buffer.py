@@ -86,7 +86,7 @@ def _model(session: ClientSession, handle: int, used: ExitStack) -> PreparedMode
     try:
         reference = session.objects.acquire(handle, PreparedModel)
     except (Closed, InvalidArgument) as error:
-        raise InvalidArgument(f"D3: {error}") from error
+        raise InvalidArgument(f"validation:D3: {error}") from error
     return used.enter_context(reference).target
 
 

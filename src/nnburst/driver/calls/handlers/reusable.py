@@ -64,7 +64,7 @@ def execute_reusable_fenced(
             session.objects.acquire(call.handle, ReusableExecution)
         ).target
         if not reusable.fenced_too:
-            raise InvalidArgument("F1: R10: the request leaves dimensions of an output open")
+            raise InvalidArgument("device:F1: validation:R10: an output has open dimensions")
         with reusable.alone() as held:
             cleanup.push(held.pop_all())
         run = FencedRun(

@@ -53,9 +53,9 @@ def check_cache_file(fd: int, name: str) -> None:
         InvalidArgument: it is not a regular file that was opened to be read and written.
     """
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise InvalidArgument(f"P5: {name} is not a regular file")
+        raise InvalidArgument(f"device:P5: {name} is not a regular file")
     if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
-        raise InvalidArgument(f"P5: {name} is not opened to be read and written")
+        raise InvalidArgument(f"device:P5: {name} is not opened to be read and written")
 
 
 def read_copy(fd: int, name: str) -> bytearray:

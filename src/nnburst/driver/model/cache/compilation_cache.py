@@ -163,7 +163,7 @@ class CompilationCache:
         given = NumberOfCacheFiles(len(model_cache), len(data_cache))
         if given != self.files_needed:
             raise InvalidArgument(
-                f"P5: {given.model_cache} model and {given.data_cache} data cache files, expected"
+                f"device:P5: {given.model_cache} model and {given.data_cache} data cache files, expected"
                 f" {self.files_needed.model_cache} and {self.files_needed.data_cache}"
             )
         for name, fds in (("model_cache", model_cache), ("data_cache", data_cache)):

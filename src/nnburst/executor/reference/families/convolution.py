@@ -53,13 +53,13 @@ def convolution_rows(since: FeatureLevel) -> tuple[TypeRow, ...]:
 
 
 def channel_dimension_is(dimension: int) -> Check:
-    """P4: a filter that is quantised per channel has its scales along `dimension`."""
+    """validation:P4: a filter that is quantised per channel has its scales along `dimension`."""
 
     def check(_match: Match, inputs: Sequence[Operand], _outputs: Sequence[Operand]) -> None:
         params = inputs[1].extra_params
         if isinstance(params, SymmPerChannelQuantParams) and params.channel_dim != dimension:
             raise InvalidArgument(
-                f"P4: operand 'filter' is quantised along dimension {params.channel_dim},"
+                f"validation:P4: operand 'filter' is quantised along dimension {params.channel_dim},"
                 f" expected {dimension}"
             )
 

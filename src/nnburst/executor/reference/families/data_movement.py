@@ -98,12 +98,12 @@ def require_in_range(node: Node, name: str, indices: Array, extent: int) -> None
 def check_same_quantization(
     match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]
 ) -> None:
-    """P4: every operand 'input' has the scale and zero point of the output."""
+    """validation:P4: every operand 'input' has the scale and zero point of the output."""
     wanted = outputs[0].scale, outputs[0].zero_point
     for slot, operand in zip(match.inputs, inputs, strict=True):
         if slot.name == "input" and (operand.scale, operand.zero_point) != wanted:
             raise InvalidArgument(
-                f"P4: operand 'input' has scale {operand.scale} and zero point"
+                f"validation:P4: operand 'input' has scale {operand.scale} and zero point"
                 f" {operand.zero_point}, the output {wanted[0]} and {wanted[1]}"
             )
 
@@ -111,11 +111,11 @@ def check_same_quantization(
 def check_output_rank(
     match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand], added: int = 0
 ) -> None:
-    """P4: the output has the rank of every operand 'input' plus `added`, where ranks are known."""
+    """validation:P4: the output has the rank of every operand 'input' plus `added`, where ranks are known."""
     wanted = len(outputs[0].dimensions)
     for slot, operand in zip(match.inputs, inputs, strict=True):
         rank = len(operand.dimensions)
         if slot.name == "input" and rank and wanted and rank + added != wanted:
             raise InvalidArgument(
-                f"P4: operand 'output' has rank {wanted}, expected {rank + added}"
+                f"validation:P4: operand 'output' has rank {wanted}, expected {rank + added}"
             )

@@ -33,7 +33,7 @@ def _check_condition(match: Match, inputs: Sequence[Operand], outputs: Sequence[
     del match, outputs
     if inputs[0].dimensions != (1,):
         raise InvalidArgument(
-            f"P10: IF: operand 'condition' has dimensions {list(inputs[0].dimensions)},"
+            f"validation:P10: IF: operand 'condition' has dimensions {list(inputs[0].dimensions)},"
             " expected exactly [1]"
         )
 

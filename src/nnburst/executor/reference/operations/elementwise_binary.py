@@ -54,7 +54,7 @@ def _rank_check(type: OperationType) -> Check:  # noqa: A002 - NNAPI's word
         # NNAPI: one unknown rank leaves the rule to execution.
         if min(ranks) > 0 and max(ranks) > 4:
             raise InvalidArgument(
-                f"P4: {type.name}: operands 'input0' and 'input1' have ranks {ranks}, at most 4"
+                f"validation:P4: {type.name}: operands 'input0' and 'input1' have ranks {ranks}, at most 4"
             )
 
     return check
@@ -67,7 +67,7 @@ def _check_mul(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operan
             product = np.float32(inputs[0].scale) * np.float32(inputs[1].scale)
         if not np.float32(outputs[0].scale) > product:
             raise InvalidArgument(
-                f"P4: MUL: operand 'output' has scale {outputs[0].scale},"
+                f"validation:P4: MUL: operand 'output' has scale {outputs[0].scale},"
                 f" which must exceed the product {product} of the inputs' scales"
             )
 

@@ -133,7 +133,7 @@ def _check_cast(_: Match, inputs: Sequence[Operand], outputs: Sequence[Operand])
         a != b and a != 0 and b != 0 for a, b in zip(given, wanted, strict=True)
     ):
         raise InvalidArgument(
-            f"P4: CAST: operand 'output' is {list(wanted)}, but 'input' is {list(given)}"
+            f"validation:P4: CAST: operand 'output' is {list(wanted)}, but 'input' is {list(given)}"
         )
 
 

@@ -140,7 +140,7 @@ def _check_mirror_pad(match: Match, inputs: Sequence[Operand], outputs: Sequence
     )
     if shape and not fits:
         raise InvalidArgument(
-            f"P4: MIRROR_PAD: operand 'paddings' has shape {shape}, expected {wanted}"
+            f"validation:P4: MIRROR_PAD: operand 'paddings' has shape {shape}, expected {wanted}"
         )
 
 

@@ -84,7 +84,7 @@ def _check_reverse(match: Match, inputs: Sequence[Operand], outputs: Sequence[Op
     check_output_rank(match, inputs, outputs)
     if inputs[1].dimensions not in ((), (0,), (1,)):
         raise InvalidArgument(
-            f"P4: REVERSE: operand 'axis' has shape {inputs[1].dimensions}, expected (1,)"
+            f"validation:P4: REVERSE: operand 'axis' has shape {inputs[1].dimensions}, expected (1,)"
         )
 
 

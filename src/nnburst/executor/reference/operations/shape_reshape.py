@@ -104,7 +104,7 @@ def expand_dims(node: Node) -> Run:
 
 
 def _check_squeeze(match: Match, inputs: Sequence[Operand], _outputs: Sequence[Operand]) -> None:
-    """P4: 'squeeze_dims' has rank 1 even where it is omitted, so that its type stays plain.
+    """validation:P4: 'squeeze_dims' has rank 1 even where it is omitted, so that its type stays plain.
 
     DEVIATES: SQUEEZE refuses a 'squeeze_dims' without value of another rank when the model is
     prepared, not when it is executed.
@@ -113,7 +113,7 @@ def _check_squeeze(match: Match, inputs: Sequence[Operand], _outputs: Sequence[O
         omitted = operand.lifetime == OperandLifeTime.NO_VALUE
         if slot.name == "squeeze_dims" and omitted and len(operand.dimensions) != 1:
             raise InvalidArgument(
-                f"P4: SQUEEZE: operand 'squeeze_dims' has rank {len(operand.dimensions)},"
+                f"validation:P4: SQUEEZE: operand 'squeeze_dims' has rank {len(operand.dimensions)},"
                 " expected 1 also without a value"
             )
 

@@ -61,7 +61,9 @@ def run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> t
     for number, operation in enumerate(operations):
         for index in (*operation.inputs, *operation.outputs):
             if not 0 <= index < count:
-                raise InvalidArgument(f"P2: operation {number}: operand {index} of {count}")
+                raise InvalidArgument(
+                    f"validation:P2: operation {number}: operand {index} of {count}"
+                )
     waiting = ReadyOperations(operands, operations)
     stack, order = list(waiting.first), []
     while stack:

@@ -100,7 +100,7 @@ class FuzzReport:
 
     def refused(self, message: str) -> None:
         """An answer refused something; its message begins with a rule."""
-        rule = re.match(r"[A-Z]+\d+(?=: )", message)
+        rule = re.match(r"\w+:[A-Z]+\d+(?=: )", message)
         self.refused_by[rule[0] if rule else "(unnamed)"] += 1
 
     def fail(self, model: str, mutation: str, reason: str) -> None:

@@ -56,7 +56,7 @@ def _criteria(f32: Bounds, f16: Bounds, quantised: Bounds) -> Criteria:
     )
 
 
-#: device:13, by what an operation does or how big a graph is: bias, mean square, atol = rtol.
+#: device:§13, by what an operation does or how big a graph is: bias, mean square, atol = rtol.
 CRITERIA: Final = {
     "strict": _criteria((1e-7, 1e-10, 1e-6), (1e-4, 1e-8, 1e-3), (0.1, 0.1, 1)),
     "medium": _criteria((1e-6, 1e-8, 1e-5), (1e-3, 1e-5, 1e-2), (1.2, 1.2, 2)),
