@@ -255,6 +255,25 @@ struct nnb_bench_interface {
     size_t bytes;
 };
 uint64_t nnb_bench_interface_unlocked(const struct nnb_bench_interface *, uint64_t rounds, uint64_t *samples_ns);
+struct nnb_caller {
+    uint64_t id;
+    uint32_t bytes;
+    int32_t error;
+    uint8_t packet[...];
+    ...;
+};
+struct nnb_line {
+    int epoll;
+    ...;
+};
+int nnb_line_open(struct nnb_line *, int socket);
+int nnb_line_call_unlocked(struct nnb_line *, struct nnb_caller *, const uint8_t *packet, uint32_t, uint64_t timeout_ns);
+void nnb_line_notice(struct nnb_line *, struct nnb_caller *);
+int nnb_line_turn_unlocked(struct nnb_line *);
+void nnb_line_done(struct nnb_line *);
+void nnb_line_end(struct nnb_line *);
+void nnb_line_close(struct nnb_line *);
+
 int nnb_empty_call(int);
 int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);
@@ -291,5 +310,6 @@ enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EV
 enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };
 enum nnb_rhythm_catch { NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_ASLEEP_LATE, NNB_CAUGHT_UNPLANNED, ... };
 enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };
+enum nnb_line_status { NNB_LINE_ANSWERED, NNB_LINE_NOTICED, NNB_LINE_ENDED, NNB_LINE_TIMED_OUT, NNB_LINE_INTERRUPTED, NNB_LINE_NOT_SENT, NNB_LINE_READABLE, ... };
 enum nnb_litert_status { NNB_LITERT_OK, NNB_LITERT_NO_LIBRARY, NNB_LITERT_NO_SYMBOL, NNB_LITERT_NO_ENVIRONMENT, NNB_LITERT_CRASHED, NNB_LITERT_REFUSED, NNB_LITERT_WRONG_RESULT, ... };
 enum nnb_onnx_status { NNB_ONNX_OK, NNB_ONNX_NO_LIBRARY, NNB_ONNX_NO_SYMBOL, NNB_ONNX_TOO_OLD, NNB_ONNX_FAILED, ... };

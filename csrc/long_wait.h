@@ -63,6 +63,15 @@ static int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *word, uint32_t bits, uin
     NNB_WITHOUT_LOCK(int, nnb_event_flag_wait(word, bits, deadline, seen));
 }
 
+static int nnb_line_call_unlocked(struct nnb_line *line, struct nnb_caller *caller,
+                                  const uint8_t *packet, uint32_t bytes, uint64_t timeout_ns) {
+    NNB_WITHOUT_LOCK(int, nnb_line_call(line, caller, packet, bytes, timeout_ns));
+}
+
+static int nnb_line_turn_unlocked(struct nnb_line *line) {
+    NNB_WITHOUT_LOCK(int, nnb_line_turn(line));
+}
+
 static int nnb_death_word_watch_unlocked(nnb_atomic_u32 *word, nnb_atomic_u32 *stop,
                                          uint64_t timeout_ns) {
     NNB_WITHOUT_LOCK(int, nnb_death_word_watch(word, stop, timeout_ns));

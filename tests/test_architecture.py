@@ -55,6 +55,7 @@ NATIVE_USERS: Final = (
     "capi/fast_path",
     "capi/handlers/device",
     "fmq",
+    "control/line",
     "client",
     "driver",
     "executor/litert/native",

@@ -8,6 +8,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,16 +50,16 @@ class Sent:
         self.executions: list[tuple[tuple[int, ...], int]] = []  # identifiers and descriptors
         self.released: list[int] = []
         connection = device._session.connection
-        send = connection._send
+        call = connection.call
 
-        def note(call: int, message: object, fds: list[int], timeout: float) -> None:
+        def note(message: Any, expected: Any, fds: Any = (), *, timeout: float) -> Any:
             if isinstance(message, BurstExecute):
                 self.executions.append((message.memory_identifiers, len(fds)))
             if isinstance(message, ReleaseMemoryResource):
                 self.released.append(message.memory_identifier)
-            send(call, message, fds, timeout)  # type: ignore[arg-type]
+            return call(message, expected, fds, timeout=timeout)
 
-        monkeypatch.setattr(connection, "_send", note)
+        monkeypatch.setattr(connection, "call", note)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import dataclasses
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NoReturn
@@ -16,6 +17,7 @@ from nnburst.control import connection as connection_module
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
 from nnburst.control.connection import Connection, _Answer, _Waiting
 from nnburst.control.limits import SEND_TIMEOUT
+from nnburst.control.line import Line
 from nnburst.control.messages import (
     Fenced,
     Message,
@@ -97,10 +99,20 @@ def test_who_waited_for_the_end_is_told_though_a_send_found_it_first(channel: La
     connection.close()
 
 
-def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of() -> None:
+@pytest.fixture
+def line() -> Iterator[Line]:
+    """Nothing ever comes on its socket."""
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with left, right:
+        quiet = Line(left.fileno())
+        yield quiet
+        quiet.close()
+
+
+def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(line: Line) -> None:
     disposed: list[object] = []
     for puts_first in (True, False):
-        waiting = _Waiting(disposed.append)
+        waiting = _Waiting(disposed.append, line)
         answer = _Answer(Reply(), Fds())
         steps = [partial(waiting.put, answer), waiting.abandon]
         for step in steps if puts_first else reversed(steps):
@@ -109,15 +121,14 @@ def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of() -> Non
         assert not disposed
 
 
-def test_signals_that_keep_coming_stretch_no_wait() -> None:
-    """A SimpleQueue waits for ever where a signal falls into the last of its time."""
+def test_signals_that_keep_coming_stretch_no_wait(line: Line) -> None:
     heard = []
     before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
     try:
         for _ in range(50):
             with pytest.raises(TimeoutError):
-                _Waiting(lambda _: None).get(0.003)
+                _Waiting(lambda _: None, line).wait(None, time.monotonic() + 0.003)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -139,9 +150,9 @@ class Peer:
         incoming.fds.close()
         return incoming.id, decode_call(incoming.body)
 
-    def answer(self, reply: Reply) -> None:
-        """Answer the next call."""
-        self.theirs.send(self.hear()[0], encode(reply))
+    def answer(self, reply: Reply, fds: Sequence[int] = ()) -> None:
+        """Answer the next call; with a descriptor it is for the reader."""
+        self.theirs.send(self.hear()[0], encode(reply), fds)
 
 
 @pytest.fixture
@@ -174,7 +185,9 @@ def test_an_answer_without_room_for_its_descriptors_fails_its_call_alone(
 ) -> None:
     peer = peers(NoRoom)
     peer.ours.failure = ResourceExhausted("no descriptors")
-    answered = threading.Thread(target=peer.answer, args=(Reply(result=Fenced(7)),), daemon=True)
+    answered = threading.Thread(
+        target=peer.answer, args=(Reply(result=Fenced(7)), [peer.theirs.fileno()]), daemon=True
+    )
     answered.start()
     with pytest.raises(ResourceExhausted, match="no descriptors"):
         peer.connection.call(Ping(), Fenced, timeout=HANG)
@@ -188,7 +201,9 @@ def test_an_answer_without_room_for_its_body_fails_its_call_alone(
 ) -> None:
     peer = peers(NoRoom)
     peer.ours.failure = MemoryError("no memory")
-    threading.Thread(target=lambda: peer.theirs.send(peer.hear()[0], b""), daemon=True).start()
+    threading.Thread(
+        target=lambda: peer.theirs.send(peer.hear()[0], b"", [peer.theirs.fileno()]), daemon=True
+    ).start()
     with pytest.raises(ResourceExhausted, match="no memory"):
         call(peer.connection)
     threading.Thread(target=peer.answer, args=(Reply(result=Nothing()),), daemon=True).start()
@@ -239,15 +254,17 @@ def test_a_call_has_one_timeout_for_sending_and_waiting(
 ) -> None:
     waits: list[float] = []
 
-    def get(_waiting: _Waiting, timeout: float) -> NoReturn:
-        waits.append(timeout)
+    def wait(_waiting: _Waiting, packet: bytes | None, deadline: float) -> bool:
+        if packet is not None:
+            return False  # the socket is full: the channel waits for room
+        waits.append(deadline - slow.ours.clock.now)
         raise TimeoutError
 
-    monkeypatch.setattr(_Waiting, "get", get)
+    monkeypatch.setattr(_Waiting, "wait", wait)
     for slow.ours.takes in (4.0, 60.0):
         with pytest.raises(MissedDeadline, match="in 10 s"):
             slow.connection.call(Ping(), Nothing, timeout=10)
-    assert waits == [6.0, 0.0]
+    assert waits == [6.0, -50.0]
 
 
 def test_what_can_wait_does_not_hold_up_a_call_and_is_not_lost(slow: Peer) -> None:
@@ -256,7 +273,7 @@ def test_what_can_wait_does_not_hold_up_a_call_and_is_not_lost(slow: Peer) -> No
         slow.connection.release_later(handle)
     with pytest.raises(MissedDeadline):
         slow.connection.call(Ping(), Nothing, timeout=0.01)
-    assert slow.ours.timeouts == [0, 0.01]
+    assert slow.ours.timeouts == [0]
     assert slow.hear()[1] == Ping()
     slow.ours.full = False
     with pytest.raises(MissedDeadline):

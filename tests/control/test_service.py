@@ -368,7 +368,8 @@ def test_answer_that_was_under_way_when_the_peer_was_declared_dead_is_no_violati
     connection = Connection(held, "the driver")
 
     def answer() -> None:
-        peer.send(peer.receive(timeout=10).id, encode(Reply(result=Nothing())))
+        # With a descriptor it is for the reader.
+        peer.send(peer.receive(timeout=10).id, encode(Reply(result=Nothing())), [left.fileno()])
         assert held.received.wait(timeout=10)
         connection.peer_died()
         held.go_on.set()

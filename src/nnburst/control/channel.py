@@ -142,6 +142,23 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Packet).decode
 
 
+def whole_packet(
+    id: int,  # noqa: A002 - what it is called in the packet
+    body: bytes,
+) -> bytes | None:
+    """The packet of a message that brings no descriptors; None where the body is too large for one."""
+    return _encode(_Packet(id, 0, body, 0)) if len(body) <= MAX_INLINE_BYTES else None
+
+
+def open_whole_packet(packet: bytes) -> Incoming:
+    """What arrived without descriptors.
+
+    Raises:
+        ProtocolError: the packet breaks the rules.
+    """
+    return _open_packet(packet, Fds(), 0)
+
+
 class Channel:
     """A connected SEQPACKET socket. Any thread may send; one thread receives."""
 
@@ -170,6 +187,11 @@ class Channel:
     def fileno(self) -> int:
         """The socket's descriptor, -1 once closed."""
         return self._socket.fileno()
+
+    @property
+    def peer_process(self) -> int:
+        """What `end_with` was given; -1 without."""
+        return self._peer_process
 
     def send(
         self,

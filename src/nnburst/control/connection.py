@@ -1,4 +1,4 @@
-"""The calling end of a channel: any thread calls, one reader hands out the replies.
+"""The calling end of a channel: any thread calls and reads its answer; a reader takes what is left.
 
 No lock is held while a call waits. When the peer goes, every pending call ends at once.
 """
@@ -15,8 +15,17 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
+from nnburst.control.channel import (
+    Channel,
+    Disconnected,
+    Fds,
+    Incoming,
+    ProtocolError,
+    open_whole_packet,
+    whole_packet,
+)
 from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
+from nnburst.control.line import INTERRUPTED, NOT_SENT, TIMED_OUT, Caller, Line
 from nnburst.control.messages import (
     Allocated,
     Fenced,
@@ -46,6 +55,10 @@ _ONE_WAY: Final = 0
 _MOST_ABANDONED: Final = 4096
 
 
+class _NotSent(Exception):
+    """A call has not left: its cause says why, or its time was up."""
+
+
 class _Answer(NamedTuple):
     reply: Reply
     fds: Fds
@@ -58,39 +71,47 @@ class _Pending(Protocol):
         """Take it; never blocks."""
 
 
-class _Waiting:
-    """One thread that waits for one answer.
+class _Waiting(Caller):
+    """One thread that waits for one answer, which it reads itself or the reader hands over."""
 
-    A SimpleQueue will not do: where signals keep coming, what is left of its time can become negative, which
-    it takes for no limit.
-    """
+    __slots__ = ("_abandoned", "_answer", "_dispose", "_guard", "_line")
 
-    __slots__ = ("_abandoned", "_answer", "_dispose", "_guard", "_there")
-
-    def __init__(self, dispose: Callable[[_Answer], None]) -> None:
+    def __init__(self, dispose: Callable[[_Answer], None], line: Line) -> None:
+        super().__init__()
         self._dispose = dispose
+        self._line = line
         self._answer: _Answer | None = None
         self._abandoned = False
         self._guard = threading.Lock()
-        self._there = threading.Lock()
-        self._there.acquire()
 
     def put(self, answer: _Answer | None) -> None:
         """Hand the answer over, or None at the end of the connection. Once."""
         with self._guard:
             self._answer, abandoned = answer, self._abandoned
-        self._there.release()
+        self._line.notice(self)
         if abandoned and answer is not None:
             self._dispose(answer)
 
-    def get(self, timeout: float) -> _Answer | None:
-        """The answer; None at the end of the connection.
+    def wait(self, packet: bytes | None, deadline: float) -> bool:
+        """Send a packet, unless it is None, and wait until the answer is here, or there will be none.
+
+        Returns:
+            False: the packet could not be sent.
 
         Raises:
             TimeoutError: it is not there in time.
         """
-        if not self._there.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
-            raise TimeoutError
+        while True:
+            code = self._line.call(self, packet, deadline - time.monotonic())
+            if code == TIMED_OUT:
+                raise TimeoutError
+            if code != INTERRUPTED:
+                return code != NOT_SENT
+            packet = None
+
+    @property
+    def handed_over(self) -> _Answer | None:
+        """The answer that the reader has handed over; None at the end of the connection."""
         return self._answer
 
     def abandon(self) -> None:
@@ -131,8 +152,9 @@ class _Listener:
 class Connection:
     """Calls over a channel. Thread-safe.
 
-    The reader thread runs until the peer goes or `close` is called; `on_end` then runs once, on that
-    thread, after all pending calls have been ended.
+    A thread that calls reads its own answer, and those of others who wait beside it. A reader thread takes
+    what is left, until the peer goes or `close` is called; `on_end` then runs once, on that thread, after all
+    pending calls have been ended.
     """
 
     def __init__(
@@ -149,6 +171,7 @@ class Connection:
             dead: makes the error that calls end with once the peer is gone.
         """
         self._channel = channel
+        self._line = Line(channel.fileno())
         self._name = name
         self._dead = dead or (lambda: DeadObject(f"{name} is gone"))
         self._lock = threading.Lock()
@@ -204,31 +227,74 @@ class Connection:
             NnburstError: the peer's answer was an error.
         """
         deadline = time.monotonic() + timeout
-        pending = _Waiting(self._dispose)
+        pending = _Waiting(self._dispose, self._line)
         call = self._register(pending)
-        sent = False
         try:
-            self._send(call, message, fds, timeout)
-            sent = True
-            answer = pending.get(timeout=max(deadline - time.monotonic(), 0.0))
-        except NnburstError:
-            self._pending.pop(call, None)  # it was not sent, so no answer will come
-            raise
+            answer = self._exchange(pending, message, fds, deadline)
+        except _NotSent as error:
+            self._pending.pop(call, None)  # no answer will come
+            if error.__cause__ is not None:
+                raise error.__cause__ from None
+            raise self._missed(message, timeout) from None
         except TimeoutError:
-            if sent:
-                self._abandon(call, pending)
-            else:
-                self._pending.pop(call, None)
-            what = type(message).__name__
-            raise MissedDeadline(
-                f"timeout: {self._name} did not answer {what} in {timeout:g} s"
-            ) from None
+            self._abandon(call, pending)
+            raise self._missed(message, timeout) from None
         except BaseException:  # Ctrl-C, most likely
             self._abandon(call, pending)
             raise
         if answer is None:
             raise self._dead()
         return _result(answer, expected, self._name)
+
+    def _exchange(
+        self, pending: _Waiting, message: Message, fds: Sequence[int], deadline: float
+    ) -> _Answer | None:
+        """The answer of a call; None at the end of the connection."""
+        self._post_the_later_ones()
+        call, body = int(pending.struct.id), encode(message)
+        packet = None if fds else whole_packet(call, body)
+        if packet is None or not pending.wait(packet, deadline):
+            try:
+                left = max(deadline - time.monotonic(), 0.0)
+                self._channel.send(call, body, fds, left)
+            except Disconnected:
+                raise _NotSent from self._gone()
+            except NnburstError as error:
+                raise _NotSent from error
+            except TimeoutError:
+                raise _NotSent from None
+            pending.wait(None, deadline)
+        if pending.answered:
+            answer = self._taken(pending)
+            self._pending.pop(call, None)
+            return answer
+        return pending.handed_over
+
+    def _taken(self, pending: _Waiting) -> _Answer:
+        """The answer that its own caller has read.
+
+        Raises:
+            ProtocolError: it is none; that ends the connection.
+        """
+        try:
+            return self._answer(open_whole_packet(pending.packet))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            broken = ProtocolError(f"{self._name} sent a reply that is none: {error}")
+            raise self._broken(broken) from error
+        except ProtocolError as error:
+            raise self._broken(error) from None
+
+    def _broken(self, error: ProtocolError) -> NnburstError:
+        """The peer has broken the rules: nothing more is heard of it, and the reader does the rest."""
+        with self._lock:
+            if not self._ended:
+                self._dead, self._ended = _again(error), True
+        self._channel.shutdown()
+        return self._dead()
+
+    def _missed(self, message: Message, timeout: float) -> MissedDeadline:
+        what = type(message).__name__
+        return MissedDeadline(f"timeout: {self._name} did not answer {what} in {timeout:g} s")
 
     def launch(
         self,
@@ -332,6 +398,8 @@ class Connection:
             ended = self._ended
             if not ended:
                 call = next(self._ids)
+                if isinstance(pending, _Waiting):
+                    pending.struct.id = call
                 self._pending[call] = pending
         if ended:
             raise self._dead()
@@ -375,7 +443,10 @@ class Connection:
 
     def _abandon(self, call: int, pending: _Waiting) -> None:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
-        if not self._expect_no_more(call):
+        if pending.answered:
+            self._pending.pop(call, None)
+            self._dispose(self._taken(pending))
+        elif not self._expect_no_more(call):
             pending.abandon()
 
     def _expect_no_more(self, call: int) -> bool:
@@ -396,8 +467,9 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            while True:
+            while self._line.turn():
                 self._deliver(self._channel.receive())
+                self._line.done()
         except Disconnected:
             pass
         except NnburstError as error:
@@ -419,7 +491,7 @@ class Connection:
                 or 0 < incoming.id <= self._abandoned_once
             )
             self._abandoned.discard(incoming.id)
-        if pending is not None:
+        if pending is not None and not (isinstance(pending, _Waiting) and pending.answered):
             pending.put(answer)
         elif unwanted:
             self._dispose(answer)
@@ -445,6 +517,7 @@ class Connection:
         self._channel.shutdown()
         for pending in list(waiting.values()):
             pending.put(None)
+        self._line.end()
         for callback in reversed(callbacks):
             try:
                 callback()
@@ -453,6 +526,8 @@ class Connection:
 
     def disown(self) -> None:
         """Leave the connection to the parent of this forked process."""
+        self._ended = True
+        self._line.disown()
         self._channel.disown()
 
     def hang_up(self) -> None:
@@ -468,6 +543,7 @@ class Connection:
         self._channel.shutdown()
         if threading.current_thread() is not self._reader:
             self._reader.join()
+            self._line.close()
             self._channel.close()
 
 
