@@ -274,6 +274,11 @@ void nnb_line_done(struct nnb_line *);
 void nnb_line_end(struct nnb_line *);
 void nnb_line_close(struct nnb_line *);
 
+struct nnb_turn { ...; };
+int nnb_turn_init(struct nnb_turn *);
+void nnb_turn_take_unlocked(struct nnb_turn *, int socket, int other);
+void nnb_turn_pass(struct nnb_turn *);
+
 int nnb_empty_call(int);
 int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);

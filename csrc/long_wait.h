@@ -72,6 +72,12 @@ static int nnb_line_turn_unlocked(struct nnb_line *line) {
     NNB_WITHOUT_LOCK(int, nnb_line_turn(line));
 }
 
+static void nnb_turn_take_unlocked(struct nnb_turn *turn, int socket, int other) {
+    void *token = let_go();
+    nnb_turn_take(turn, socket, other);
+    take_back(token);
+}
+
 static int nnb_death_word_watch_unlocked(nnb_atomic_u32 *word, nnb_atomic_u32 *stop,
                                          uint64_t timeout_ns) {
     NNB_WITHOUT_LOCK(int, nnb_death_word_watch(word, stop, timeout_ns));

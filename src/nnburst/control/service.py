@@ -43,7 +43,7 @@ class Service(Generic[M]):
         channel: Channel,
         decode: Callable[[bytes], M],
         handler: Callable[[M, Fds], Answer],
-        submit: Callable[[M, Job], None] = lambda _, job: job(),
+        submit: Callable[[M, Job], Job | None] = lambda _, job: job(),
         budget: CallBudget | None = None,
     ) -> None:
         """Serve `channel`.
@@ -52,7 +52,8 @@ class Service(Generic[M]):
             channel: connected; stays the caller's.
             decode: turns a body into a call.
             handler: answers a call; borrows the descriptors, `take`s those that it keeps.
-            submit: runs a job that answers the call, now or on another thread; raises where nobody will.
+            submit: runs a job that answers the call, now or on another thread; raises where nobody will. What
+                it returns is run by the thread that received the call, once that is free for the next.
             budget: what calls in progress may take together; the limits' unless given.
         """
         self._channel = channel
@@ -62,13 +63,17 @@ class Service(Generic[M]):
         self._budget = budget or CallBudget()
 
     def serve(
-        self, patience: float | None = None, is_known: Callable[[], bool] = lambda: True
+        self,
+        patience: float | None = None,
+        is_known: Callable[[], bool] = lambda: True,
+        and_then: Callable[[], None] | None = None,
     ) -> None:
         """Answer calls until the peer is gone.
 
         Args:
             patience: seconds that the peer has to become known; None for as many as it likes.
             is_known: looked at after each call until it is true.
+            and_then: answers the others, by `accept`, once the peer is known.
 
         Raises:
             ProtocolError: the peer broke the rules of the channel.
@@ -80,14 +85,28 @@ class Service(Generic[M]):
             if left is not None and left <= 0:
                 raise TimeoutError(f"the peer is not known after {patience} s")
             try:
-                incoming = self._channel.receive(left)
+                job = self.accept(left)
             except Disconnected:
                 return
-            self._accept(incoming)
+            if job is not None:
+                job()
             if deadline is not None and is_known():
+                if and_then is not None:
+                    and_then()
+                    return
                 deadline = None
 
-    def _accept(self, incoming: Incoming) -> None:
+    def accept(self, timeout: float | None = None) -> Job | None:
+        """Receive one call and have it answered; what is to be run by the thread that received it.
+
+        Raises:
+            Disconnected: the peer is gone.
+            ProtocolError: the peer broke the rules of the channel.
+            TimeoutError: nothing came.
+        """
+        return self._accept(self._channel.receive(timeout))
+
+    def _accept(self, incoming: Incoming) -> Job | None:
         cost = Cost(1, len(incoming.fds), len(incoming.body))
         try:
             if incoming.failure is not None:
@@ -102,13 +121,14 @@ class Service(Generic[M]):
         except Exception as error:
             incoming.fds.close()
             self._reply(incoming.id, failure(error), Fds())
-            return
+            return None
         try:
-            self._submit(call, lambda: self._run(incoming, call, cost))
+            return self._submit(call, lambda: self._run(incoming, call, cost))
         except Exception as error:
             self._budget.give_back(cost)
             incoming.fds.close()
             self._reply(incoming.id, failure(error), Fds())
+            return None
 
     def _run(self, incoming: Incoming, call: M, cost: Cost) -> None:
         try:

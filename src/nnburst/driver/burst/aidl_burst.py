@@ -17,6 +17,7 @@ from typing import Final
 from nnburst.control.channel import Fds
 from nnburst.control.messages import BurstExecute, Executed
 from nnburst.driver.model.buffer_tracker import BufferTracker
+from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel, execute_bound
 from nnburst.executor.base import Execution
@@ -34,6 +35,7 @@ class AidlBurst:
 
     Attributes:
         priority: of its model.
+        pace: of its executions.
     """
 
     def __init__(self, model: PreparedModel, buffers: BufferTracker, cleanup: ExitStack) -> None:
@@ -42,6 +44,7 @@ class AidlBurst:
         self._model = model
         self._buffers = buffers
         self._cleanup = cleanup
+        self.pace = Pace()
         self._busy = threading.Lock()
         self._lock = threading.Lock()  # held while pools are looked up and bound
         self._known: dict[int, Pool] = {}

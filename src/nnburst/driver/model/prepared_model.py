@@ -10,6 +10,7 @@ from nnburst.control.limits import MAX_MODELS
 from nnburst.control.messages import Executed
 from nnburst.driver.model.buffered_execution import BufferArgument, BufferedExecution, invalidate
 from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import BufferPool, RequestPool
 from nnburst.driver.model.raised import outcome_of
 from nnburst.executor.base import Argument, Execution, Outcome, Prepared
@@ -33,6 +34,7 @@ class PreparedModel:
         shapes_vary: some output's shape is not known before an execution, so results must say it
             (device:§5.1).
         priority: among the client's models.
+        pace: of its executions over the socket.
     """
 
     per_client: ClassVar = MAX_MODELS
@@ -55,6 +57,7 @@ class PreparedModel:
         self.model = model
         self.preference = preference
         self.priority = priority
+        self.pace = Pace()
         self._prepared = prepared
         self._validator = RequestValidator(model)
         self._strict_validator = RequestValidator(model, allow_unspecified_output=False)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 from nnburst.control.messages import CreateReusableExecution, Executed
+from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.prepared_model import execute_bound
 from nnburst.executor.base import Execution
 from nnburst.hal.enums import Priority
@@ -26,6 +27,7 @@ class ReusableExecution:
         measure: whether runs are timed, in nanoseconds.
         loop_timeout_ns: limit of a WHILE.
         fenced_too: no output has unknown dimensions, so that it can be fenced (device:F1).
+        pace: of its runs.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class ReusableExecution:
         self.measure = call.measure
         self.loop_timeout_ns = call.loop_timeout_ns
         self._cleanup = cleanup
+        self.pace = Pace()
         self._busy = threading.Lock()
 
     @contextlib.contextmanager

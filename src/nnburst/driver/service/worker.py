@@ -1,4 +1,4 @@
-"""Serves one client: the main thread only receives and dispatches, calls run on threads.
+"""Serves one client: one thread receives and dispatches, calls run on threads.
 
 When the client is gone the process ends at once, without cleaning up: the kernel frees everything
 within milliseconds, whatever a thread is doing.
@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,8 +33,10 @@ from nnburst.driver.limits.quotas import call_budget, limit_this_process
 from nnburst.driver.limits.sandbox import enter_sandbox
 from nnburst.driver.model.cache.cache_key import has_cache_key
 from nnburst.driver.model.device import Device
+from nnburst.driver.model.pace import Pace
+from nnburst.driver.service.receivers import Receivers
 from nnburst.driver.session.client_process import watch_client
-from nnburst.driver.session.client_session import ClientSession
+from nnburst.driver.session.client_session import ClientSession, priority_of
 from nnburst.driver.session.liveness import Liveness
 from nnburst.driver.session.scheduler import Work
 from nnburst.hal.enums import FeatureLevel, Priority
@@ -54,17 +57,26 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
     enter_sandbox(None if has_cache_key() else _remembered())
     channel = Channel(connected)
     worker = Worker(executor, name, channel.end_with)
+    service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
+    receivers = Receivers(service, channel, _end)
+    worker.another_receives = receivers.have_another
+    try:
+        service.serve(HELLO_TIMEOUT, worker.knows_its_client, receivers.receive)
+    except BaseException as error:
+        _end(error)
+    _end(None)
+
+
+def _end(error: BaseException | None) -> NoReturn:
+    """End the process: the client is gone, or was given up for `error`."""
     status = 0
     try:
-        Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget()).serve(
-            HELLO_TIMEOUT, worker.knows_its_client
-        )
-    except (ProtocolError, TimeoutError) as error:
-        logger.warning("connection ended: %s", error)
-        status = 1
-    except BaseException:
-        logger.exception("connection ended")
-        status = 70
+        if isinstance(error, ProtocolError | TimeoutError):
+            logger.warning("connection ended: %s", error)
+            status = 1
+        elif error is not None:
+            logger.error("connection ended", exc_info=error)
+            status = 70
     finally:
         os._exit(status)
 
@@ -78,7 +90,11 @@ def _remembered() -> Path | None:
 
 
 class Worker:
-    """The calls of one client."""
+    """The calls of one client.
+
+    Attributes:
+        another_receives: whether calls are received while the thread that asks does something else.
+    """
 
     def __init__(
         self, executor: str, name: str, end_with: Callable[[int], None] = os.close
@@ -95,16 +111,34 @@ class Worker:
         self._end_with = end_with
         self._session: ClientSession | None = None
         self._liveness = Liveness()
+        self.another_receives: Callable[[], bool] = lambda: False
 
-    def submit(self, call: Message, job: Job) -> None:
-        """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first."""
+    def submit(self, call: Message, job: Job) -> Job | None:
+        """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first.
+
+        Returns:
+            `job`, where the thread that received the call is to run it: an execution of what has shown to be
+            quick, while no other waits and another thread can receive meanwhile (ADR 15).
+        """
         if self._session is None or isinstance(call, Hello | Ping):
             job()
-            return
+            return None
         work, priority = WORK.get(type(call), Work.CALL), Priority.MEDIUM
         if work in (Work.EXECUTION, Work.LAUNCH):
-            priority = self._session.priority_of(getattr(call, "handle", 0))
+            target = self._session.objects.find(getattr(call, "handle", 0))
+            priority = priority_of(target)
+            pace = getattr(target, "pace", None)
+            if work is Work.EXECUTION and isinstance(pace, Pace):
+                job = partial(pace.run, job)
+                if (
+                    pace.is_quick
+                    and priority != Priority.LOW
+                    and not self._session.scheduler.waiting(work)
+                    and self.another_receives()
+                ):
+                    return job
         self._session.scheduler.submit(job, priority, work)
+        return None
 
     def knows_its_client(self) -> bool:
         """Whether the client has introduced itself."""

@@ -41,11 +41,6 @@ class ClientSession:
         self.outbox: Final = Outbox(upcalls)
         self.fences: Final = FenceWaiter()
 
-    def priority_of(self, handle: int) -> Priority:
-        """The priority of the prepared model behind a handle; MEDIUM where it has none."""
-        priority = getattr(self.objects.find(handle), "priority", Priority.MEDIUM)
-        return priority if isinstance(priority, Priority) else Priority.MEDIUM
-
     def get_memories(
         self, callback: int, slots: Sequence[int], timeout: float
     ) -> list[SharedMemory]:
@@ -77,3 +72,9 @@ class ClientSession:
                     memory.close()
                 raise
         return memories
+
+
+def priority_of(target: object) -> Priority:
+    """The priority of the prepared model that an object belongs to; MEDIUM where it has none."""
+    priority = getattr(target, "priority", Priority.MEDIUM)
+    return priority if isinstance(priority, Priority) else Priority.MEDIUM

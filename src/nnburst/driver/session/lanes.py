@@ -83,6 +83,11 @@ class Lanes:
         if grow:
             self._start(crew, job, priority)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether jobs wait for a thread."""
+        return any(self._waiting.values())
+
     def _start(self, crew: _Crew, job: Job, priority: Priority) -> None:
         try:
             threading.Thread(target=self._serve, args=(crew,), name=self._name, daemon=True).start()

@@ -77,6 +77,10 @@ class Scheduler:
         """
         self._lanes[work].submit(job, priority)
 
+    def waiting(self, work: Work) -> bool:
+        """Whether jobs of a kind wait for their turn, as seen from the thread that submits them."""
+        return self._lanes[work].waiting
+
 
 def _with_low(work: Work, lanes: int) -> Lanes:
     return Lanes(work.value, lanes, low_lanes=lanes, capacity=_CAPACITY)
