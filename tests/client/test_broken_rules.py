@@ -12,7 +12,8 @@ import pytest
 import nnburst
 from nnburst import Closed, Device, ExecutionResult, ResilientDevice
 from nnburst.client.resilient.recovery import Recoverable
-from nnburst.control.channel import Incoming, ProtocolError
+from nnburst.control import connection as connection_module
+from nnburst.control.channel import ProtocolError
 from nnburst.control.messages import Nothing, Ping
 
 X = [np.ones((2, 3), np.float32)] * 2
@@ -21,12 +22,13 @@ X = [np.ones((2, 3), np.float32)] * 2
 def break_the_rules(device: Device) -> None:
     """Make the next answer of a driver arrive as none."""
 
-    def spoiled(_incoming: Incoming) -> NoReturn:
+    def spoiled(_body: bytes) -> NoReturn:
         raise ValueError("no reply")
 
-    device._session.connection._answer = spoiled  # type: ignore[method-assign]
-    with pytest.raises(ProtocolError):
-        device._session.connection.call(Ping(), Nothing, timeout=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection_module, "decode_reply", spoiled)
+        with pytest.raises(ProtocolError):
+            device._session.connection.call(Ping(), Nothing, timeout=20)
 
 
 def test_everything_of_a_driver_that_broke_the_rules_closes(

@@ -267,6 +267,9 @@ class FailingSocket(socket.socket):
 
     errors: Iterator[int] = iter(())
 
+    def send(self, *_: object) -> int:
+        raise BlockingIOError  # there is no room at first
+
     def sendmsg(self, *arguments: object) -> int:
         number = next(self.errors, None)
         if number is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import socket
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NoReturn
 
+import msgspec
 import pytest
 
 from nnburst.control import connection as connection_module
@@ -177,7 +177,7 @@ class NoRoom(Channel):
     def receive(self, timeout: float | None = None) -> Incoming:
         incoming = super().receive(timeout)
         failure, self.failure = self.failure, None
-        return dataclasses.replace(incoming, failure=failure)
+        return msgspec.structs.replace(incoming, failure=failure)
 
 
 def test_an_answer_without_room_for_its_descriptors_fails_its_call_alone(

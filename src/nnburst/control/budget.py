@@ -37,13 +37,23 @@ class CallBudget:
             ResourceExhausted: that would be too much; nothing is taken.
         """
         with self._lock:
-            taken = Cost(*map(sum, zip(self._taken, cost, strict=True)))
-            for name, amount, limit in zip(_NAMES, taken, self._limit, strict=True):
-                if amount > limit:
-                    raise ResourceExhausted(f"at most {limit} {name} may be in progress")
+            calls, fds, size = self._taken
+            taken = Cost(calls + cost.calls, fds + cost.fds, size + cost.size)
+            if (
+                taken.calls > self._limit.calls
+                or taken.fds > self._limit.fds
+                or taken.size > self._limit.size
+            ):
+                raise ResourceExhausted(self._exceeded(taken))
             self._taken = taken
+
+    def _exceeded(self, taken: Cost) -> str:
+        over = zip(_NAMES, taken, self._limit, strict=True)
+        name, limit = next((name, limit) for name, amount, limit in over if amount > limit)
+        return f"at most {limit} {name} may be in progress"
 
     def give_back(self, cost: Cost) -> None:
         """A call is done."""
         with self._lock:
-            self._taken = Cost(*(a - b for a, b in zip(self._taken, cost, strict=True)))
+            calls, fds, size = self._taken
+            self._taken = Cost(calls - cost.calls, fds - cost.fds, size - cost.size)

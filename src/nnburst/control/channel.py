@@ -17,7 +17,6 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -34,6 +33,8 @@ from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 
 _RECEIVE_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+#: Some of a packet did not fit.
+_CUT: Final = socket.MSG_TRUNC | socket.MSG_CTRUNC
 _SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 #: One more than a message may carry: a large body brings its own.
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").itemsize)
@@ -113,8 +114,7 @@ class Fds(Closing):
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, eq=False):
     """A packet as it arrived. The receiver owns `fds`.
 
     Attributes:
@@ -150,13 +150,19 @@ def whole_packet(
     return _encode(_Packet(id, 0, body, 0)) if len(body) <= MAX_INLINE_BYTES else None
 
 
-def open_whole_packet(packet: bytes) -> Incoming:
-    """What arrived without descriptors.
+def body_of_whole_packet(packet: bytes) -> bytes:
+    """The message that arrived without descriptors.
 
     Raises:
         ProtocolError: the packet breaks the rules.
     """
-    return _open_packet(packet, Fds(), 0)
+    try:
+        opened = _decode(packet)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"a packet that is no envelope: {error}") from error
+    if opened.fds or opened.body_size:
+        raise ProtocolError(f"a packet with 0 file descriptors that declares {opened.fds}")
+    return opened.body
 
 
 class Channel:
@@ -220,7 +226,9 @@ class Channel:
         if len(body) > MAX_BODY_BYTES:
             raise InvalidArgument(f"a message of {len(body)} bytes, at most {MAX_BODY_BYTES}")
         if len(body) <= MAX_INLINE_BYTES:
-            self._send(_encode(_Packet(id, len(fds), body, 0)), fds, timeout)
+            packet = _encode(_Packet(id, len(fds), body, 0))
+            if fds or not self._leaves(packet):
+                self._send(packet, fds, timeout)
             return
         memory = SharedMemory.create(len(body), name="message")
         try:
@@ -229,6 +237,15 @@ class Channel:
             self._send(packet, [*fds, memory.fd], timeout)
         finally:
             memory.close()
+
+    def _leaves(self, packet: bytes) -> bool:
+        """Send a packet without descriptors, where nothing stands in its way."""
+        try:
+            with self._lock:  # so that close() cannot give the descriptor away meanwhile
+                self._socket.send(packet, _SEND_FLAGS)
+        except OSError:
+            return False
+        return True
 
     def _send(self, packet: bytes, fds: Sequence[int], timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -284,7 +301,13 @@ class Channel:
                 raise Disconnected(str(error)) from error
         fds = Fds(_descriptors(ancillary))
         try:
+            if not ancillary and not flags & _CUT and data:
+                packet = _decode(data)
+                if not packet.fds and not packet.body_size:
+                    return Incoming(packet.id, packet.body, fds)
             return _open_packet(data, fds, flags)
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"a packet that is no envelope: {error}") from error
         except BaseException:
             fds.close()
             raise
@@ -332,7 +355,9 @@ def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else math.ceil(min(seconds, _LONGEST_WAIT) * 1000)
 
 
-def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> Sequence[int]:
+    if not ancillary:
+        return ()
     fds = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

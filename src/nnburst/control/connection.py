@@ -21,7 +21,7 @@ from nnburst.control.channel import (
     Fds,
     Incoming,
     ProtocolError,
-    open_whole_packet,
+    body_of_whole_packet,
     whole_packet,
 )
 from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
 _ONE_WAY: Final = 0
+#: Held for a moment where an answer and its caller's impatience may cross.
+_giving_up: Final = threading.Lock()
 #: Calls whose answers may still come though nobody waits for them; answers to older ones are not told apart.
 _MOST_ABANDONED: Final = 4096
 
@@ -64,6 +66,10 @@ class _Answer(NamedTuple):
     fds: Fds
 
 
+#: What came with answers that bring none. Not one each: a handler that raises while it goes would be unheard.
+_NO_FDS: Final = Fds()
+
+
 class _Pending(Protocol):
     """Where an answer goes; None once there will be none."""
 
@@ -74,20 +80,26 @@ class _Pending(Protocol):
 class _Waiting(Caller):
     """One thread that waits for one answer, which it reads itself or the reader hands over."""
 
-    __slots__ = ("_abandoned", "_answer", "_dispose", "_guard", "_line")
+    __slots__ = ("_abandoned", "_dispose", "_line", "handed_over")
 
     def __init__(self, dispose: Callable[[_Answer], None], line: Line) -> None:
-        super().__init__()
+        """Wait in `line`.
+
+        Args:
+            dispose: takes an answer that comes too late.
+            line: of the connection.
+        """
+        Caller.__init__(self)
         self._dispose = dispose
         self._line = line
-        self._answer: _Answer | None = None
+        #: The answer that the reader has handed over; None at the end of the connection.
+        self.handed_over: _Answer | None = None
         self._abandoned = False
-        self._guard = threading.Lock()
 
     def put(self, answer: _Answer | None) -> None:
         """Hand the answer over, or None at the end of the connection. Once."""
-        with self._guard:
-            self._answer, abandoned = answer, self._abandoned
+        with _giving_up:
+            self.handed_over, abandoned = answer, self._abandoned
         self._line.notice(self)
         if abandoned and answer is not None:
             self._dispose(answer)
@@ -109,15 +121,10 @@ class _Waiting(Caller):
                 return code != NOT_SENT
             packet = None
 
-    @property
-    def handed_over(self) -> _Answer | None:
-        """The answer that the reader has handed over; None at the end of the connection."""
-        return self._answer
-
     def abandon(self) -> None:
         """Nobody waits any more: dispose of the answer, now or when it comes."""
-        with self._guard:
-            answer, self._abandoned = self._answer, True
+        with _giving_up:
+            answer, self._abandoned = self.handed_over, True
         if answer is not None:
             self._dispose(answer)
 
@@ -228,9 +235,9 @@ class Connection:
         """
         deadline = time.monotonic() + timeout
         pending = _Waiting(self._dispose, self._line)
-        call = self._register(pending)
+        call = pending.struct.id = self._register(pending)
         try:
-            answer = self._exchange(pending, message, fds, deadline)
+            answer = self._exchange(call, pending, message, fds, deadline)
         except _NotSent as error:
             self._pending.pop(call, None)  # no answer will come
             if error.__cause__ is not None:
@@ -247,11 +254,12 @@ class Connection:
         return _result(answer, expected, self._name)
 
     def _exchange(
-        self, pending: _Waiting, message: Message, fds: Sequence[int], deadline: float
+        self, call: int, pending: _Waiting, message: Message, fds: Sequence[int], deadline: float
     ) -> _Answer | None:
         """The answer of a call; None at the end of the connection."""
-        self._post_the_later_ones()
-        call, body = int(pending.struct.id), encode(message)
+        if self._later:
+            self._post_the_later_ones()
+        body = encode(message)
         packet = None if fds else whole_packet(call, body)
         if packet is None or not pending.wait(packet, deadline):
             try:
@@ -277,7 +285,7 @@ class Connection:
             ProtocolError: it is none; that ends the connection.
         """
         try:
-            return self._answer(open_whole_packet(pending.packet))
+            return _Answer(decode_reply(body_of_whole_packet(pending.packet)), _NO_FDS)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             broken = ProtocolError(f"{self._name} sent a reply that is none: {error}")
             raise self._broken(broken) from error
@@ -398,8 +406,6 @@ class Connection:
             ended = self._ended
             if not ended:
                 call = next(self._ids)
-                if isinstance(pending, _Waiting):
-                    pending.struct.id = call
                 self._pending[call] = pending
         if ended:
             raise self._dead()

@@ -56,11 +56,14 @@ class ReusableExecution:
         Raises:
             BurstBusy: a run is under way.
         """
-        if not self._busy.acquire(blocking=False):
-            raise BurstBusy("the execution object is in use: one run at a time (device:§5.4)")
+        self._enter()
         with contextlib.ExitStack() as held:
             held.callback(self._busy.release)
             yield held
+
+    def _enter(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise BurstBusy("the execution object is in use: one run at a time (device:§5.4)")
 
     def run(self, deadline_ns: int | None) -> Executed:
         """Execute once (NNAPI: IExecution::executeSynchronously); timing in nanoseconds.
@@ -70,10 +73,13 @@ class ReusableExecution:
             NnburstError: with the status that the client shall see (device:E4, E7 to E9).
         """
         called = time.perf_counter_ns() if self.measure else None
-        with self.alone():
+        self._enter()
+        try:
             return execute_bound(
                 self.execution, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
             )
+        finally:
+            self._busy.release()
 
     def close(self) -> None:
         """Let go of the memory. No run is under way."""
