@@ -100,6 +100,7 @@ asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at 
 	$(RUN_C) address restless_flag
 	$(RUN_C) address burst_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) address kick_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) address line_stress $(or $(CALLS),100000)
 	$(RUN_C) address hostile_peer $(or $(EXECUTIONS),10000000)
 	$(RUN_C) address death_at_traps $(or $(TIMES),21)
 	$(RUN_C) address attention_at_trap
@@ -111,6 +112,7 @@ tsan: ## the C core under TSan: two threads through one ring, both ends of a bur
 	$(RUN_C) thread restless_flag
 	$(RUN_C) thread burst_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) thread kick_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) thread line_stress $(or $(CALLS),100000)
 
 fuzz-c: ## libFuzzer on ring, packets and burst; SECONDS=60 is how long for each
 	csrc/tests/fuzz/run.sh fuzz $(or $(SECONDS),60)

@@ -54,6 +54,11 @@ def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> No
     assert "waits for a byte, none lost" in run(sanitizer, "kick_stress", 20_000)
 
 
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_each_of_many_callers_gets_its_own_answer_whoever_reads_it(sanitizer: str) -> None:
+    assert "each got its own answer" in run(sanitizer, "line_stress", 500)
+
+
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
 def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str) -> None:
     assert "ended at their deadlines" in run(sanitizer, "restless_flag", 300)
