@@ -1,0 +1,225 @@
+"""The threads of a worker that receive: one at a time, in order, and somebody always does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nnburst.control.channel import Channel, Fds, ProtocolError
+from nnburst.control.messages import (
+    FreeMemory,
+    Message,
+    Nothing,
+    Ping,
+    Release,
+    decode_call,
+    decode_reply,
+    encode,
+)
+from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.driver.service import receivers as receivers_module
+from nnburst.driver.service.receivers import Receivers
+from nnburst.hal.enums import ErrorStatus
+
+HANG = 10.0
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+class Driver:
+    """A service whose Pings run where they are received, as soon as another thread can take over."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.client, self.channel = Channel(ours), Channel(theirs)
+        self.seen: list[Message] = []
+        self.ran_on: list[threading.Thread] = []
+        self.ends: list[BaseException | None] = []
+        self.ended = threading.Event()
+        self.handler: Callable[[Message], None] = lambda _: None
+        service = Service[Message](self.channel, decode_call, self._handle, self._submit)
+        self.receivers = Receivers(service, self.channel, self._end)  # type: ignore[arg-type]
+        self._numbers = 0
+        self._first = threading.Thread(target=self.receivers.receive, daemon=True)
+        self._first.start()
+
+    def _submit(self, call: Message, job: Job) -> Job | None:
+        self.seen.append(call)
+        if isinstance(call, Ping) and self.receivers.have_another():
+            return job
+        threading.Thread(target=job, daemon=True).start()
+        return None
+
+    def _handle(self, call: Message, _fds: Fds) -> Answer:
+        self.ran_on.append(threading.current_thread())
+        self.handler(call)
+        return nothing()
+
+    def _end(self, error: BaseException | None) -> None:
+        self.ends.append(error)
+        self.ended.set()
+
+    def send(self, message: Message) -> int:
+        self._numbers += 1
+        self.client.send(self._numbers, encode(message))
+        return self._numbers
+
+    def call(self, message: Message) -> threading.Thread:
+        """The thread that answered."""
+        number = self.send(message)
+        incoming = self.client.receive(HANG)
+        assert incoming.id == number
+        assert decode_reply(incoming.body).result == Nothing()
+        return self.ran_on[-1]
+
+    def warm_up(self) -> None:
+        """Call until it runs where it is received."""
+        deadline = time.monotonic() + HANG
+        while "receiver" not in self.call(Ping()).name:
+            assert time.monotonic() < deadline
+
+    def close(self) -> None:
+        self.client.close()
+        assert self.ended.wait(HANG)
+        self.channel.close()
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    made = Driver()
+    yield made
+    made.close()
+
+
+def test_job_that_is_given_back_runs_on_a_thread_that_receives(driver: Driver) -> None:
+    driver.warm_up()
+    for _ in range(50):
+        thread = driver.call(Ping())
+        assert thread is driver._first or thread.name == "nnburst receiver"
+
+
+def test_another_thread_receives_while_one_runs_what_it_received(driver: Driver) -> None:
+    driver.warm_up()
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(call: Message) -> None:
+        if isinstance(call, Ping):
+            held.set()
+            assert go_on.wait(HANG)
+
+    driver.handler = hold
+    late = driver.send(Ping())
+    assert held.wait(HANG)
+    for handle in range(5):
+        driver.call(Release(1 + handle))
+    go_on.set()
+    assert driver.client.receive(HANG).id == late
+
+
+def test_end_of_the_client_is_noticed_while_a_job_runs(driver: Driver) -> None:
+    driver.warm_up()
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Message) -> None:
+        held.set()
+        assert go_on.wait(HANG)
+
+    driver.handler = hold
+    driver.send(Ping())
+    assert held.wait(HANG)
+    driver.client.shutdown()
+    assert driver.ended.wait(HANG)
+    assert driver.ends[0] is None
+    go_on.set()
+
+
+def test_broken_rule_is_told_as_such(driver: Driver) -> None:
+    driver.warm_up()
+    driver.client._socket.send(b"no envelope")
+    assert driver.ended.wait(HANG)
+    assert isinstance(driver.ends[0], ProtocolError)
+
+
+def test_calls_are_dealt_with_in_the_order_of_coming(driver: Driver) -> None:
+    driver.warm_up()
+    driver.seen.clear()
+    calls: list[Message] = []
+    for number in range(300):
+        calls.append(Ping() if number % 3 else FreeMemory(number + 1, number))
+        driver.send(calls[-1])
+    for _ in calls:
+        driver.client.receive(HANG)
+    assert driver.seen == calls
+
+
+def test_job_that_fails_ends_no_thread(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.warm_up()
+
+    def fail(*_: object) -> None:
+        raise SystemExit("a job")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Service, "_run", fail)
+        deadline = time.monotonic() + HANG
+        while caplog.text.count("a job failed") < 5:
+            driver.send(Ping())
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    driver.warm_up()
+    assert not driver.ended.is_set()
+
+
+def test_without_a_second_thread_everything_is_answered_elsewhere(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            if "receiver" in self.name:
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(receivers_module.threading, "Thread", NoThread)
+    for _ in range(20):
+        assert driver.call(Ping()) is not driver._first
+    assert caplog.text.count("no second receiver") == 1
+
+
+def test_no_more_threads_receive_than_may(driver: Driver) -> None:
+    driver.warm_up()
+    go_on = threading.Event()
+
+    def hold(_: Message) -> None:
+        assert go_on.wait(HANG)
+
+    driver.handler = hold
+    sent = [driver.send(Ping()) for _ in range(30)]
+    driver.handler = lambda _: None
+    driver.send(Release(1))
+    deadline = time.monotonic() + HANG
+    while Release(1) not in driver.seen:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert driver.receivers._threads <= driver.receivers._most
+    go_on.set()
+    answered = {driver.client.receive(HANG).id for _ in range(31)}
+    assert answered == {*sent, sent[-1] + 1}
+
+
+def test_reply_of_a_failure_is_its_status(driver: Driver) -> None:
+    driver.warm_up()
+
+    def fail(_: Message) -> None:
+        raise MemoryError
+
+    driver.handler = fail
+    driver.send(Ping())
+    reply = decode_reply(driver.client.receive(HANG).body)
+    assert reply.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
