@@ -249,7 +249,12 @@ def test_released_model_is_kept(still: Device) -> None:
 
 def test_closed_burst_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
-    relu.execute([x])
+    for _ in range(2):  # the second one binds the request, which stays
+        relu.execute([x])
+    with (
+        relu.open_aidl_burst() as first
+    ):  # and so does the pool that a burst's arrays are copied through
+        first.execute([x])
     own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
     burst = relu.open_aidl_burst()
     burst.execute([x])
@@ -266,7 +271,8 @@ def test_closed_burst_says_so_and_costs_nothing(relu: PreparedModel) -> None:
     del forgotten
     gc.collect()
     assert gone() is None
-    relu.execute([x])
+    for _ in range(2):  # the second one binds the request, which stays
+        relu.execute([x])
     settle(os.getpid(), own, HANG)
     settle(relu._prepared.session.pid, driver, HANG)
 

@@ -9,7 +9,7 @@ from typing import Any
 from nnburst.client.burst.burst import Burst
 from nnburst.client.execution.aidl_burst import AidlBurst
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.execution import SocketExecution, execute_synchronously
+from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
     check_fences,
@@ -19,6 +19,7 @@ from nnburst.client.execution.pending_execution import PendingExecution
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.reusable_execution import ReusableExecution
 from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.execution.synchronous_execution import execute_synchronously
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,

@@ -17,7 +17,7 @@ from nnburst.client.burst.binding import bind_with_private
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.core import BurstCore
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.execution import execute_synchronously
+from nnburst.client.execution.synchronous_execution import execute_synchronously
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, head
 from nnburst.client.memory.memory import find_memory
 from nnburst.client.session.one_thread import OneThread

@@ -20,7 +20,7 @@ from nnburst.client.burst.core import (
 )
 from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.burst.submitted_request import SubmittedRequest
-from nnburst.client.execution.execution import execute_synchronously
+from nnburst.client.execution.synchronous_execution import execute_synchronously
 from nnburst.client.memory.arguments import (
     OMITTED,
     Array,

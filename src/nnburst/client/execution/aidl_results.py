@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import msgspec
 
 from nnburst.client.execution.execution import SocketExecution
@@ -11,7 +13,10 @@ from nnburst.compat.conversion.timing import ExecutionTiming, to_hal
 from nnburst.control.messages import Executed
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.limits import NO_TIMING
-from nnburst.hal.timing import Timing
+from nnburst.hal.timing import OutputShape, Timing
+
+_NOT_MEASURED: Final = Timing()
+_NO_NANOSECONDS: Final = ExecutionTiming(None, None)
 
 
 def precise(device: int, driver: int) -> ExecutionTiming:
@@ -24,6 +29,16 @@ def rounded(timing: ExecutionTiming) -> Timing:
     """The same in microseconds, as HIDL has it."""
     hidl = to_hal(timing, FeatureLevel.V1_3)
     return hidl if isinstance(hidl, Timing) else Timing()
+
+
+def with_timing(
+    outputs: list[Any], shapes: tuple[OutputShape, ...], timing: Timing
+) -> ExecutionResult:
+    """A result whose timing came in nanoseconds: both are there."""
+    if timing == _NOT_MEASURED:
+        return ExecutionResult(outputs, shapes, _NOT_MEASURED, _NO_NANOSECONDS)
+    nanoseconds = precise(timing.time_on_device, timing.time_in_driver)
+    return ExecutionResult(outputs, shapes, rounded(nanoseconds), nanoseconds)
 
 
 def in_microseconds(

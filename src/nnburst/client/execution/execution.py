@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.staged_request import StagedRequest
 from nnburst.client.memory.arguments import (
     OMITTED,
     Array,
@@ -16,7 +17,6 @@ from nnburst.client.memory.arguments import (
     Parameter,
     boottime_deadline_ns,
     check_count,
-    check_timeout,
     complete_shapes,
     head,
 )
@@ -145,6 +145,30 @@ class SocketExecution:
         memories = [pool for pool in pools if not isinstance(pool, Buffer)]
         return Request(inputs, outputs, _described(pools)), memories
 
+    @property
+    def arrays(self) -> tuple[list[Array | None], list[Array | None]]:
+        """The inputs' arrays and the outputs', as they were given."""
+        return [place.array for place in self._inputs], [place.array for place in self._outputs]
+
+    def staged(self, private: Memory | None) -> StagedRequest | None:
+        """What copies its contents, of which alone later executions may differ.
+
+        None where more than that may differ: an output's shape is open, or a buffer is named.
+        """
+        places = (*self._inputs, *self._outputs)
+        if any(isinstance(place.memory, Buffer) for place in places) or not all(
+            place.parameter.known for place in self._outputs
+        ):
+            return None
+        inputs = [
+            _staged(place, place.array.shape, private).view(place.array.dtype)
+            if place.memory is None and place.array is not None
+            else None
+            for place in self._inputs
+        ]
+        outputs = [_staged_output(place, private) for place in self._outputs]
+        return StagedRequest(self._prepared.outputs, inputs, outputs)
+
     def stage(self, private: Memory | None) -> None:
         """Copy inputs that lie in no pool to the private one."""
         for place in self._inputs:
@@ -194,23 +218,6 @@ class SocketExecution:
         return ExecutionResult(outputs, complete, executed.timing)
 
 
-def execute_synchronously(
-    prepared: Prepared,
-    inputs: Sequence[Array | Buffer | None],
-    outputs: Sequence[Array | Buffer | None] | None,
-    *,
-    measure: bool,
-    timeout: float,
-) -> ExecutionResult:
-    """Execute once over the socket; see `PreparedModel.execute`."""
-    deadline = time.monotonic() + check_timeout(timeout)
-    handle = prepared.handle
-    execution = SocketExecution(prepared, inputs, outputs)
-    return execution.run(
-        lambda private: execution.synchronously(handle, private, measure=measure, deadline=deadline)
-    )
-
-
 def _output(place: _Place, reported: OutputShape | None, private: Memory | None) -> Array | Buffer:
     """The array or buffer that an output ends up in."""
     parameter, given = place.parameter, place.array
@@ -235,6 +242,13 @@ def _staged(place: _Place, shape: tuple[int, ...], private: Memory | None) -> Ar
     if private is None:
         raise InvalidArgument(f"{place.parameter.name} has no memory")
     return private.array(place.parameter.dtype, shape, place.offset)
+
+
+def _staged_output(place: _Place, private: Memory | None) -> Array | None:
+    if place.memory is not None:
+        return None
+    staged = _staged(place, place.parameter.dimensions, private)
+    return staged if place.array is None else staged.view(place.array.dtype)
 
 
 def _input_place(parameter: Parameter, value: Array | Buffer | None) -> _Place:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 
+from nnburst.client.execution.remembered_requests import RememberedRequests
 from nnburst.client.memory.arguments import parameters
 from nnburst.client.memory.staging import StagingPools
 from nnburst.client.session.handshake import Session
@@ -26,6 +27,7 @@ class Prepared:
         inputs: what each input must look like.
         outputs: what each output must look like.
         staging: private pools for arrays that lie in no pool.
+        remembered: requests that the driver keeps bound.
     """
 
     def __init__(
@@ -53,7 +55,10 @@ class Prepared:
         self._lock = threading.Lock()
         self._pending = 0
         self._connection = session.connection
-        self._finalizer = weakref.finalize(self, _abandon, self._connection, handle, self.staging)
+        self.remembered = RememberedRequests(self._connection, self.staging)
+        self._finalizer = weakref.finalize(
+            self, _abandon, self._connection, handle, self.staging, self.remembered
+        )
 
     @property
     def handle(self) -> int:
@@ -98,6 +103,7 @@ class Prepared:
             self._closed = True
             busy = self._pending > 0
         self._finalizer.detach()
+        self.remembered.close()
         self.staging.close()
         if busy:
             return  # the last one releases it
@@ -105,7 +111,10 @@ class Prepared:
             self.session.connection.release(self._handle)
 
 
-def _abandon(connection: Connection, handle: int, staging: StagingPools) -> None:
+def _abandon(
+    connection: Connection, handle: int, staging: StagingPools, remembered: RememberedRequests
+) -> None:
     """Release what was never closed: the driver gets the word with the next call."""
+    remembered.close()
     staging.close()
     connection.release_later(handle)

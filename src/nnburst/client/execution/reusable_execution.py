@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from nnburst.client.execution.aidl_results import in_microseconds
+from nnburst.client.execution.aidl_results import in_microseconds, with_timing
 from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
@@ -67,6 +67,8 @@ class ReusableExecution(Closing):
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
         size = execution.lay_out()
         self._private: Memory | None = prepared.session.allocate(size) if size else None
+        self._staged = execution.staged(self._private)
+        self._inputs, self._outputs = execution.arrays
         request, memories = execution.describe(self._private)
         self._connection = prepared.session.connection
         message = CreateReusableExecution(prepared.handle, request, measure)
@@ -97,14 +99,20 @@ class ReusableExecution(Closing):
         seconds = check_timeout(timeout)
 
         def execute() -> ExecutionResult:
-            self._execution.stage(self._private)
+            if self._staged is not None:
+                self._staged.stage(self._inputs)
+            else:
+                self._execution.stage(self._private)
             message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
             try:
                 executed, _ = self._connection.call(message, Executed, timeout=seconds)
             except NnburstError:
                 self._execution.fail()
                 raise
-            return in_microseconds(self._execution, executed, self._private)
+            if self._staged is None:
+                return in_microseconds(self._execution, executed, self._private)
+            shapes = self._staged.shapes(executed)
+            return with_timing(self._staged.outputs(self._outputs), shapes, executed.timing)
 
         return self._alone(execute)
 

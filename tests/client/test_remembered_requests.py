@@ -1,0 +1,326 @@
+"""Requests over the same shapes: bound once, right for every content, bounded, forgotten in time."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.scripted_driver import Gate, ScriptedDriver
+from nnburst import (
+    Closed,
+    Device,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    Model,
+    ModelBuilder,
+    OperandType,
+    OperationType,
+    PreparedModel,
+)
+from nnburst.client.execution import remembered_requests, synchronous_execution
+from nnburst.control.messages import CreateReusableExecution, ExecuteReusable, ExecuteSynchronously
+from nnburst.executor.base import Outcome
+from nnburst.hal.enums import ErrorStatus
+
+HANG = 20.0
+
+
+class Calls(Counter[str]):
+    """Counts the calls of a device by their names."""
+
+    def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        connection = device._session.connection
+        call = connection.call
+
+        def count(message: Any, *arguments: Any, **options: Any) -> Any:
+            self[type(message).__name__] += 1
+            return call(message, *arguments, **options)
+
+        monkeypatch.setattr(connection, "call", count)
+
+    def take(self) -> tuple[int, int, int]:
+        """Executions the ordinary way, bindings, executions of what is bound; counts from 0 again."""
+        kinds = (ExecuteSynchronously, CreateReusableExecution, ExecuteReusable)
+        found = tuple(self[kind.__name__] for kind in kinds)
+        self.clear()
+        return found[0], found[1], found[2]
+
+
+@pytest.fixture
+def calls(device: Device, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(device, monkeypatch)
+
+
+def pair(number: float, dtype: Any = np.float32) -> list[np.ndarray]:
+    return [np.full((2, 3), number, dtype), np.arange(6, dtype=dtype).reshape(2, 3)]
+
+
+def total(number: float) -> list[list[float]]:
+    return (np.arange(6).reshape(2, 3) + number).tolist()
+
+
+def test_request_is_bound_when_it_comes_again_and_every_result_is_its_own(
+    prepared: PreparedModel, calls: Calls
+) -> None:
+    results = [prepared.execute(pair(number)).outputs[0] for number in range(10)]
+    assert calls.take() == (1, 1, 9)
+    for number, result in enumerate(results):
+        assert result.tolist() == total(number)
+
+
+def test_result_goes_to_the_array_that_is_given(prepared: PreparedModel, calls: Calls) -> None:
+    for number in range(5):
+        target = np.zeros((2, 3), np.float32)
+        result = prepared.execute(pair(number), [target])
+        assert result.outputs[0] is target
+        assert target.tolist() == total(number)
+    assert calls.take() == (1, 1, 4)
+
+
+def test_shapes_and_timing_are_as_ever(prepared: PreparedModel) -> None:
+    found = [prepared.execute(pair(1), measure=True) for _ in range(4)]
+    assert {result.output_shapes for result in found} == {found[0].output_shapes}
+    assert all(result.timing.time_in_driver >= result.timing.time_on_device for result in found)
+    assert all(result.timing.time_in_driver < 10_000_000 for result in found)  # microseconds
+    assert all(result.timing_ns is None for result in found)
+    assert prepared.execute(pair(1)).timing == nnburst.Timing()
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)],
+        [np.ones((2, 3), np.float32), np.ones((2, 3), np.float64)],
+        [np.ones((2, 3), np.float32), np.ones((3, 2), np.float32).T],
+        [np.ones((2, 3), np.float32)],
+        [np.ones((2, 3), np.float32), 1.0],
+    ],
+)
+def test_what_does_not_fit_is_refused_though_others_are_remembered(
+    prepared: PreparedModel, calls: Calls, inputs: list[Any]
+) -> None:
+    for _ in range(3):
+        prepared.execute(pair(1))
+    calls.take()
+    for _ in range(3):
+        with pytest.raises(InvalidArgument):
+            prepared.execute(inputs)
+    assert prepared.execute(pair(2)).outputs[0].tolist() == total(2)
+
+
+def test_read_only_output_is_refused_though_a_writable_one_is_remembered(
+    prepared: PreparedModel,
+) -> None:
+    target = np.zeros((2, 3), np.float32)
+    for _ in range(3):
+        prepared.execute(pair(1), [target])
+    target.flags.writeable = False
+    with pytest.raises(InvalidArgument, match="read-only"):
+        prepared.execute(pair(1), [target])
+
+
+def test_arrays_in_pools_stay_where_they_are(prepared: PreparedModel, calls: Calls) -> None:
+    memory = nnburst.Memory(24)
+    pooled = memory.array(np.float32, (2, 3))
+    for number in range(4):
+        pooled[...] = number
+        result = prepared.execute([pooled, pair(0)[1]])
+        assert result.outputs[0].tolist() == total(number)
+    assert calls.take() == (4, 0, 0)
+
+
+def boolean_model() -> Model:
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_BOOL8, (2,))
+    y = builder.output(OperandType.TENSOR_BOOL8, (2,))
+    builder.operation(OperationType.LOGICAL_NOT, [x], [y])
+    return builder.build()
+
+
+def test_booleans_come_as_bool_or_as_bytes(device: Device) -> None:
+    with device.prepare(boolean_model()) as prepared:
+        for dtype in (np.bool_, np.uint8, np.bool_, np.uint8):
+            for _ in range(3):
+                result = prepared.execute([np.array([0, 1], dtype)]).outputs[0]
+                assert result.astype(int).tolist() == [1, 0]
+
+
+def test_threads_with_the_same_shapes_get_their_own_results(prepared: PreparedModel) -> None:
+    def run(me: int) -> list[int]:
+        wrong = []
+        for turn in range(60):
+            number = me * 1000 + turn
+            if prepared.execute(pair(number)).outputs[0].tolist() != total(number):
+                wrong.append(turn)
+        return wrong
+
+    with ThreadPoolExecutor(12) as pool:
+        assert [w for w in pool.map(run, range(12)) if w] == []
+
+
+def open_model() -> Model:
+    """a + b whose shapes are open on both sides."""
+    builder = ModelBuilder()
+    a = builder.input(OperandType.TENSOR_FLOAT32, (0,))
+    b = builder.input(OperandType.TENSOR_FLOAT32, (0,))
+    c = builder.output(OperandType.TENSOR_FLOAT32, (0,))
+    builder.operation(OperationType.ADD, [a, b, builder.scalar(0)], [c])
+    return builder.build()
+
+
+def test_open_output_shapes_are_not_remembered(device: Device, calls: Calls) -> None:
+    with device.prepare(open_model()) as prepared:
+        calls.take()
+        for length in (2, 2, 2, 5, 5, 5):
+            x = np.arange(length, dtype=np.float32)
+            assert prepared.execute([x, x]).outputs[0].tolist() == (2 * x).tolist()
+        assert calls.take() == (6, 0, 0)
+
+
+def shaped_model() -> Model:
+    """The sum of an input of any length: the output's shape is known, the input's is not."""
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, (0,))
+    y = builder.output(OperandType.TENSOR_FLOAT32, (1,))
+    axes = builder.constant(OperandType.TENSOR_INT32, np.array([0]))
+    keep = builder.scalar(True, OperandType.BOOL)
+    builder.operation(OperationType.REDUCE_SUM, [x, axes, keep], [y])
+    return builder.build()
+
+
+@pytest.fixture
+def summing(device: Device) -> Iterator[PreparedModel]:
+    with device.prepare(shaped_model()) as prepared:
+        yield prepared
+
+
+def test_no_more_requests_are_bound_than_may(summing: PreparedModel, calls: Calls) -> None:
+    for _ in range(3):
+        for length in range(1, 30):
+            x = np.ones(length, np.float32)
+            assert summing.execute([x]).outputs[0].tolist() == [length]
+    remembered = summing._prepared.remembered
+    assert len(remembered._all) <= remembered_requests._MOST
+    assert sum(map(len, remembered._idle.values())) == len(remembered._all)
+    assert len(remembered._idle) <= remembered_requests._MOST
+    assert len(remembered._seen) <= remembered_requests._MOST_SEEN
+
+
+def test_large_requests_are_not_bound(summing: PreparedModel, calls: Calls) -> None:
+    x = np.ones(remembered_requests.LARGEST, np.float32)
+    for _ in range(3):
+        summing.execute([x])
+    assert calls.take() == (3, 0, 0)
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedDriver]:
+    with ScriptedDriver() as made:
+        yield made
+
+
+def bound(
+    scripted: ScriptedDriver, make_model: Callable[..., Model]
+) -> tuple[PreparedModel, Sequence[np.ndarray]]:
+    """A model that has a request bound, and its arrays."""
+    prepared = scripted.device.prepare(make_model())
+    for _ in range(3):
+        prepared.execute(pair(1))
+    assert len(prepared._prepared.remembered._all) == 1
+    return prepared, pair(1)
+
+
+def test_request_that_missed_its_deadline_is_never_used_again(
+    scripted: ScriptedDriver, make_model: Callable[..., Model]
+) -> None:
+    prepared, inputs = bound(scripted, make_model)
+    gate = Gate()
+
+    def held(_: object) -> Outcome:
+        gate()
+        return Outcome()
+
+    scripted.script.on_run = held
+    with pytest.raises(MissedDeadline):
+        prepared.execute(inputs, timeout=0.05)
+    gate.wait()
+    assert not prepared._prepared.remembered._all
+    scripted.script.on_run = lambda _execution: Outcome()
+    prepared.execute(inputs)
+    gate.opened.set()
+
+
+def test_request_that_failed_is_bound_anew(
+    scripted: ScriptedDriver, make_model: Callable[..., Model]
+) -> None:
+    prepared, inputs = bound(scripted, make_model)
+    scripted.script.on_run = lambda _: Outcome(ErrorStatus.GENERAL_FAILURE, (), "no")
+    with pytest.raises(GeneralFailure, match="no"):
+        prepared.execute(inputs)
+    assert not prepared._prepared.remembered._all
+    scripted.script.on_run = lambda _execution: Outcome()
+    prepared.execute(inputs)
+    assert len(prepared._prepared.remembered._all) == 1
+
+
+def test_refusal_to_bind_leaves_the_ordinary_way(
+    scripted: ScriptedDriver, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = scripted.device.prepare(make_model())
+    monkeypatch.setattr(synchronous_execution, "_bound", lambda *_: None)
+    for _ in range(4):
+        prepared.execute(pair(1))
+    assert not prepared._prepared.remembered._all
+
+
+def test_close_lets_the_driver_forget_all(
+    scripted: ScriptedDriver, make_model: Callable[..., Model]
+) -> None:
+    prepared, inputs = bound(scripted, make_model)
+    prepared.close()
+    assert scripted.script.closed.acquire(
+        timeout=HANG
+    )  # the prepared model, which each of them holds
+    with pytest.raises(Closed):
+        prepared.execute(inputs)
+
+
+def test_close_while_an_execution_is_under_way_lets_it_finish(
+    scripted: ScriptedDriver, make_model: Callable[..., Model]
+) -> None:
+    prepared, inputs = bound(scripted, make_model)
+    gate = Gate()
+
+    def held(_: object) -> Outcome:
+        gate()
+        return Outcome()
+
+    scripted.script.on_run = held
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(prepared.execute(inputs)))
+    thread.start()
+    gate.wait()
+    prepared.close()
+    gate.opened.set()
+    thread.join(HANG)
+    assert len(results) == 1
+    assert scripted.script.closed.acquire(timeout=HANG)
+
+
+def test_model_that_nobody_closed_is_forgotten_with_its_requests(
+    scripted: ScriptedDriver, make_model: Callable[..., Model]
+) -> None:
+    prepared, _ = bound(scripted, make_model)
+    del prepared
+    scripted.device.prepare(make_model()).close()  # what was to be released has been
+    for _ in range(2):
+        assert scripted.script.closed.acquire(timeout=HANG)
