@@ -151,3 +151,24 @@ def check_claimed(files: Sequence[Path], tmp_path: Path, jobs: int) -> None:
     results = [r for found in run_files(files, selection, jobs) for r in found]
     assert unexcused(results, LocalRunner("litert"), rounds_its_own_way=True) == []
     assert all(r.outcome != "skipped" for r in results)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "target", "taken"),
+    [
+        (OperandType.TENSOR_QUANT8_ASYMM, 14, 46, False),
+        (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, 527, 1517, False),
+        (OperandType.TENSOR_QUANT8_ASYMM, 14, 45, True),
+        (OperandType.TENSOR_FLOAT32, 14, 46, True),
+    ],
+)
+def test_nearest_neighbours_of_8_bits_are_taken_only_if_the_engine_finds_the_same(
+    kind: OperandType, size: int, target: int, taken: bool
+) -> None:
+    builder = ModelBuilder()
+    quantised = {} if kind == F32 else {"scale": 1.0}
+    x = builder.input(kind, (1, 1, size, 1), **quantised)
+    y = builder.output(kind, (1, 1, target, 1), **quantised)
+    arguments = [x, builder.scalar(target), builder.scalar(1), builder.scalar(False)]
+    builder.operation(OperationType.RESIZE_NEAREST_NEIGHBOR, arguments, [y])
+    assert survey(builder.build(), []).lowered == (taken,)

@@ -201,6 +201,10 @@ def resize(op: Lowering) -> Value:
     image = op.to_front(op.value("input"), nchw)
     meta = replace(image.meta, dimensions=_front(op.result().dimensions, nchw))
     bilinear = op.node.type is OperationType.RESIZE_BILINEAR
+    plain = not (op.number("align_corners") or op.number("half_pixel_centers"))
+    if plain and not bilinear and meta.type in QUANTISED:
+        for size, target in zip(image.shape[1:3], meta.dimensions[1:3], strict=True):
+            require(_same_neighbours(size, target), f"nearest of {size} for {target}")
     out = op.emit(
         op.node.type.name,
         [image, op.integers(meta.dimensions[1:3])],
@@ -210,6 +214,17 @@ def resize(op: Lowering) -> Value:
         halfPixelCenters=bool(op.number("half_pixel_centers")),
     )
     return op.to_back(out, nchw)
+
+
+def _same_neighbours(size: int, target: int) -> bool:
+    """Whether the engine takes NNAPI's elements: for 8 bits it multiplies by a fraction of 16 bits."""
+    at = np.arange(target, dtype=np.int64)
+    fraction = (size << 16) // target + 1
+    scale = np.float32(size) / np.float32(target)
+    exact = np.floor(at.astype(np.float32) * scale).astype(np.int64)
+    return bool(
+        np.array_equal(np.minimum(at * fraction >> 16, size - 1), np.minimum(exact, size - 1))
+    )
 
 
 @lowers(OperationType.EMBEDDING_LOOKUP)
