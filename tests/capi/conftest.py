@@ -67,7 +67,7 @@ def run_compiled(tmp_path: Path) -> Run:
         return subprocess.run(
             [str(program), *args],
             cwd=tmp_path,
-            env={**base, "NNBURST_PYTHON": sys.executable, **environment},
+            env={**base, "NNBURST_PYTHON": sys.executable, "NNBURST_CPUONLY": "1", **environment},
             capture_output=True,
             text=True,
             check=False,
