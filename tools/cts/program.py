@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -78,7 +78,7 @@ def run_batch(
     assert process.stdout is not None
     running, began, printed = "", time.monotonic(), []
     try:
-        for line in _lines(process.stdout, patience):
+        for line in _lines(process, patience):
             found = _LINE.search(line)
             if found is None or (found[1] == "RUN") == (running == found[2]):
                 printed = [*printed[-_KEPT_LINES:], line]
@@ -96,13 +96,18 @@ def run_batch(
         yield Result(running, "crashed", time.monotonic() - began, detail)
 
 
-def _lines(stream: IO[bytes], patience: float) -> Iterator[str]:
-    """Lines until the end of the stream, or until nothing comes for too long."""
+def _lines(process: subprocess.Popen[bytes], patience: float) -> Iterator[str]:
+    """Lines until the output ends; a process that is silent for too long is killed."""
+    assert process.stdout is not None
     pending = b""
     with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while selector.select(patience):
-            chunk = os.read(stream.fileno(), 1 << 16)
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(patience):
+                yield f"silent for {patience:g} s: killed"
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            chunk = os.read(process.stdout.fileno(), 1 << 16)
             if not chunk:
                 break
             *whole, pending = (pending + chunk).split(b"\n")
@@ -115,7 +120,7 @@ def _end(process: subprocess.Popen[bytes]) -> str:
         process.wait(5)
         how = f"exit status {process.returncode}"
     except subprocess.TimeoutExpired:
-        how = "silent for too long: killed"
+        how = "did not end: killed"
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
