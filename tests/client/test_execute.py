@@ -255,5 +255,5 @@ def test_execution_that_takes_too_long_ends_at_its_deadline(
         began = time.monotonic()
         with pytest.raises(MissedDeadline):
             model.execute([a, a], timeout=0.000_001)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20, "it ended at the default timeout, not at its own"
         assert model.execute([a, a]).outputs[0].shape == a.shape

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from nnburst.cli.options import above_zero
 from nnburst.cli.output import printable, progress, text_for_people, write_json
 from nnburst.testing.assessment import PROFILES, Advance, Plan, assess
 from nnburst.testing.driver_under_test import DriverUnderTest
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-latency",
-        type=float,
+        type=above_zero,
         metavar="US",
         help="fail if the median of a round trip is longer: microseconds (default: only told)",
     )

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 
-from nnburst.cli.options import Subparsers, at_least_one
+from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 
 
@@ -24,7 +24,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--graphs", type=at_least_one, default=200, metavar="N", help="default: %(default)s"
     )
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed")
+    parser.add_argument("--first", type=zero_or_more, default=0, metavar="SEED", help="first seed")
     add_json_option(parser)
 
 

@@ -34,15 +34,15 @@ def zero_or_more(text: str) -> int:
     return number
 
 
-def seconds(text: str) -> float:
-    """A duration above 0 that ends."""
+def above_zero(text: str) -> float:
+    """A finite number above 0: a duration, in the unit that the help says."""
     try:
-        duration = float(text)
+        number = float(text)
     except ValueError:
-        duration = 0.0
-    if not 0 < duration < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected seconds, a number above 0")
-    return duration
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number above 0")
+    return number
 
 
 def pattern(text: str) -> str:

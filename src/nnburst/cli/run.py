@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from nnburst.cli.options import Subparsers, at_least_one, seconds
+from nnburst.cli.options import Subparsers, above_zero, at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -84,7 +84,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--repeat", type=at_least_one, default=1, help="executions (default: 1)")
     parser.add_argument("--measure", action="store_true", help="also ask the driver for its time")
     parser.add_argument(
-        "--timeout", type=seconds, default=30.0, help="seconds of one execution (default: 30)"
+        "--timeout", type=above_zero, default=30.0, help="seconds of one execution (default: 30)"
     )
     add_json_option(parser)
 
