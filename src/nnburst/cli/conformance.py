@@ -44,7 +44,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--via",
-        choices=("local", "execute", "burst"),
+        choices=("local", "execute", "burst", "plans", "plans-burst"),
         help="how vectors reach it (default: burst with --device, else local)",
     )
     parser.add_argument("--suite", default="all", choices=(*SUITES, PARTITIONING, "all"))

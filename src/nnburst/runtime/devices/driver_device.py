@@ -78,7 +78,7 @@ class DriverDevice:
             self.type: Final[DeviceType] = current.type
             self.feature_level: Final = clamped(current.feature_level, feature_level)
             self.extensions: Final[tuple[Extension, ...]] = current.supported_extensions()
-            self.capabilities: Final[Capabilities] = current.capabilities
+            self.capabilities: Capabilities = current.capabilities
             self.cache_files: Final[NumberOfCacheFiles] = current.number_of_cache_files_needed
         except BaseException:
             self._driver.close()

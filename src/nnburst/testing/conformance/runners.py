@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
@@ -244,4 +245,13 @@ RUNNERS: Final[dict[str, Callable[[str], Runner]]] = {
     "local": LocalRunner,
     "execute": ExecuteRunner,
     "burst": BurstRunner,
+    "plans": lambda executor: _plans("PlansRunner", executor),
+    "plans-burst": lambda executor: _plans("PlansBurstRunner", executor),
 }
+
+
+def _plans(name: str, executor: str) -> Runner:
+    """A runner of the framework, which is imported only if it is asked for."""
+    module = import_module("nnburst.testing.framework.two_drivers")
+    runner: Runner = getattr(module, name)(executor)
+    return runner

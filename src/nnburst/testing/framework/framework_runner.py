@@ -64,7 +64,8 @@ class FrameworkRunner:
         compilation.finish()
         kind = "compound" if isinstance(compilation.plan, CompoundPlan) else "simple"
         self.counts[kind] += 1
-        return FrameworkPrepared(compilation, compilation.burst() if self._burst else None)
+        burst = compilation.burst() if self._burst else None
+        return FrameworkPrepared(compilation, burst, self.counts)
 
     def close(self) -> None:
         """Close the manager, and with it its devices."""
@@ -74,8 +75,13 @@ class FrameworkRunner:
 class FrameworkPrepared:
     """A compilation as the suites use it."""
 
-    def __init__(self, compilation: Compilation, burst: Burst | None) -> None:
-        """Own both."""
+    def __init__(self, compilation: Compilation, burst: Burst | None, counts: Counter[str]) -> None:
+        """Own compilation and burst; `counts` gets what is executed."""
+        plan = compilation.plan
+        steps = plan.execution_steps if isinstance(plan, CompoundPlan) else (plan,)
+        devices = compilation.executable.devices
+        self._steps = sum(not devices[step.device].is_cpu for step in steps)
+        self._counts = counts
         self._compilation = compilation
         self._burst = burst
 
@@ -102,6 +108,7 @@ class FrameworkPrepared:
                     return RunResult(error.status, shapes, (), str(error))
                 return RunResult(error.status, (), (), str(error))
             total_ns = time.perf_counter_ns() - began
+            self._counts["steps on drivers"] += self._steps
             shapes = execution.output_shapes
         contents = tuple(output.tobytes() for output in outputs)
         return RunResult(ErrorStatus.NONE, shapes, contents, "", total_ns=total_ns)

@@ -1,0 +1,131 @@
+"""Drivers that are killed at random moments, in every step and every way to execute."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst.hal import environment
+from nnburst.hal.enums import OperationType, ResultCode
+from nnburst.hal.errors import NnburstError
+from nnburst.hal.model import Model as HalModel
+from nnburst.runtime import Compilation, Execution, Manager
+from nnburst.runtime.devices.driver_device import DriverDevice
+from nnburst.testing.faults.footprint import footprint
+from nnburst.testing.partitioning.device import uniform
+from runtime.building import Built, finished
+
+X = np.array([1.0, 2.0], np.float32)
+KINDS = (OperationType.ADD, OperationType.MUL)
+
+
+class OneKind(DriverDevice):
+    """A driver that is asked for one kind of operation."""
+
+    def __init__(self, kind: OperationType) -> None:
+        super().__init__(lambda: nnburst.launch("reference"), name=kind.name.lower())
+        self.kind = kind
+        self.capabilities = uniform(0.5)
+
+    def supported_operations(self, model: HalModel, pools: object) -> list[bool]:
+        del pools
+        return [operation.type == self.kind for operation in model.main.operations]
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[Manager]:
+    drivers = [OneKind(kind) for kind in KINDS]
+    made = Manager(drivers)
+    yield made
+    made.close()
+
+
+def two_steps() -> object:
+    """(x + x) * x."""
+    built = Built()
+    x, s, y = (built.tensor(2) for _ in range(3))
+    built.add(x, x, s)
+    built.add(s, x, y, OperationType.MUL)
+    return built.finish([x], [y])
+
+
+def computing(
+    compilation: Compilation, way: str
+) -> tuple[Execution, np.ndarray, Callable[[], None]]:
+    """An execution, its output, and what computes it."""
+    execution, out = compilation.execution(), np.zeros(2, np.float32)
+    execution.reusable = True
+    execution.set_input(0, X)
+    execution.set_output(0, out)
+    if way == "burst":
+        burst = compilation.burst()
+        return execution, out, lambda: execution.burst_compute(burst)
+    ways = {
+        "compute": execution.compute,
+        "start": lambda: execution.start().wait(),
+        "fenced": lambda: execution.start_after([]).wait(),
+    }
+    return execution, out, ways[way]
+
+
+@pytest.mark.parametrize("way", ["compute", "start", "burst", "fenced"])
+@pytest.mark.parametrize("explicit", [False, True], ids=["mode 1", "explicit"])
+def test_a_killed_driver_costs_one_computation_at_most(
+    manager: Manager, way: str, explicit: bool
+) -> None:
+    devices = [manager.device(kind.name.lower()) for kind in KINDS] if explicit else None
+    compilation = finished(two_steps(), devices, manager)  # type: ignore[arg-type]
+    _, out, compute = computing(compilation, way)
+    compute()
+    before = footprint(os.getpid())
+    waits, again = [], []
+    rng = random.Random(way)
+    for kill in range(environment.KILLS.read()):
+        driver = manager.device(KINDS[kill % 2].name.lower())
+        died: list[float] = []
+        striker = threading.Thread(target=strike, args=(driver.pid, rng.uniform(0, 2e-3), died))  # type: ignore[attr-defined]
+        striker.start()
+        while not died:
+            waits.append(one(compute, out, explicit))
+        striker.join()
+        began = time.monotonic()
+        one(compute, out, explicit)
+        one(compute, out, False)
+        again.append(time.monotonic() - began)
+    assert max(again) < (1.0 if environment.STRICT_TIMING.read() else 30.0)
+    slowest = sorted(waits)[int(0.99 * (len(waits) - 1))]
+    print(f"{way} explicit={explicit}: p99 {slowest * 1e3:.1f} ms, again {max(again):.3f} s")
+    after = footprint(os.getpid())
+    assert sum(after.fds.values()) <= sum(before.fds.values()) + 2
+
+
+def strike(pid: int, pause: float, died: list[float]) -> None:
+    """Kill a process in a moment, and say so."""
+    threading.Event().wait(pause)
+    died.append(time.monotonic())
+    os.kill(pid, signal.SIGKILL)
+
+
+def one(compute: Callable[[], None], out: np.ndarray, may_die: bool) -> float:
+    """The right result, or DEAD_OBJECT if that may be; how long it took."""
+    out[...] = 0
+    began = time.monotonic()
+    code = ResultCode.NO_ERROR
+    try:
+        compute()
+    except NnburstError as error:
+        code = error.code
+    took = time.monotonic() - began
+    if code == ResultCode.NO_ERROR:
+        assert out.tolist() == [2.0, 8.0]
+    else:
+        assert (code, may_die) == (ResultCode.DEAD_OBJECT, True)
+    return took
