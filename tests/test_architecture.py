@@ -68,9 +68,11 @@ NATIVE_USERS: Final = (
 #: Distributions that each layer may import; the four of the core are allowed everywhere.
 CORE_DISTRIBUTIONS: Final = {"numpy", "cffi", "msgspec", "posix_ipc"}
 EXTRA_DISTRIBUTIONS: Final = {
+    "cli/top": {"prometheus_client"},
     "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert", "graphviz", "PIL"},
     "executor/litert": {"ai_edge_litert"},
     "serving": {"grpc", "grpc_health", "tritonclient"},
+    "serving/metrics": {"prometheus_client"},
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq"},
     "bench/model": {"PIL"},

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nnburst.executor import base
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
@@ -66,9 +67,7 @@ def accumulate() -> ImportedModel:
     )
 
 
-class _Execution:
-    native = None
-
+class _Execution(base.Execution):
     def __init__(self, execution: Any, first: Any) -> None:
         self._execution, self._first = execution, first
 
@@ -84,7 +83,7 @@ class _Execution:
         self._execution.close()
 
 
-class _Prepared:
+class _Prepared(base.Prepared):
     def __init__(self, prepared: Any) -> None:
         self._prepared = prepared
 
@@ -95,7 +94,7 @@ class _Prepared:
         self._prepared.close()
 
 
-class Obedient:
+class Obedient(base.Executor):
     """The reference executor, but an input that begins with DIE or SLEEP has it die or sleep first."""
 
     name = "obedient"

@@ -26,6 +26,7 @@ class Served:
     Attributes:
         process: the supervisor.
         address: of the front.
+        metrics: address of its metrics, if it has any.
     """
 
     def __init__(self, *words: str) -> None:
@@ -40,12 +41,15 @@ class Served:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
+        self.metrics = ""
         self.address = self.next_address()
 
     def next_address(self) -> str:
         """Where the front that comes next listens."""
         assert self.process.stdout is not None
         while line := self.process.stdout.readline():
+            if line.startswith("metrics at "):
+                self.metrics = line.removeprefix("metrics at ").strip()
             if line.startswith("gRPC at "):
                 return line.removeprefix("gRPC at ").strip()
         raise AssertionError("the driver has ended")
@@ -55,7 +59,9 @@ class Served:
         client = self.client()
         deadline = time.monotonic() + PATIENCE
         while not client.is_server_ready():
-            assert time.monotonic() < deadline
+            assert self.process.poll() is None
+            if time.monotonic() > deadline:
+                raise AssertionError(self.close())
             time.sleep(0.02)  # not a synchronisation: the protocol has no other way to wait
         client.close()
 

@@ -217,7 +217,7 @@ def test_malformed_and_oversized_messages_are_refused_and_the_front_goes_on(serv
     for _ in range(TIMES):
         with pytest.raises(grpc.RpcError) as refused:
             raw(bytes(2_000_000))
-        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused.value.code() in TYPED  # alone it is RESOURCE_EXHAUSTED: test_calls.py
         with socket.create_connection(served.address.split(":")) as plain:
             plain.sendall(noise.bytes(10_000))
     channel.close()

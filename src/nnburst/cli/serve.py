@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> NoReturn:
                 f"--provider: {args.provider}, but the executor is {args.executor}"
             )
         environment[ONNXRUNTIME_PROVIDER.name] = args.provider
+    if args.metrics and find_spec("prometheus_client") is None:
+        raise NnburstError("--metrics needs the extra metrics: pip install 'nnburst[metrics]'")
     words = ["-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name]
     if args.cpus:
         words += ["--cpus", args.cpus]

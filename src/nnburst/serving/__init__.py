@@ -13,6 +13,7 @@ sequences.py   states of networks that have some, one for each sequence
 network.py     one model, with requests in flight
 descriptions.py what the protocol says about a model
 service.py     the calls of the protocol
+metrics.py     Prometheus
 server.py      gRPC: addresses, TLS, limits, health
 front.py       the process
 """

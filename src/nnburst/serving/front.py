@@ -15,6 +15,7 @@ from nnburst.client.connect import connect
 from nnburst.client.resilient.resilient_device import ResilientDevice
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, MissedDeadline, NnburstError
+from nnburst.serving.metrics import serve_metrics
 from nnburst.serving.network import Network
 from nnburst.serving.options import Options, parse
 from nnburst.serving.regions import Regions
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         regions = Regions() if options.shared_memory else None
         server = Server(options, InferenceService(networks, regions, options.max_streams))
+        if options.metrics:
+            print(f"metrics at {serve_metrics(options.metrics, networks)}", flush=True)  # noqa: T201
     except (NnburstError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
         return 1

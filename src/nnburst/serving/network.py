@@ -122,6 +122,11 @@ class Network(Closing):
         """States at the moment."""
         return len(self._sequences)
 
+    @property
+    def recoveries(self) -> int:
+        """How often the model was prepared again because its driver had died."""
+        return self._prepared.recoveries if self._ready else 0
+
     def prepare(self, device: ResilientDevice) -> None:
         """Prepare the model and open the lanes.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ class Options:
         models: for each name a file that `nnburst.load` reads, or `module:attribute`.
         grpc: "HOST:PORT"; port 0 lets the kernel choose.
         tls: None is plain text.
+        metrics: "HOST:PORT" on this host; empty is none.
         shared_memory: whether callers on this machine may register shared memory.
         max_message: bytes of a request, and of a response.
         max_rpcs: requests at once; more are refused.
@@ -51,6 +53,7 @@ class Options:
     models: dict[str, str]
     grpc: str
     tls: Tls | None = None
+    metrics: str = ""
     shared_memory: bool = False
     max_message: int = 16 * _MIB
     max_rpcs: int = 64
@@ -71,6 +74,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a network for gRPC clients: a .tflite file, or module:attribute; may be repeated",
     )
     parser.add_argument("--grpc", metavar="HOST:PORT", help="serve KServe v2 here (extra grpc)")
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Prometheus metrics for programs of this user on this host (extra metrics)",
+    )
     parser.add_argument("--grpc-tls-cert", metavar="FILE", type=Path, help="certificate, PEM")
     parser.add_argument("--grpc-tls-key", metavar="FILE", type=Path, help="its key, PEM")
     parser.add_argument(
@@ -124,6 +132,8 @@ def words(args: argparse.Namespace) -> list[str]:
         found += ["--grpc-tls-key", str(options.tls.key.resolve())]
         if options.tls.client_ca is not None:
             found += ["--grpc-client-ca", str(options.tls.client_ca.resolve())]
+    if options.metrics:
+        found += ["--metrics", options.metrics]
     if options.shared_memory:
         found.append("--grpc-shared-memory")
     for name in (
@@ -167,7 +177,8 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
     return Options(
         connect=connect,
         models=_models(args.model),
-        grpc=_address(args.grpc),
+        grpc=_address("--grpc", args.grpc),
+        metrics=_local_address(args.metrics) if args.metrics else "",
         tls=_tls(args),
         shared_memory=args.grpc_shared_memory,
         supervised=getattr(args, "supervised", False),
@@ -206,11 +217,25 @@ def _models(given: Sequence[str]) -> dict[str, str]:
     return models
 
 
-def _address(text: str) -> str:
+def _address(option: str, text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not host or not colon or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgument(f"--grpc: {text!r}, expected HOST:PORT")
+        raise InvalidArgument(f"{option}: {text!r}, expected HOST:PORT")
     return text
+
+
+def _local_address(text: str) -> str:
+    if not is_loopback(_address("--metrics", text).rpartition(":")[0]):
+        raise InvalidArgument(f"--metrics: {text!r}, expected an address of loopback")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`, a name or an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _tls(args: argparse.Namespace) -> Tls | None:

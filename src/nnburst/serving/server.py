@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.serving.messages import Message
-from nnburst.serving.options import Options, Tls
+from nnburst.serving.options import Options, Tls, is_loopback
 from nnburst.serving.service import NAME, InferenceService
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class Server:
         host = options.grpc.rpartition(":")[0]
         try:
             if options.tls is None:
-                if not _is_loopback(host):
+                if not is_loopback(host):
                     logger.warning(
                         "%s is served without TLS: anyone who reaches it may read and call", host
                     )
@@ -80,15 +79,6 @@ class Server:
                 f"--grpc: {options.grpc} is taken, or its certificate is no good"
             )
         return f"{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _credentials(tls: Tls) -> Message:

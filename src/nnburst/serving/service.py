@@ -179,6 +179,7 @@ class InferenceService:
     def _infer(self, request: Message, remaining: float | None, regions: Regions | None) -> Message:
         began = time.monotonic_ns()
         network = self._network(request.model_name, request.model_version)
+        network.statistics.begin()
         try:
             timeout = _timeout(request, remaining)
             if not network.is_ready:
@@ -194,6 +195,9 @@ class InferenceService:
             write_outputs(response, wanted, network.outputs, executed.values, regions)
         except NnburstError as error:
             network.statistics.fail(status_of(error).name, time.monotonic_ns() - began)
+            raise
+        except BaseException:
+            network.statistics.fail("UNKNOWN", time.monotonic_ns() - began)
             raise
         total = time.monotonic_ns() - began
         network.statistics.succeed(Durations(executed.queue_ns, executed.inference_ns, total))

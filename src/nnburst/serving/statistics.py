@@ -4,8 +4,42 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
+
+#: Upper ends of the histograms' buckets, in nanoseconds; what is longer is in the last one.
+BOUNDS: Final = (
+    *(int(step * 10**power) for power in (5, 6, 7, 8) for step in (1, 2.5, 5)),
+    10**9,
+    10**10,
+)
+
+
+class Histogram:
+    """How many durations fell between two bounds. Its owner keeps threads apart.
+
+    Attributes:
+        counts: of each bucket, and of what is above all bounds.
+        total: sum of all, in nanoseconds.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0
+
+    def add(self, nanoseconds: int) -> None:
+        """Count one."""
+        self.counts[bisect_left(BOUNDS, nanoseconds)] += 1
+        self.total += nanoseconds
+
+    def copy(self) -> Histogram:
+        """As it is now."""
+        found = Histogram()
+        found.counts, found.total = list(self.counts), self.total
+        return found
 
 
 @dataclass(frozen=True)
@@ -35,6 +69,19 @@ class Statistics:
         self.last_ms = 0
         #: Requests by gRPC's name of their status.
         self.statuses: Counter[str] = Counter()
+        self.in_flight = 0
+        self._histograms = {name: Histogram() for name in ("queue", "inference", "total")}
+
+    def begin(self) -> None:
+        """A request has come; `succeed` or `fail` follows."""
+        with self._lock:
+            self.in_flight += 1
+
+    def snapshot(self) -> tuple[dict[str, int], int, dict[str, Histogram]]:
+        """Requests by status, those in flight, and durations of those that were answered: of one moment."""
+        with self._lock:
+            histograms = {name: found.copy() for name, found in self._histograms.items()}
+            return dict(self.statuses), self.in_flight, histograms
 
     def succeed(self, durations: Durations) -> None:
         """Count a request that was answered."""
@@ -46,6 +93,9 @@ class Statistics:
                 sums.total + durations.total,
             )
             self.succeeded += 1
+            self.in_flight -= 1
+            for name, histogram in self._histograms.items():
+                histogram.add(getattr(durations, name))
             self.statuses["OK"] += 1
             self.last_ms = time.time_ns() // 1_000_000
 
@@ -53,5 +103,6 @@ class Statistics:
         """Count a request that was refused or has failed."""
         with self._lock:
             self.failed += 1
+            self.in_flight -= 1
             self.failed_ns += nanoseconds
             self.statuses[status] += 1

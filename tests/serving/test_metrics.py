@@ -1,0 +1,161 @@
+"""Metrics say exactly what the clients have counted, for this user only, in a bounded number of series."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
+pytest.importorskip("prometheus_client", reason="extra metrics is not installed")
+
+import grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from nnburst.cli.top import quantile, read, row
+from nnburst.hal.errors import DeviceUnavailable
+from nnburst.serving.statistics import BOUNDS, Durations, Statistics
+from serving.networks import DIE
+from serving.served import PATIENCE, Served
+
+CLIENTS = 6
+ROUNDS = int(os.environ.get("NNBURST_KILLS", "2")) * 20
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with Served("--metrics", "127.0.0.1:0") as served:
+        yield served
+
+
+def request(value: float, width: int = 3) -> Any:
+    message = service_pb2.ModelInferRequest(model_name="add")
+    for name in "ab":
+        message.inputs.add(name=name, datatype="FP32", shape=[2, width])
+        message.raw_input_contents.append(np.full(2 * width, value, "<f4").tobytes())
+    return message
+
+
+def test_counters_equal_what_the_clients_counted(served: Served) -> None:
+    counted: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def call(number: int) -> None:
+        with grpc.insecure_channel(served.address) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            for turn in range(ROUNDS):
+                dies = number == 0 and turn == ROUNDS // 2 + 1
+                try:
+                    stub.ModelInfer(request(DIE if dies else turn, 3 if turn % 5 else 4))
+                    status = "OK"
+                except grpc.RpcError as error:
+                    status = error.code().name
+                with lock:
+                    counted[status] += 1
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    found = read(served.metrics)["add"]
+    shown = {
+        name.partition(" ")[2]: int(value)
+        for name, value in found.items()
+        if name.startswith("nnburst_requests_total")
+    }
+    assert shown == dict(counted)
+    assert sum(counted.values()) == CLIENTS * ROUNDS
+    assert found["nnburst_total_seconds_count"] == counted["OK"]
+    assert found["nnburst_in_flight"] == 0
+    assert found["nnburst_recoveries_total"] >= 1
+
+
+def test_series_do_not_grow_with_what_clients_send(served: Served) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for number in range(20):
+            with pytest.raises(grpc.RpcError):
+                stub.ModelInfer(service_pb2.ModelInferRequest(model_name=f"made up {number}"))
+    assert not [name for name in read(served.metrics) if name.startswith("made up")]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_is_refused(served: Served) -> None:
+    program = f"import urllib.request; urllib.request.urlopen('http://{served.metrics}/metrics')"
+    done = (
+        subprocess.run(
+            ["/usr/bin/python3", "-c", program],
+            user=65534,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if Path("/usr/bin/python3").exists()
+        else None
+    )
+    if done is None:
+        pytest.skip("no interpreter that other users may run")
+    assert "403" in done.stderr
+
+
+def test_other_paths_are_not_found(served: Served) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://{served.metrics}/secrets")
+
+
+def test_top_shows_each_model(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "top.json"
+    command = [sys.executable, "-m", "nnburst", "top", served.metrics, "--times", "1"]
+    done = subprocess.run(
+        [*command, "--json", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "quantised" in done.stdout
+    assert {each["model"] for each in json.loads(file.read_text())["models"]} >= {"add", "both"}
+
+
+def test_address_without_metrics_is_named() -> None:
+    with pytest.raises(DeviceUnavailable, match="has no metrics"):
+        read("127.0.0.1:1")
+
+
+def test_row_says_what_happened_between_two_looks() -> None:
+    before = {"nnburst_requests_total OK": 5.0, "nnburst_requests_total INTERNAL": 1.0}
+    now = {"nnburst_requests_total OK": 8.0, "nnburst_requests_total INTERNAL": 1.0}
+    assert row("m", before, now)["succeeded"] == 3
+    assert row("m", before, now)["failed"] == {}
+
+
+def test_quantile_is_the_end_of_its_bucket() -> None:
+    statistics = Statistics()
+    for nanoseconds in [50_000] * 98 + [BOUNDS[-1] + 1, 400_000_000]:
+        statistics.begin()
+        statistics.succeed(Durations(0, 0, nanoseconds))
+    _, in_flight, histograms = statistics.snapshot()
+    assert in_flight == 0
+    below = np.cumsum(histograms["total"].counts)
+    ends = [*(bound / 1e9 for bound in BOUNDS), "+Inf"]
+    series = {
+        f"nnburst_total_seconds_bucket {end}": float(count)
+        for end, count in zip(ends, below, strict=True)
+    }
+    assert quantile(series, 0.5) == 0.1
+    assert quantile(series, 0.99) == 500
+    assert quantile(series, 1.0) is None
+    assert quantile({}, 0.5) is None
