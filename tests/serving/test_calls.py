@@ -232,6 +232,11 @@ def test_statistics_count_what_was_answered_and_what_was_refused(client: Any) ->
     with pytest.raises(InferenceServerException):
         client.infer("quantised", tensors(input_0=x[:2]))
     assert counted() == (succeeded + 3, failed + 1)
+    (found,) = client.get_inference_statistics("quantised").model_stats
+    times = found.inference_stats
+    parts = (times.queue, times.compute_input, times.compute_infer, times.compute_output)
+    assert {part.count for part in parts} == {succeeded + 3}, "perf_analyzer insists on it"
+    assert sum(part.ns for part in parts) == times.success.ns
 
 
 def test_health_service_says_that_it_serves(served: Served) -> None:

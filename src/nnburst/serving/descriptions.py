@@ -57,7 +57,9 @@ def statistics(networks: Sequence[Network]) -> Message:
         _duration(totals.success, counted.succeeded, sums.total)
         _duration(totals.fail, counted.failed, counted.failed_ns)
         _duration(totals.queue, counted.succeeded, sums.queue)
+        _duration(totals.compute_input, counted.succeeded, sums.reading)
         _duration(totals.compute_infer, counted.succeeded, sums.inference)
+        _duration(totals.compute_output, counted.succeeded, sums.writing)
     return response
 
 

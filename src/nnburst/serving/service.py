@@ -186,6 +186,7 @@ class InferenceService:
                 network.execute((), (), timeout, None)  # says why
             wanted = wanted_outputs(request, network.outputs, regions)
             arrays = read_inputs(request, network.inputs, regions)
+            reading = time.monotonic_ns() - began
             executed = network.execute(
                 arrays, [each.index for each in wanted], timeout, _sequence(request)
             )
@@ -200,7 +201,9 @@ class InferenceService:
             network.statistics.fail("UNKNOWN", time.monotonic_ns() - began)
             raise
         total = time.monotonic_ns() - began
-        network.statistics.succeed(Durations(executed.queue_ns, executed.inference_ns, total))
+        network.statistics.succeed(
+            Durations(executed.queue_ns, executed.inference_ns, total, reading)
+        )
         return response
 
     def _network(self, name: str, version: str) -> Network:

@@ -50,11 +50,18 @@ class Durations:
         queue: until it had a lane.
         inference: of the execution.
         total: from its arrival in the service to its answer.
+        reading: of its tensors.
     """
 
     queue: int
     inference: int
     total: int
+    reading: int = 0
+
+    @property
+    def writing(self) -> int:
+        """What is left: the answer's making."""
+        return max(0, self.total - self.queue - self.inference - self.reading)
 
 
 class Statistics:
@@ -91,6 +98,7 @@ class Statistics:
                 sums.queue + durations.queue,
                 sums.inference + durations.inference,
                 sums.total + durations.total,
+                sums.reading + durations.reading,
             )
             self.succeeded += 1
             self.in_flight -= 1
