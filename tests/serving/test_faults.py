@@ -238,7 +238,8 @@ def test_clients_that_stop_reading_hold_a_bounded_number_of_streams(
             yield request(1)
         never.wait(PATIENCE)
 
-    for _ in range(10 * TIMES):
+    count = min(10 * TIMES, 200)  # of the 256 connections
+    for _ in range(count):
         channel = grpc.insecure_channel(
             served.address, options=[("grpc.use_local_subchannel_pool", 1)]
         )
@@ -256,7 +257,7 @@ def test_clients_that_stop_reading_hold_a_bounded_number_of_streams(
     for channel, stream in held:
         stream.cancel()
         channel.close()
-    assert refused == max(0, 10 * TIMES - 16)
+    assert refused == max(0, count - 16)
     assert served.front() == pid
     with capsys.disabled():
         print(f"\n{len(held)} streams that are not read: {refused} refused, front {used:.0f} MiB")

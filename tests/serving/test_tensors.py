@@ -13,10 +13,11 @@ pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 
 from tritonclient.grpc import service_pb2
 
+from nnburst.hal import errors
 from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.datatypes import data_type
 from nnburst.serving.regions import Regions
-from nnburst.serving.service import is_local
+from nnburst.serving.service import UnknownModel, is_local, status_of
 from nnburst.serving.tensors import Tensor, read_inputs, wanted_outputs
 
 KINDS = ["?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4"]
@@ -131,3 +132,21 @@ def test_output_that_is_unknown_twice_or_to_be_classified_is_refused() -> None:
 )
 def test_only_callers_on_this_machine_are_local(peer: str, local: bool) -> None:
     assert is_local(peer) is local
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InvalidArgument("x"), "INVALID_ARGUMENT"),
+        (UnknownModel("x"), "NOT_FOUND"),
+        (errors.MissedDeadline("x"), "DEADLINE_EXCEEDED"),
+        (errors.DeadObject("x"), "UNAVAILABLE"),
+        (errors.DeviceUnavailable("x"), "UNAVAILABLE"),
+        (errors.Closed("replaced after a death by another request"), "UNAVAILABLE"),
+        (errors.ResourceExhausted("x"), "RESOURCE_EXHAUSTED"),
+        (errors.GeneralFailure("x"), "INTERNAL"),
+        (errors.OutputInsufficientSize("x"), "INTERNAL"),
+    ],
+)
+def test_each_error_has_one_status(error: errors.NnburstError, status: str) -> None:
+    assert status_of(error).name == status

@@ -18,7 +18,13 @@ from tritonclient.grpc import service_pb2
 
 import nnburst
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
+from nnburst.hal.errors import (
+    Closed,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    ResourceExhausted,
+)
 from nnburst.serving import descriptions
 from nnburst.serving.messages import Context, Message
 from nnburst.serving.network import Network, SequenceWord
@@ -50,6 +56,8 @@ def status_of(error: NnburstError) -> grpc.StatusCode:
     """The one gRPC status for an error of ours."""
     if isinstance(error, UnknownModel):
         return grpc.StatusCode.NOT_FOUND
+    if isinstance(error, Closed):  # callers close nothing: another request has replaced what died
+        return grpc.StatusCode.UNAVAILABLE
     return _STATUSES.get(error.status, grpc.StatusCode.INTERNAL)
 
 
