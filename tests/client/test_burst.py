@@ -27,7 +27,7 @@ from nnburst import (
 from nnburst.client.burst import bound_request
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.slots import SlotTable
-from nnburst.client.execution.execution import execute_synchronously
+from nnburst.client.execution.synchronous_execution import execute_synchronously
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.timing import NO_TIMING
 
