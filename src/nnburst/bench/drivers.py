@@ -71,15 +71,18 @@ def burst_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
     """`bound.run()` on one and on many operands, on arrays, and with a large tensor."""
     _, one = open_bound(stack, device, adding_model(1, 1))
     _, many = open_bound(stack, device, adding_model(8, 4))
-    burst, placed = open_bound(stack, device, adding_model(1, 1, SMALL))
+    burst, _ = open_bound(stack, device, adding_model(1, 1, SMALL))
+    pools, placed = open_bound(stack, device, adding_model(1, 1, SMALL))
     array = np.ones((1, SMALL), np.float32)
     pooled = [placed.inputs[0]]
     result = [placed.outputs[0]]
+    function = burst.function()
     return [
         Looped("null_1in1out", one.run),
         Looped("null_8in4out", many.run),
         Looped("execute_arrays", lambda: burst.execute([array])),
-        Looped("execute_pooled_arrays", lambda: burst.execute(pooled, result)),
+        Looped("execute_pooled_arrays", lambda: pools.execute(pooled, result)),
+        Looped("burst_function", lambda: function(array)),
         *_large_cases(stack, device),
     ]
 

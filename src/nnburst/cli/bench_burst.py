@@ -149,6 +149,7 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
         ("aidl_burst", "unix_socket_echo"),
         ("execute_arrays", "empty_cffi_call"),
         ("execute_pooled_arrays", "empty_cffi_call"),
+        ("burst_function", "empty_cffi_call"),
         ("run_async", "empty_cffi_call"),
         ("run_async", "asyncio_socket_echo"),
     ]

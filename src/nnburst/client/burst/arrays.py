@@ -16,9 +16,17 @@ import numpy as np
 from nnburst.client.burst.binding import bind_with_private
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.core import BurstCore
+from nnburst.client.burst.last_request import LastRequest, in_pool
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.synchronous_execution import execute_synchronously
-from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, head
+from nnburst.client.memory.arguments import (
+    Array,
+    ExecutionResult,
+    Parameter,
+    check_count,
+    check_timeout,
+    head,
+)
 from nnburst.client.memory.memory import find_memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
@@ -35,14 +43,19 @@ class _NotForBursts(Exception):
 
 
 class ArrayExecutor:
-    """Executes arrays by requests that it remembers. One thread at a time."""
+    """Executes arrays by requests that it remembers. One thread at a time.
+
+    Attributes:
+        executing: the thread that is inside.
+    """
 
     def __init__(self, core: BurstCore) -> None:
         """Execute over the burst of `core`."""
         self._core = core
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
         self._last: BoundRequest | None = None
-        self._executing = OneThread()
+        self._last_request: LastRequest | None = None
+        self.executing = OneThread()
 
     def execute(
         self,
@@ -52,20 +65,25 @@ class ArrayExecutor:
         timeout: float,
         copy: bool,
     ) -> ExecutionResult:
-        """Execute once; see `Burst.execute`. The counts have been checked."""
+        """Execute once; see `Burst.execute`."""
         # Private inputs of a remembered request are written before its run can find out that another
         # thread's run of it is under way.
-        me = object()
+        executing, me = self.executing, object()
         try:
-            self._executing.enter(me)
-            return self._execute(inputs, outputs, measure, timeout, copy)
+            executing.enter(me)
+            if self._last_request is not None and not measure:
+                result = self._last_request.execute(inputs, outputs, timeout, copy)
+                if result is not None:
+                    return result
+            return self._execute(inputs, outputs, measure, check_timeout(timeout), copy)
         finally:
-            self._executing.pop(me, None)
+            executing.pop(me, None)
 
     def close(self) -> None:
         """Forget all requests."""
         self._remembered.clear()
         self._last = None
+        self._last_request = None
 
     def _execute(
         self,
@@ -76,6 +94,10 @@ class ArrayExecutor:
         copy: bool,
     ) -> ExecutionResult:
         core = self._core
+        core.check_open()
+        check_count("inputs", inputs, core.inputs)
+        if outputs is not None:
+            check_count("outputs", outputs, core.outputs)
         began, left = time.monotonic(), timeout
         given = outputs if outputs is not None else (None,) * len(core.outputs)
         sizes: list[int] | None = None
@@ -87,7 +109,7 @@ class ArrayExecutor:
                     core.prepared, inputs, outputs, measure=measure, timeout=timeout
                 )
             for mine, theirs in zip(bound.inputs, inputs, strict=True):
-                if mine is not theirs and theirs is not None and not _in_pool(theirs):
+                if mine is not theirs and theirs is not None and not in_pool(theirs):
                     np.copyto(
                         mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe"
                     )
@@ -101,6 +123,8 @@ class ArrayExecutor:
                 if left <= 0:
                     raise MissedDeadline("timeout: no result of sufficient size in time") from error
                 continue
+            if not measure and not (self._last_request and self._last_request.is_of(bound)):
+                self._last_request = LastRequest.of(core.outputs, bound, inputs, given)
             return _results(bound, given, result, copy)
 
     def _bound_for(
@@ -172,11 +196,6 @@ def _place(array: Array | None) -> object:
     return (where, array.shape, array.dtype, array.flags.writeable)
 
 
-def _in_pool(array: Array) -> bool:
-    """Whether an array is itself part of the request, so that nothing is copied."""
-    return array.base is not None and find_memory(array) is not None
-
-
 def _grown(
     parameters: Sequence[Parameter],
     given: Sequence[Array | None],
@@ -208,7 +227,7 @@ def _results(
             arrays.append(output)
         else:
             target = theirs if theirs.shape == output.shape else head(theirs, output.shape)
-            if not _in_pool(theirs):
+            if not in_pool(theirs):
                 casting: Casting = "no" if target.dtype == output.dtype else "unsafe"
                 np.copyto(target, output, casting=casting)
             arrays.append(target)

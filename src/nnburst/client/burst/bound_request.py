@@ -114,6 +114,11 @@ class BoundRequest:
         )
 
     @property
+    def struct(self) -> Any:  # noqa: ANN401 - cffi's
+        """Its struct nnb_bound."""
+        return self._bound
+
+    @property
     def closed(self) -> bool:
         """Whether a pool of its arrays was closed."""
         return bool(self._bound.closed)

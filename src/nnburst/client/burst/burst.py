@@ -21,6 +21,7 @@ from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.channels import BurstChannels
 from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.ending import BurstEnded
+from nnburst.client.burst.function import BurstFunction, arrays_like
 from nnburst.client.burst.slots import SlotTable
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import Prepared
@@ -28,7 +29,6 @@ from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
     Parameter,
-    check_count,
     check_timeout,
 )
 from nnburst.client.session.upcalls import BurstCallback
@@ -186,12 +186,34 @@ class Burst(Closing):
             InvalidArgument: an argument does not fit the model; nothing was sent.
             OutputInsufficientSize, MissedDeadline, DeadObject, BurstBusy, Closed: as they say.
         """
+        return self._arrays.execute(inputs, outputs, measure, timeout, copy)
+
+    def function(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        *,
+        copy: bool = False,
+        timeout: float = 30.0,
+    ) -> BurstFunction:
+        """A callable on arrays of the program's own that is bound once: the quickest way from array to array.
+
+        Args:
+            inputs: arrays like those that it will be called with, where the model leaves shapes open or
+                inputs are omitted (None); of the model's shapes otherwise.
+            copy: whether results are copies, or views that the next call overwrites.
+            timeout: seconds of each call.
+
+        Raises:
+            InvalidArgument: an array does not fit the model, or is not given for a shape that is open.
+            Closed: the burst or its device is closed.
+        """
         seconds = check_timeout(timeout)
         self._core.check_open()
-        check_count("inputs", inputs, self.inputs)
-        if outputs is not None:
-            check_count("outputs", outputs, self.outputs)
-        return self._arrays.execute(inputs, outputs, measure, seconds, copy)
+        likes = arrays_like(self.inputs, inputs)
+        sizes = [parameter.first_room for parameter in self.outputs]
+        bound = bind_with_private(self._core, likes, [None] * len(sizes), sizes, measure=False)
+        executing = self._arrays.executing
+        return BurstFunction(bound, self.inputs, executing, copy=copy, timeout=seconds)
 
     async def run_async(
         self,
