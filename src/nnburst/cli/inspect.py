@@ -1,4 +1,4 @@
-"""`nnburst inspect`: what is in a .tflite file, and what each executor makes of it."""
+"""`nnburst inspect`: what is in a .tflite or .onnx file, and what each executor makes of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from nnburst.cli.network_options import add_network_options, load_options
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
 from nnburst.hal.errors import InvalidArgument
@@ -15,9 +16,12 @@ from nnburst.hal.errors import InvalidArgument
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add `nnburst inspect`."""
     parser = subparsers.add_parser(
-        "inspect", help="what is in a .tflite file, and who can run it", description=__doc__
+        "inspect",
+        help="what is in a .tflite or .onnx file, and who can run it",
+        description=__doc__,
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help=".tflite file")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=".tflite or .onnx file")
+    add_network_options(parser)
     parser.add_argument(
         "--executor",
         action="append",
@@ -43,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.dot is not None and find_spec("graphviz") is None:
         raise InvalidArgument("--dot needs the package graphviz: pip install 'nnburst[cli]'")
-    imported = load(args.model)
+    imported = load(args.model, **load_options(args))
     validate_model(imported.model, {kind: found.signature for kind, found in REGISTRY.items()})
     names = args.executor or known_executors()
     placements = [place(name, imported.model, imported.pools) for name in names]

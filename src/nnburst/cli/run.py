@@ -1,4 +1,4 @@
-"""`nnburst run`: execute a .tflite network in a driver process on files, and say or save what it gives.
+"""`nnburst run`: execute a .tflite or .onnx network in a driver process on files; say or save what it gives.
 
 Inputs are .npy arrays (stored values as they are; real numbers are quantised), pictures (resized) or
 .wav sounds (the first window, -1 to 1), one for each input of the network. Classes get their names
@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from nnburst.cli.network_options import add_network_options, load_options
 from nnburst.cli.options import Subparsers, above_zero, at_least_one
 from nnburst.cli.output import (
     add_json_option,
@@ -44,9 +45,10 @@ if TYPE_CHECKING:
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add `nnburst run`."""
     parser = subparsers.add_parser(
-        "run", help="execute a .tflite network on files", description=__doc__
+        "run", help="execute a .tflite or .onnx network on files", description=__doc__
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help=".tflite file")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=".tflite or .onnx file")
+    add_network_options(parser)
     parser.add_argument(
         "--input",
         type=Path,
@@ -96,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("repeat", "top"):
         if getattr(args, name) < 1:
             raise InvalidArgument(f"--{name} is {getattr(args, name)}, expected 1 or more")
-    network = NetworkFile.read(args.model)
+    network = NetworkFile.read(args.model, **load_options(args))
     inputs = read_inputs(args.input, network.input_names, network.inputs, args.pixel_range)
     check_output_count(args.output, network.output_names)
     labels = [] if args.labels is None else [read_labels(args.labels)]

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import nnburst
 from nnburst.executor.onnxruntime.native import Border, Room, Session
 from nnburst.hal.enums import OperationType
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.extensions.whole_graph import BY_NUMBER
 from nnburst.testing.models.onnx_networks import NETWORKS, OnnxNetwork
 
@@ -112,11 +112,10 @@ def by_operations(
 
 
 def _distance(found: Array, expected: Array) -> float:
-    """The largest difference, in parts of the expected range (of a single number: of its size)."""
+    """The largest difference, in parts of the expected range (of what is nearly one number: of its size)."""
     numbers = expected.astype(np.float64).reshape(-1)
-    reach = max(
-        float(np.ptp(numbers)), float(np.abs(numbers).max()) if numbers.size == 1 else 0.0, 1e-9
-    )
+    size, reach = float(np.abs(numbers).max()), float(np.ptp(numbers))
+    reach = max(reach if reach > 1e-3 * size else size, 1e-9)
     return float(np.abs(found.reshape(-1).astype(np.float64) - numbers).max() / reach)
 
 
@@ -160,14 +159,20 @@ def as_graph(
         fixed = nnburst.load(content, as_graph=True, shapes=shape)
         try:
             again = device.prepare(fixed)
+            _done(floor.run())
         except NnburstError as error:
             return {"different": different, "with_shapes": f"refused: {error}"}
         with again, again.open_burst() as second:
             bound = second.bind(output_bytes=[a.nbytes for a in expected])
             for room, value in zip(bound.inputs, values, strict=True):
                 room[...] = value.reshape(room.shape)
-            times = _in_turn(lambda: bound.run(timeout=120), floor.run)
+            times = _in_turn(lambda: bound.run(timeout=120), lambda: _done(floor.run()))
     return {"different": different, "graph_us": times[0] / 1e3, "bound_us": times[1] / 1e3}
+
+
+def _done(failure: str) -> None:
+    if failure:
+        raise GeneralFailure(f"the engine in process: {failure}")
 
 
 def _bound(content: bytes, values: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Any:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""A .tflite file, as LiteRT reads it and as NNAPI sees it."""
+"""A file of a network, as its engine reads it and as NNAPI sees it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class NetworkFile:
     output_positions: tuple[int, ...]
 
     @classmethod
-    def read(cls, path: Path) -> NetworkFile:
-        """Read a file.
+    def read(cls, path: Path, **options: Any) -> NetworkFile:  # noqa: ANN401 - those of `load`
+        """Read a file, with options of `nnburst.load`.
 
         Raises:
             InvalidArgument: it is no network that NNAPI can say.
             OSError: it cannot be read.
         """
-        imported = load(path)
+        imported = load(path, **options)
         main = imported.model.main
         given = {state.input_index for state in imported.states}
         left = {state.output_index for state in imported.states}

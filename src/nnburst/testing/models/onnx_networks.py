@@ -92,7 +92,7 @@ NETWORKS: Final = (
         f"{_SILERO}/silero_vad_16k_sequence.onnx",
         {"input": (1, 576), "h": (1, 1, 128), "c": (1, 1, 128)},
     ),
-    OnnxNetwork("silero_half", f"{_SILERO}/silero_vad_half.onnx", _VOICE, {"sr": 16000}),
+    OnnxNetwork("silero_half", f"{_SILERO}/silero_vad_half.onnx", _VOICE),
     OnnxNetwork("silero_openvino", f"{_SILERO}/silero_vad_openvino_16k.onnx", _VOICE),
     OnnxNetwork("magika", "magika/models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}),
     *(OnnxNetwork(f"light_{name}", f"light_{name}.onnx") for name in _LIGHT),

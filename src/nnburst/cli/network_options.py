@@ -1,0 +1,78 @@
+"""Options that say of an ONNX file what it leaves open."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TypedDict
+
+
+class LoadOptions(TypedDict):
+    """What `nnburst.load` is told beside the file."""
+
+    shapes: dict[str, tuple[int, ...]]
+    constants: dict[str, float]
+    states: dict[str, str]
+
+
+def add_network_options(parser: argparse.ArgumentParser) -> None:
+    """Add --shape, --constant and --state."""
+    parser.add_argument(
+        "--shape",
+        type=_shape,
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,…",
+        help="dimensions of an input that an .onnx file leaves open; may be repeated",
+    )
+    parser.add_argument(
+        "--constant",
+        type=_constant,
+        action="append",
+        default=[],
+        metavar="INPUT=NUMBER",
+        help="an input of an .onnx file that is the same in every execution; may be repeated",
+    )
+    parser.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT",
+        help="an input of an .onnx file that takes what an output gave before; may be repeated",
+    )
+
+
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """What was given, as `nnburst.load` takes it."""
+    return {
+        "shapes": dict(args.shape),
+        "constants": dict(args.constant),
+        "states": dict(args.state),
+    }
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a name, = and a value")
+    return name, value
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, value = _pair(text)
+    extents = value.split(",")
+    if not all(extent.isascii() and extent.isdigit() and int(extent) for extent in extents):
+        raise argparse.ArgumentTypeError(f"{value!r}, expected extents above 0, comma-separated")
+    return name, tuple(map(int, extents))
+
+
+def _constant(text: str) -> tuple[str, float]:
+    name, value = _pair(text)
+    try:
+        return name, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{value!r}, expected a number") from None
+
+
+def _state(text: str) -> tuple[str, str]:
+    return _pair(text)
