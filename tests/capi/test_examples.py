@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ def test_first_network_computes(compile_program: Compile, run_compiled: Run, com
     assert devices[-1].endswith(": nnapi-reference")
     assert numbers == "1.5 2.5 3.5 4.5"
     assert done.stderr == "", "silent unless asked"
+
+
+def test_executions_are_counted_by_device_if_that_is_wanted(
+    compile_program: Compile, run_compiled: Run, tmp_path: Path
+) -> None:
+    program = compile_program((EXAMPLES / "first_network.c").read_text())
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    assert run_compiled(program, NNBURST_EXECUTION_COUNTS=str(counts)).returncode == 0
+    assert [json.loads(path.read_text()) for path in counts.iterdir()] == [{"nnapi-reference": 1}]
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++", "clang++-16"])

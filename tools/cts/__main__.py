@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,10 @@ def main() -> int:
     program = build(args.sources, out, args.library, generated=args.what == "all", jobs=args.shards)
     names = [name for name in cases(program) if args.filter in name][:: args.every]
     results = Results(out / f"results-{args.what}.jsonl", resume=not args.fresh)
+    counts = out / f"executions-{args.what}"
+    if args.fresh:
+        shutil.rmtree(counts, ignore_errors=True)
+    counts.mkdir(exist_ok=True)
     began = time.monotonic()
 
     def progress(done: int) -> None:
@@ -58,7 +63,10 @@ def main() -> int:
             results,
             shards=args.shards,
             patience=args.patience,
-            environment={"NNBURST_PYTHON": sys.executable},
+            environment={
+                "NNBURST_PYTHON": sys.executable,
+                "NNBURST_EXECUTION_COUNTS": str(counts),
+            },
             progress=progress,
         )
     finally:
@@ -69,9 +77,10 @@ def main() -> int:
         "peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
         "cases": len(wanted),
     }
-    sys.stdout.write(report.text(wanted, facts))
+    executions = report.added_up(counts)
+    sys.stdout.write(report.text(wanted, {**facts, **executions}))
     if args.json:
-        args.json.write_text(json.dumps(report.as_json(wanted, {}, facts), indent=2) + "\n")
+        args.json.write_text(json.dumps(report.as_json(wanted, executions, facts), indent=2) + "\n")
     return 1 if unexpected(wanted) else 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from cts.expected import CANNOT_HOLD, NEVER_CALLED, VACUOUS, reason, unexpected
@@ -38,6 +40,14 @@ def rows(results: Mapping[str, Result]) -> list[tuple[object, ...]]:
         )
         for key in order
     ]
+
+
+def added_up(folder: Path) -> dict[str, int]:
+    """Executions by device, of the processes that have reported theirs into a folder."""
+    total: Counter[str] = Counter()
+    for path in folder.glob("*.json"):
+        total.update(json.loads(path.read_text(encoding="utf-8")))
+    return {f"executions by {device}": count for device, count in sorted(total.items())}
 
 
 def as_json(

@@ -15,6 +15,7 @@ from typing import Any, Final
 from nnburst._native import ffi, lib
 from nnburst.capi import handlers  # noqa: F401 - documents where the functions are
 from nnburst.capi.addresses import unsigned
+from nnburst.capi.counts import write_counts
 from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.handlers import compilation, device, event, execution, memory, model
 from nnburst.capi.interface.arguments import Argument, Pass
@@ -123,6 +124,8 @@ class _Handler:
         elif self._carry_out is _free:
             FAST_PATH.forget(words[0])
             del LIVING[words[0]]
+            if self.name == "ANeuralNetworksCompilation_free":
+                write_counts()
 
 
 def _named(key: str) -> Callable[..., Any]:

@@ -348,6 +348,15 @@ PYTHON: Final = Variable(
     " library, then `VIRTUAL_ENV`, then the environment that the library is installed in",
     page="c_interface.md",
 )
+EXECUTION_COUNTS: Final = Variable(
+    "EXECUTION_COUNTS",
+    _path,
+    "a folder",
+    None,
+    reader="libneuralnetworks.so, at the first call",
+    what="where `PID.json` says how often each device has executed (`make cts` adds them up)",
+    page="c_interface.md",
+)
 SHARED: Final = Variable(
     "SHARED",
     _path,

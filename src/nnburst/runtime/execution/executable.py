@@ -19,9 +19,11 @@ from nnburst.runtime.argument import (
     Outcome,
     PreparedPart,
 )
+from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.device import Device, Use
 from nnburst.runtime.execution.compound import CompoundComputation
 from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
+from nnburst.runtime.execution.counts import EXECUTIONS
 from nnburst.runtime.execution.plain_memory import on_plain_memory
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.memory_preference import MemoryPreference, of_device, of_roles
@@ -123,6 +125,8 @@ class Executable:
             answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
             on_cpu = self.devices[self.plan.device].is_cpu
             whole = self.allows_fallback and not on_cpu and outcome.code not in answered
+            if outcome.code in answered:
+                EXECUTIONS.add(self.devices[self.plan.device].name)
         else:
             outcome, whole = self._execute_steps(inputs, outputs, options, bursts)
         if not whole:
@@ -159,6 +163,8 @@ class Executable:
             found = computation.run(inputs, outputs, allow_fallback=self.allows_fallback)
             is_done = not computation.is_tainted
         finally:
+            for device in computation.executed:
+                EXECUTIONS.add(CPU_NAME if device < 0 else self.devices[device].name)
             if is_done:
                 self._compound.give_back(temporaries)
                 self._measured.update(computation.seconds)
@@ -182,6 +188,7 @@ class Executable:
                     self._fallback = self._prepare_on_cpu(None)
         except NnburstError as error:
             return Outcome.of(error)
+        EXECUTIONS.add(CPU_NAME)
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
         return on_plain_memory(self._fallback, inputs, outputs, unlimited)
 
