@@ -22,7 +22,7 @@ FILE = re.compile(
 COMMAND = re.compile(r"`nnburst ([a-z]+)(?: ([a-z]+))?")
 
 #: The table of threats has 23 rows, each of which is a promise.
-PROMISES = [f"P{number}" for number in range(1, 25)]
+PROMISES = [f"P{number}" for number in range(1, 26)]
 
 #: What the features are numbered by: letter and numbers, as ranges.
 FEATURES = {
