@@ -44,6 +44,15 @@ static inline void nnb_store_release_u32(nnb_atomic_u32 *word, uint32_t value) {
     atomic_store_explicit(word, value, memory_order_release);
 }
 
+/* Counts; orders nothing. */
+static inline uint32_t nnb_fetch_add_u32(nnb_atomic_u32 *word, uint32_t more) {
+    return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
+}
+
+static inline uint64_t nnb_fetch_add_u64(nnb_atomic_u64 *word, uint64_t more) {
+    return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
+}
+
 /* Sets bits; totally ordered with every other read-modify-write and with nnb_fence. */
 static inline uint32_t nnb_fetch_or_u32(nnb_atomic_u32 *word, uint32_t bits) {
     return atomic_fetch_or_explicit(word, bits, memory_order_seq_cst);

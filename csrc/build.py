@@ -1,7 +1,8 @@
 """Builds the C module `nnburst._native` (cffi, API mode, limited API).
 
 NNBURST_SANITIZE=address,undefined or =thread builds with those sanitizers; the process that imports
-the module then needs the sanitizer's runtime preloaded. NNBURST_TRAPS=1 builds with the points of trap.h.
+the module then needs the sanitizer's runtime preloaded. NNBURST_TRAPS=1 builds with the points of trap.h,
+NNBURST_TRACE_POINTS=0 without those of trace.h.
 setup.py builds the module, and each row of LIBRARIES beside it.
 """
 
@@ -85,6 +86,7 @@ PREAMBLE = """
 #include "pool_map.h"
 #include "ring_buffer.h"
 #include "sandbox.h"
+#include "trace.h"
 #include "turn.h"
 #include "waiter.h"
 #include "long_wait.h"
@@ -99,6 +101,9 @@ extra = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"] if sanitize 
 macros: list[tuple[str, str | None]] = (
     [("NNBURST_TRAPS", None)] if os.environ.get("NNBURST_TRAPS") == "1" else []
 )
+# Without the marks of trace.h: what "tracing is off" is measured against.
+if os.environ.get("NNBURST_TRACE_POINTS") == "0":
+    macros.append(("NNBURST_NO_TRACE_POINTS", None))
 
 ffibuilder = FFI()
 ffibuilder.cdef((HERE / "cdef.h").read_text())

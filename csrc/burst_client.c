@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "event_flag.h"
+#include "trace.h"
 #include "trap.h"
 
 #define SLICE_NS 50000000u /* how long a signal may wait: 50 ms */
@@ -70,9 +71,18 @@ static int take(struct nnb_client *client, uint64_t *count) {
 /* Waits for one packet and copies it. */
 static int receive(struct nnb_client *client, uint64_t timeout_ns, uint64_t *count) {
     uint64_t slice = timeout_ns < SLICE_NS ? timeout_ns : SLICE_NS;
-    switch (await(client, slice)) {
-    case NNB_WAIT_READY:
-        return take(client, count);
+    NNB_TRACE(CLIENT_WAIT, BEGIN);
+    int waited = await(client, slice);
+    if (waited != NNB_WAIT_READY) {
+        NNB_TRACE(CLIENT_WAIT, END);
+    }
+    switch (waited) {
+    case NNB_WAIT_READY: {
+        NNB_TRACE(CLIENT_TAKE, SWITCH);
+        int status = take(client, count);
+        NNB_TRACE(CLIENT_TAKE, END);
+        return status;
+    }
     case NNB_WAIT_ATTENTION:
         return NNB_CLIENT_STOPPED;
     case NNB_WAIT_TIMED_OUT:
@@ -151,6 +161,7 @@ static int send(struct nnb_client *client, const struct nnb_bound *bound) {
         return NNB_CLIENT_NO_ROOM;
     }
     client->in_flight++;
+    client->flow++;
     nnb_event_flag_notify(client->request_flag, NNB_FMQ_NOT_EMPTY);
     return NNB_CLIENT_RESULT;
 }
@@ -217,13 +228,16 @@ int nnb_client_run(struct nnb_bound *bound) {
             return let_go(client, status == NNB_CLIENT_RESULT ? NNB_CLIENT_IN_FLIGHT : status);
         }
     }
+    NNB_TRACE_VALUE(CLIENT_RUN, BEGIN, NNB_TRACE_FLOW_OUT, client->flow + 1);
     int status = send(client, bound);
     if (status != NNB_CLIENT_RESULT) {
+        NNB_TRACE(CLIENT_RUN, END);
         bound->deadline_ns = nnb_deadline_after(nnb_now_ns(), timeout_ns);
         return let_go(client, status);
     }
     client->asked = 1;
     status = finish(client, bound, timeout_ns);
+    NNB_TRACE(CLIENT_RUN, END);
     if (status == NNB_CLIENT_INTERRUPTED) { /* a run begins a moment before its long wait */
         bound->deadline_ns = nnb_deadline_after(client->waits_from_ns, timeout_ns);
     }
@@ -254,7 +268,10 @@ int nnb_client_submit(struct nnb_bound *bound) {
     }
     uint64_t no_time = 0;
     (void)drop_overdue(client, &no_time); /* those that are there: they count against the limit */
+    NNB_TRACE_VALUE(CLIENT_SUBMIT, BEGIN, NNB_TRACE_FLOW_OUT, client->flow + 1);
     int status = send(client, bound);
+    NNB_TRACE(CLIENT_SUBMIT, END);
+    NNB_TRACE_VALUE(REQUESTS_OUT, COUNTER, 0, client->in_flight);
     client->submitted += status == NNB_CLIENT_RESULT;
     return let_go(client, status);
 }

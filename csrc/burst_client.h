@@ -72,6 +72,7 @@ struct nnb_client {
     uint64_t collected; /* the oldest of them, whose results were taken or are overdue */
     uint64_t executions; /* statistics: results accepted */
     uint64_t dropped;    /* overdue results consumed */
+    uint64_t flow; /* of the request sent last: both sides count on from the same number */
 };
 
 /* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED says "resume"). After

@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "event_flag.h"
+#include "trace.h"
 #include "trap.h"
 
 enum { GO_ON = 0 }; /* beside the events: nothing to report */
@@ -50,6 +51,13 @@ static uint32_t find_binding(struct nnb_server *server) {
         }
     }
     return NNB_NO_BINDING;
+}
+
+/* Says in the trace what the loop does from now on: one slice ends where the next begins. */
+static inline void now_does(struct nnb_server *server, uint32_t site, uint32_t flags,
+                            uint64_t flow) {
+    nnb_trace_mark(site, server->slice == 0 ? NNB_TRACE_BEGIN : NNB_TRACE_SWITCH, flags, flow);
+    server->slice = site;
 }
 
 /* Waits for a request: GO_ON when the ring has something (or is corrupt). */
@@ -110,6 +118,8 @@ static int take_request(struct nnb_server *server) {
         return NNB_SERVER_CORRUPT; /* NNAPI: at one in flight everything available is one packet */
     }
     server->packet_count = (uint32_t)count;
+    server->flow++;
+    now_does(server, NNB_SITE_SERVER_SERVE, NNB_TRACE_FLOW_IN, server->flow);
     server->measure = nnb_request_measures(server->packet, server->packet_count);
     server->dequeued_ns = server->measure ? nnb_now_ns() : 0;
     return GO_ON;
@@ -190,12 +200,17 @@ static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t coun
     server->pending = packet;
     server->pending_count = count;
     server->stuck_at_ns = 0;
-    return flush(server);
+    NNB_TRACE(SERVER_PUT, BEGIN);
+    int event = flush(server);
+    NNB_TRACE(SERVER_PUT, END);
+    return event;
 }
 
 static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
     uint64_t began = server->measure ? nnb_now_ns() : 0;
+    NNB_TRACE(SERVER_COMPUTE, BEGIN);
     int32_t status = binding->call(binding->context);
+    NNB_TRACE(SERVER_COMPUTE, END);
     uint64_t device_ns = server->measure ? nnb_now_ns() - began : 0;
     if (status == NNB_STATUS_NONE) {
         return send_result(server, binding->result, binding->result_count, device_ns);
@@ -211,6 +226,9 @@ static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
 static int next_request(struct nnb_server *server) {
     if (server->lost) {
         return NNB_SERVER_LOST;
+    }
+    if (server->slice != NNB_SITE_SERVER_IDLE) { /* else it waits on */
+        now_does(server, NNB_SITE_SERVER_IDLE, 0, 0);
     }
     /* A client that never pauses would otherwise keep commands waiting for ever. */
     int event = nnb_waiter_has_attention(&server->waiter) ? NNB_SERVER_ATTENTION
@@ -237,6 +255,7 @@ int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_co
         server->current = index;
         if (index == NNB_NO_BINDING) {
             server->misses++;
+            NNB_TRACE(SERVER_MISS, INSTANT);
             return NNB_SERVER_MISS;
         }
         server->last = index;

@@ -74,6 +74,8 @@ struct nnb_server {
     uint8_t error[2 * NNB_DATUM_BYTES];
     uint64_t executions; /* statistics */
     uint64_t misses;
+    uint64_t flow; /* of the request taken last: both sides count on from the same number */
+    uint32_t slice; /* what the trace says that the loop is doing: 0 for nothing yet */
     uint64_t oversized; /* results replaced by GENERAL_FAILURE because they exceed the ring */
     struct nnb_binding bindings[NNB_MAX_BINDINGS];
 };

@@ -99,6 +99,7 @@ struct nnb_client {
     uint64_t collected;
     uint64_t executions;
     uint64_t dropped;
+    uint64_t flow;
     ...;
 };
 void nnb_client_share_interpreter(struct nnb_client *);
@@ -141,6 +142,7 @@ struct nnb_server {
     uint32_t current;
     uint64_t executions;
     uint64_t misses;
+    uint64_t flow;
     uint64_t oversized;
     ...;
 };
@@ -149,6 +151,17 @@ void nnb_server_bind(struct nnb_server *, uint32_t index, const struct nnb_bindi
 void nnb_server_call(struct nnb_server *);
 void nnb_server_attend(struct nnb_server *);
 int32_t nnb_null_execute(void *);
+
+struct nnb_trace_area { ...; };
+extern uint32_t nnb_trace_on;
+void nnb_trace_start(struct nnb_trace_area *, const char *process, uint32_t uses_tsc);
+void nnb_trace_stop(void);
+uint32_t nnb_trace_add_name(uint32_t layer, uint32_t phase, const char *text);
+uint64_t nnb_trace_ticks(uint32_t uses_tsc);
+void nnb_trace_mark(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argument);
+static const int NNB_TRACE_RINGS, NNB_TRACE_RECORDS, NNB_TRACE_NAMES, NNB_TRACE_NAME_BYTES;
+enum nnb_trace_kind { NNB_TRACE_BEGIN, NNB_TRACE_END, NNB_TRACE_SWITCH, NNB_TRACE_INSTANT, NNB_TRACE_COUNTER, ... };
+uint64_t nnb_trace_area_bytes(void);
 
 void *nnb_pool_map(int fd, uint64_t size_bytes, int writable);
 void nnb_pool_unmap(void *, uint64_t size_bytes);

@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "event_flag.h"
+#include "trace.h"
 #include "trap.h"
 
 #define VOLLEY_POLLS 48u         /* first look: about a microsecond, without a clock */
@@ -74,6 +75,7 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
         }
         NNB_TRAP("wait.looked");
         waiter->sleeps++;
+        NNB_TRACE(SLEEP, INSTANT);
         switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
         case NNB_EVENT_FLAG_TIMED_OUT:
             return nnb_ring_poll(ring) ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;

@@ -18,6 +18,8 @@ from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
+from nnburst.tracing.recording import record_if_asked
+from nnburst.tracing.slices import Layer, Phase, trace
 
 
 class NotRunning(DeviceUnavailable):
@@ -70,7 +72,12 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
     kind: type[object] = type(name_or_path)
     if not issubclass(kind, str | os.PathLike):
         raise InvalidArgument(f"name_or_path: of type {kind.__name__}, expected a name or a path")
-    text = str(name_or_path)
+    record_if_asked()
+    with trace(Layer.RUNTIME, Phase.INITIALIZATION, "connect"):
+        return _connected(str(name_or_path), seconds, any_user=any_user)
+
+
+def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
     path = check_length(Path(text)) if "/" in text else socket_path(text)
     connected = _connect(path, seconds)
     owner = Channel(connected).peer.uid

@@ -42,6 +42,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Model
 from nnburst.hal.validation.values import validate_capabilities
+from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger(__name__)
 
@@ -276,10 +277,11 @@ class Device(Closing):
             "priority": _member(Priority, priority, "priority"),
             "num_threads": _thread_count(num_threads),
         }
-        if cache_dir is not None:
-            compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
-            return compilation.prepare(seconds)
-        return self._prepare_within(seconds, model, pools=pools, **options)
+        with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):
+            if cache_dir is not None:
+                compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
+                return compilation.prepare(seconds)
+            return self._prepare_within(seconds, model, pools=pools, **options)
 
     def _prepare_within(
         self,

@@ -19,6 +19,8 @@ from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
 from nnburst.hal.environment import warn_of_unknown_names
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
+from nnburst.tracing.recording import record_if_asked
+from nnburst.tracing.slices import Layer, Phase, trace
 
 
 def launch(
@@ -49,6 +51,18 @@ def launch(
     """
     seconds = check_timeout(timeout)
     warn_of_unknown_names()
+    record_if_asked()
+    with trace(Layer.RUNTIME, Phase.INITIALIZATION, "launch"):
+        return _launch(executor, cpus, extensions, env, seconds)
+
+
+def _launch(
+    executor: str,
+    cpus: Iterable[int] | None,
+    extensions: Iterable[str],
+    env: Mapping[str, str] | None,
+    seconds: float,
+) -> Device:
     command = [sys.executable, "-m", "nnburst.driver", "--executor", executor]
     if cpus is not None:
         command += ["--cpus", _cores(cpus)]

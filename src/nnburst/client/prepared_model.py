@@ -32,6 +32,7 @@ from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
+from nnburst.tracing.slices import Layer, Phase, trace
 
 
 @functools.cache
@@ -127,9 +128,10 @@ class PreparedModel(Closing):
             except BaseException:
                 pending.cancel()
                 raise
-        return execute_synchronously(
-            self._prepared, inputs, outputs, measure=measure, timeout=timeout
-        )
+        with trace(Layer.RUNTIME, Phase.EXECUTION, "execute"):
+            return execute_synchronously(
+                self._prepared, inputs, outputs, measure=measure, timeout=timeout
+            )
 
     def execute_async(
         self,

@@ -472,6 +472,23 @@ TRAP: Final = Variable(
     reader="a C module built with `NNBURST_TRAPS`",
     what="`POINT:N`: the process kills itself when it is there for the N-th time",
 )
+TRACE: Final = Variable(
+    "TRACE",
+    _path,
+    "a socket's path",
+    None,
+    reader="clients and drivers, when they start",
+    what="the socket of a collector of traces, which `nnburst trace` sets",
+    page="tracing.md",
+)
+TRACE_POINTS: Final = Variable(
+    "TRACE_POINTS",
+    _switch,
+    _SWITCH,
+    "1",
+    reader=_BUILD,
+    what="0 builds the C module without the marks of `csrc/trace.h`, for comparison",
+)
 SANITIZE: Final = Variable(
     "SANITIZE",
     str,

@@ -10,6 +10,7 @@ NNAPI: nnapi/Tracing.h NNTRACE_FULL; slices are named `[NN_<layer>_<phase>]detai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Final, Protocol
@@ -60,6 +61,18 @@ def set_tracer(tracer: Tracer | None) -> None:
     """Let `tracer` make the slices of this process from now on; None ends it."""
     global _tracer
     _tracer = tracer
+
+
+def traced(run: Callable[[], None], layer: Layer, phase: Phase, detail: str) -> Callable[[], None]:
+    """`run` within a slice; `run` itself where no tracer is set when this is called."""
+    if _tracer is None:
+        return run
+
+    def within() -> None:
+        with trace(layer, phase, detail):
+            run()
+
+    return within
 
 
 def trace(layer: Layer, phase: Phase, detail: str) -> AbstractContextManager[object]:

@@ -36,6 +36,7 @@ from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
+from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Spin window for a result: longer than the driver's, since a kernel wake-up costs more than the spin.
 _SPIN_WINDOW: Final = 200e-6
@@ -143,7 +144,8 @@ class Burst(Closing):
             InvalidArgument: an array does not fit the model, or lies in no pool of this device.
             Closed: the burst, its device or a pool is closed. A dead driver is told by the first run.
         """
-        return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
+        with trace(Layer.RUNTIME, Phase.INPUTS_AND_OUTPUTS, "burst: bind"):
+            return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
 
     def bind_beside(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> BoundRequest:
         """Bind a request; an array in no pool gets one of the request's own, which the caller copies.

@@ -27,6 +27,7 @@ from nnburst.hal.errors import (
     NnburstError,
 )
 from nnburst.serialize import DATUM_BYTES
+from nnburst.tracing.flows import flow_base
 
 #: Seconds that a control call about the burst may take.
 _CALL_TIMEOUT: Final = 30.0
@@ -270,5 +271,6 @@ def _new_client(requests: MessageQueue, results: MessageQueue) -> Any:  # noqa: 
     client.results = results.ring[0]
     client.request_flag = requests.event_flag.word
     client.result_flag = results.event_flag.word
+    client.flow = flow_base(requests.memories[0].fd)
     lib.nnb_client_share_interpreter(client)
     return client

@@ -47,6 +47,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
+from nnburst.tracing.flows import flow_base
 from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger(__name__)
@@ -374,6 +375,7 @@ def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: in
     server.request_flag = requests.event_flag.word
     server.result_flag = results.event_flag.word
     server.max_in_flight = max_in_flight
+    server.flow = flow_base(requests.memories[0].fd)
     server.idle_ns = _IDLE_NS
     server.stuck_ns = _STUCK_NS
     return server

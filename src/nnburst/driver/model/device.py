@@ -19,6 +19,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.validation import validate_model
+from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Every operation's signature; validation is the same whatever executes.
 _SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
@@ -120,5 +121,6 @@ class Device:
         """
         threads = min(options.num_threads, self.thread_budget)
         within = dataclasses.replace(options, num_threads=threads)
-        prepared = self._executor.prepare(model, views, within)
+        with trace(Layer.DRIVER, Phase.COMPILATION, "prepare"):
+            prepared = self._executor.prepare(model, views, within)
         return PreparedModel(model, prepared, options.preference, options.priority)

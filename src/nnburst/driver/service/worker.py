@@ -41,6 +41,7 @@ from nnburst.driver.session.liveness import Liveness
 from nnburst.driver.session.scheduler import Work
 from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.tracing.recording import record_if_asked
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
         executor: name of the executor.
         name: the device's name.
     """
+    record_if_asked(f"driver {name}")
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
     channel = Channel(connected)

@@ -1,0 +1,13 @@
+/* The C module's places in a trace: name, layer, phase, text. Their numbers are their order; a process's
+ * name table begins with them. Layers and phases are those of hal/tracing.py, in its order. */
+NNB_TRACE_SITE(CLIENT_RUN, NNB_LAYER_RUNTIME, NNB_PHASE_EXECUTION, "burst: run")
+NNB_TRACE_SITE(CLIENT_WAIT, NNB_LAYER_IPC, NNB_PHASE_EXECUTION, "burst: wait for the result")
+NNB_TRACE_SITE(CLIENT_TAKE, NNB_LAYER_RUNTIME, NNB_PHASE_RESULTS, "burst: take the result")
+NNB_TRACE_SITE(CLIENT_SUBMIT, NNB_LAYER_RUNTIME, NNB_PHASE_INPUTS_AND_OUTPUTS, "burst: submit")
+NNB_TRACE_SITE(SLEEP, NNB_LAYER_UTILITY, NNB_PHASE_UNSPECIFIED, "sleep")
+NNB_TRACE_SITE(SERVER_IDLE, NNB_LAYER_UTILITY, NNB_PHASE_UNSPECIFIED, "burst: wait for a request")
+NNB_TRACE_SITE(SERVER_SERVE, NNB_LAYER_DRIVER, NNB_PHASE_EXECUTION, "burst: serve a request")
+NNB_TRACE_SITE(SERVER_MISS, NNB_LAYER_DRIVER, NNB_PHASE_INPUTS_AND_OUTPUTS, "burst: unknown request")
+NNB_TRACE_SITE(SERVER_COMPUTE, NNB_LAYER_CPU, NNB_PHASE_COMPUTATION, "compute")
+NNB_TRACE_SITE(SERVER_PUT, NNB_LAYER_DRIVER, NNB_PHASE_RESULTS, "burst: put the result")
+NNB_TRACE_SITE(REQUESTS_OUT, NNB_LAYER_RUNTIME, NNB_PHASE_EXECUTION, "requests out")

@@ -1,0 +1,275 @@
+"""Files in Perfetto's own format: packets of a `Trace` message, written and read without its library.
+
+Field numbers: https://perfetto.dev/docs/reference/trace-packet-proto.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from nnburst.hal.errors import InvalidArgument
+from nnburst.tracing.timeline import Instant, Slice, Thread, ThreadBuilder, Trace
+
+#: CLOCK_MONOTONIC and CLOCK_BOOTTIME, as Perfetto numbers them.
+_MONOTONIC: Final = 3
+_BOOTTIME: Final = 6
+_SEQUENCE: Final = 1
+_CLEARED, _NEEDED = 1, 2
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_CATEGORY: Final = "nnburst"
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+#: A field: its number, and a varint or the bytes of a text or a message.
+Field = tuple[int, int | bytes]
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _message(*fields: Field) -> bytes:
+    parts = []
+    for number, value in fields:
+        if isinstance(value, int):
+            parts += [_varint(number << 3 | _VARINT), _varint(value)]
+        else:
+            parts += [_varint(number << 3 | _BYTES), _varint(len(value)), value]
+    return b"".join(parts)
+
+
+def _fixed64(number: int, value: int) -> bytes:
+    return _varint(number << 3 | _FIXED64) + value.to_bytes(8, "little")
+
+
+def write(trace: Trace) -> bytes:
+    """The file of a trace."""
+    return b"".join(_message((1, packet)) for packet in _packets(trace))
+
+
+def _packets(trace: Trace) -> Iterator[bytes]:
+    monotonic, boot = time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    clocks = [_message((1, 3), (2, monotonic)), _message((1, 6), (2, boot))]
+    snapshot = _message(*((1, clock) for clock in clocks))
+    yield _message((6, snapshot), (10, _SEQUENCE), (13, _CLEARED))
+    interned = _Names()
+    processes: dict[int, int] = {}
+    numbers = iter(range(1, 1 << 30))
+    for thread in trace.threads:
+        if thread.pid not in processes:
+            processes[thread.pid] = next(numbers)
+            body = _message((1, thread.pid), (6, thread.process.encode()))
+            described = _message((1, processes[thread.pid]), (3, body))
+            yield _message((60, described), (10, _SEQUENCE))
+        track = next(numbers)
+        body = _message((1, thread.pid), (2, thread.tid), (5, thread.name.encode()))
+        yield _message((60, _message((1, track), (4, body))), (10, _SEQUENCE))
+        yield from _thread(thread, track, processes[thread.pid], numbers, interned)
+
+
+class _Names:
+    """Names that the file says once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> tuple[int, bytes]:
+        """A name's number, and what introduces it where it is new."""
+        found = self._numbers.get(name)
+        if found is not None:
+            return found, b""
+        found = self._numbers[name] = len(self._numbers) + 1
+        parts = [(2, _message((1, found), (2, name.encode())))]
+        if found == 1:
+            parts.append((1, _message((1, 1), (2, _CATEGORY.encode()))))
+        return found, _message(*parts)
+
+
+def _thread(
+    thread: Thread, track: int, process: int, numbers: Iterator[int], names: _Names
+) -> Iterator[bytes]:
+    events: list[tuple[int, int, int, Slice | Instant]] = []
+    for order, slice_ in enumerate(thread.slices):
+        events.append((slice_.begin, 1, order, slice_))
+        # An inner slice ends before an outer one that ends at the same moment.
+        events.append((slice_.end, 0, -order, slice_))
+    for order, instant in enumerate(thread.instants):
+        events.append((instant.time, 1, order, instant))
+    for moment, opens, _, what in _sorted(events):
+        if isinstance(what, Instant):
+            yield _named(what.name, _INSTANT, moment, track, names)
+        elif opens:
+            yield _named(what.name, _BEGIN, moment, track, names, what)
+        else:
+            yield _packet(_message((9, _END), (11, track)), moment)
+    counters: dict[str, int] = {}
+    for sample in thread.samples:
+        if sample.name not in counters:
+            counters[sample.name] = number = next(numbers)
+            body = _message((1, number), (5, process), (2, sample.name.encode()), (8, b""))
+            yield _message((60, body), (10, _SEQUENCE))
+        event = _message((9, _COUNTER), (11, counters[sample.name]), (30, sample.value))
+        yield _packet(event, sample.time)
+
+
+def _sorted(
+    events: list[tuple[int, int, int, Slice | Instant]],
+) -> list[tuple[int, int, int, Slice | Instant]]:
+    """By time; ends before beginnings, except that a slice without duration begins before it ends."""
+
+    def key(event: tuple[int, int, int, Slice | Instant]) -> tuple[int, int, int]:
+        moment, opens, order, what = event
+        empty = isinstance(what, Slice) and what.begin == what.end
+        if empty:
+            # Both marks of it at their place among the beginnings of this moment.
+            return moment, 1, 2 * abs(order) + (not opens)
+        return moment, opens, 2 * order if opens else order
+
+    return sorted(events, key=key)
+
+
+def _named(
+    name: str, kind: int, moment: int, track: int, names: _Names, what: Slice | None = None
+) -> bytes:
+    number, introduction = names.number(name)
+    event = _message((9, kind), (11, track), (10, number), (3, 1))
+    if what is not None and what.flow:
+        event += _fixed64(47 if what.leaves else 48, what.flow)
+    return _packet(event, moment, introduction)
+
+
+def _packet(event: bytes, moment: int, introduction: bytes = b"") -> bytes:
+    fields: list[Field] = [
+        (8, moment),
+        (58, _MONOTONIC),
+        (10, _SEQUENCE),
+        (13, _NEEDED),
+        (11, event),
+    ]
+    if introduction:
+        fields.append((12, introduction))
+    return _message(*fields)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, at = _read_varint(data, at)
+            yield number, value
+            continue
+        if wire == _BYTES:
+            size, at = _read_varint(data, at)
+        else:
+            size = {_FIXED64: 8, _FIXED32: 4}.get(wire, -1)
+        if size < 0 or at + size > len(data):
+            raise InvalidArgument("trace: this is no Perfetto file, or it was cut off")
+        part = data[at : at + size]
+        at += size
+        yield number, part if wire == _BYTES else int.from_bytes(part, "little")
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise InvalidArgument("trace: this is no Perfetto file, or it was cut off")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def read(data: bytes) -> Trace:
+    """The trace of a file that `write` made.
+
+    Raises:
+        InvalidArgument: it is no such file.
+    """
+    found = _Reader()
+    for number, packet in _fields(data):
+        if number == 1 and isinstance(packet, bytes):
+            found.take(packet)
+    return found.trace()
+
+
+def _parts(message: int | bytes | None) -> dict[int, int | bytes]:
+    return dict(_fields(message)) if isinstance(message, bytes) else {}
+
+
+def _number(value: int | bytes | None) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _text(value: int | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+
+class _Reader:
+    """Packets in their order."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._processes: dict[int, str] = {}
+        self._threads: dict[int, ThreadBuilder] = {}
+
+    def take(self, packet: bytes) -> None:
+        """One packet."""
+        fields = _parts(packet)
+        if isinstance(fields.get(12), bytes):
+            for number, entry in _fields(fields[12]):  # type: ignore[arg-type]
+                if number == 2:
+                    name = _parts(entry)
+                    self._names[_number(name.get(1))] = _text(name.get(2))
+        if 60 in fields:
+            self._track(_parts(fields[60]))
+        if 11 in fields:
+            self._event(_parts(fields[11]), _number(fields.get(8)))
+
+    def _track(self, track: dict[int, int | bytes]) -> None:
+        number = _number(track.get(1))
+        process, thread = _parts(track.get(3)), _parts(track.get(4))
+        if process:
+            self._processes[_number(process.get(1))] = _text(process.get(6))
+        elif thread:
+            pid = _number(thread.get(1))
+            made = Thread(
+                pid, _number(thread.get(2)), self._processes.get(pid, ""), _text(thread.get(5))
+            )
+            self._threads[number] = ThreadBuilder(made)
+
+    def _event(self, event: dict[int, int | bytes], moment: int) -> None:
+        builder = self._threads.get(_number(event.get(11)))
+        if builder is None:
+            return
+        name = self._names.get(_number(event.get(10)), _text(event.get(23)))
+        kind = _number(event.get(9))
+        if kind == _BEGIN:
+            leaves = 47 in event
+            builder.begin(name, moment, _number(event.get(47, event.get(48))), leaves=leaves)
+        elif kind == _END:
+            builder.end(moment)
+        elif kind == _INSTANT:
+            builder.thread.instants.append(Instant(name, moment))
+
+    def trace(self) -> Trace:
+        """What was there."""
+        problems = []
+        for builder in self._threads.values():
+            builder.finish()
+            if builder.surplus:
+                problems.append(
+                    f"thread {builder.thread.tid}: {builder.surplus} ends without a beginning"
+                )
+        return Trace([builder.thread for builder in self._threads.values()], 0, problems)

@@ -1,0 +1,124 @@
+"""Makes this process record its marks, if its environment asks for it.
+
+`NNBURST_TRACE` names a collector's socket. A process that begins makes its memory, sends it there, and from
+then on only writes to it: no thread, no system call. A worker does so before it enters its sandbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from nnburst._native import ffi, lib
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.environment import TRACE
+from nnburst.tracing.area import BEGIN, BYTES, END, has_steady_tsc
+from nnburst.tracing.marks import parse
+from nnburst.tracing.slices import Layer, Phase, set_tracer
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a collector may take to accept.
+_TIMEOUT: Final = 2.0
+_LAYERS: Final = {layer: number for number, layer in enumerate(Layer)}
+_PHASES: Final = {phase: number for number, phase in enumerate(Phase)}
+
+_recorded_pid = 0
+#: Areas stay mapped for the rest of the process: a thread may be writing.
+_kept: Final[list[Any]] = []
+
+
+def record_if_asked(process: str = "") -> bool:
+    """Record this process's marks from now on if `NNBURST_TRACE` is set; once for each process.
+
+    Args:
+        process: what it is called in the trace; its command unless given.
+
+    Returns:
+        Whether it records.
+    """
+    global _recorded_pid
+    if TRACE.name not in os.environ:
+        return False
+    if _recorded_pid == os.getpid():
+        return True
+    path = TRACE.read()
+    try:
+        _record(path, process or _command())
+    except OSError as error:
+        logger.warning("NNBURST_TRACE: %s cannot be reached (%s); nothing is recorded", path, error)
+        stop()
+        return False
+    _recorded_pid = os.getpid()
+    return True
+
+
+def stop() -> None:
+    """Record nothing more."""
+    lib.nnb_trace_stop()
+    set_tracer(None)
+
+
+def _record(path: Path, process: str) -> None:
+    with SharedMemory.create(BYTES, "nnburst-trace", read_only_for_others=True) as memory:
+        view = memory.map_then_protect()
+        area = ffi.from_buffer("struct nnb_trace_area *", view)
+        _kept.append((view, area))
+        # The collector looks at once, so what it looks at is there before.
+        lib.nnb_trace_start(area, process.encode()[:63], has_steady_tsc())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as collector:
+            collector.settimeout(_TIMEOUT)
+            collector.connect(str(path))
+            socket.send_fds(collector, [b"nnburst-trace"], [memory.fd])
+    set_tracer(_Tracer())
+
+
+def _command() -> str:
+    words = [Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python", *sys.argv[1:2]]
+    return " ".join(words)
+
+
+class _Tracer:
+    """Slices of Python code by name."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, _Slice] = {}
+
+    def __call__(self, name: str) -> _Slice:
+        found = self._slices.get(name)
+        if found is None:
+            mark = parse(name)
+            found = _Slice(
+                int(
+                    lib.nnb_trace_add_name(
+                        _LAYERS[mark.layer], _PHASES[mark.phase], mark.detail.encode()[:61]
+                    )
+                )
+            )
+            self._slices[name] = found
+        return found
+
+
+class _Slice:
+    """Marks where a context begins and ends; any thread, as often as wanted."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: int) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        lib.nnb_trace_mark(self._name, BEGIN, 0, 0)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        lib.nnb_trace_mark(self._name, END, 0, 0)

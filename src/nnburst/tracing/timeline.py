@@ -1,0 +1,129 @@
+"""Marks as slices, instants and counters of threads: what files are written from and reports are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+class Slice(msgspec.Struct):
+    """A piece of work.
+
+    Attributes:
+        name: `[NN_layer_phase]detail`, or anything in traces of others.
+        begin: nanoseconds.
+        end: nanoseconds.
+        depth: 0 for the outermost of its thread.
+        flow: number of a request; 0 for none.
+        leaves: the flow begins here, else it ends here.
+        is_complete: begin and end were both seen.
+    """
+
+    name: str
+    begin: int
+    end: int
+    depth: int = 0
+    flow: int = 0
+    leaves: bool = False
+    is_complete: bool = True
+
+    @property
+    def duration(self) -> int:
+        """Nanoseconds."""
+        return self.end - self.begin
+
+
+class Instant(msgspec.Struct):
+    """A moment."""
+
+    name: str
+    time: int
+
+
+class Sample(msgspec.Struct):
+    """A counter's value from a moment on."""
+
+    name: str
+    time: int
+    value: int
+
+
+@dataclass
+class Thread:
+    """What one thread did. Slices are in the order of their beginnings, outer ones first."""
+
+    pid: int
+    tid: int
+    process: str
+    name: str
+    slices: list[Slice] = field(default_factory=list)
+    instants: list[Instant] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """Threads, and what is not to be believed of them.
+
+    Attributes:
+        threads: those that did something.
+        lost: records that were overwritten before they were read, or that no thread had room for.
+        problems: what does not fit together, in words.
+    """
+
+    threads: list[Thread]
+    lost: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class ThreadBuilder:
+    """Makes slices of begins, ends and switches in the order of their times."""
+
+    def __init__(self, thread: Thread) -> None:
+        """`thread` gets them."""
+        self.thread = thread
+        self.surplus = 0
+        self._open: list[Slice] = []
+        self._last = 0
+
+    def begin(self, name: str, time: int, flow: int = 0, *, leaves: bool = False) -> None:
+        """A slice begins."""
+        self._last = time
+        found = Slice(name, time, time, len(self._open), flow, leaves)
+        self._open.append(found)
+        self.thread.slices.append(found)
+
+    def end(self, time: int) -> None:
+        """The latest open slice ends; an end without a begin is counted."""
+        self._last = time
+        if self._open:
+            self._open.pop().end = time
+        else:
+            self.surplus += 1
+
+    def switch(self, name: str, time: int, flow: int = 0, *, leaves: bool = False) -> None:
+        """The latest open slice ends where another begins."""
+        if self._open:
+            self._open.pop().end = time
+        self.begin(name, time, flow, leaves=leaves)
+
+    def finish(self) -> None:
+        """What is still open lasted until the thread's last mark."""
+        for left in self._open:
+            left.end, left.is_complete = self._last, False
+        self._open.clear()
+
+
+def flows(trace: Trace) -> tuple[int, int]:
+    """Requests that left a slice, and those of them that came to another."""
+    left = {s.flow for t in trace.threads for s in t.slices if s.flow and s.leaves}
+    came = {s.flow for t in trace.threads for s in t.slices if s.flow and not s.leaves}
+    return len(left), len(left & came)
+
+
+def span(threads: Iterable[Thread]) -> tuple[int, int]:
+    """The first and the last moment."""
+    times = [t for thread in threads for s in thread.slices for t in (s.begin, s.end)]
+    return (min(times), max(times)) if times else (0, 0)
