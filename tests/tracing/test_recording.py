@@ -14,10 +14,10 @@ import pytest
 from nnburst.cli import main
 from nnburst.client.launch import driver_environment
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.tracing import Layer, Phase, trace
 from nnburst.tracing import area
 from nnburst.tracing.collector import Clock, Collector, Source
 from nnburst.tracing.files import read
+from nnburst.tracing.slices import Layer, Phase, trace
 from nnburst.tracing.timeline import Thread, ThreadBuilder, flows
 
 CLIENT = """

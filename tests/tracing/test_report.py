@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nnburst.cli import main
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.tracing import Layer, Phase
 from nnburst.tracing import ftrace
 from nnburst.tracing.report import Table, report
+from nnburst.tracing.slices import Layer, Phase
 from nnburst.tracing.timeline import Slice, Thread, Trace
 
 #: name, duration, children; or a pause.

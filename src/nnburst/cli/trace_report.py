@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
-from nnburst.hal.tracing import Layer, Phase
 from nnburst.tracing.files import read
 from nnburst.tracing.report import SUBPHASES, Table, report
+from nnburst.tracing.slices import Layer, Phase
 
 _P = Phase
 _NAMES: Final = {

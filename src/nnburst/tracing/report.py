@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.tracing import Layer, Phase
 from nnburst.tracing.marks import IGNORED, Mark, is_mark, parse
+from nnburst.tracing.slices import Layer, Phase
 from nnburst.tracing.timeline import Slice, Thread, Trace
 
 _L, _P = Layer, Phase
