@@ -19,6 +19,7 @@ pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from nnburst.hal.environment import KILLS
 from serving.networks import DIE
 from serving.served import PATIENCE, Served
 
@@ -36,7 +37,7 @@ REFUSALS = (
     grpc.StatusCode.INTERNAL,
 )
 #: How often each fault happens.
-TIMES = int(os.environ.get("NNBURST_KILLS", "2"))
+TIMES = KILLS.read() if KILLS.is_set else 2
 
 
 def request(value: float) -> Any:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnburst.hal.environment import KILLS
+
 pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 pytest.importorskip("prometheus_client", reason="extra metrics is not installed")
 
@@ -30,7 +32,7 @@ from serving.networks import DIE
 from serving.served import PATIENCE, Served
 
 CLIENTS = 6
-ROUNDS = int(os.environ.get("NNBURST_KILLS", "2")) * 20
+ROUNDS = (KILLS.read() if KILLS.is_set else 2) * 20
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def _executor(name: str, attribute: str) -> str:
     text = (files("nnburst.testing.starter") / "executor.py.in").read_text(encoding="utf-8")
     for old, new in (
         (f'"{_TEMPLATE[0]}"', f'"{name}"'),
-        (f"class {_TEMPLATE[1]}:", f"class {attribute}:"),
+        (f"class {_TEMPLATE[1]}(", f"class {attribute}("),
     ):
         assert old in text
         text = text.replace(old, new)
