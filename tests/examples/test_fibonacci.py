@@ -16,9 +16,12 @@ import pytest
 
 import nnburst
 from nnburst.client.device import Device
-from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType, ResultCode
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.model import ExtensionNameAndPrefix, ExtensionParams, Model
+from nnburst.runtime import Manager
+from nnburst.runtime.devices.driver_device import DriverDevice
+from nnburst.testing.partitioning.device import uniform
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fibonacci"
 NAME = "com.example.fibonacci"
@@ -221,3 +224,56 @@ def test_the_example_runs() -> None:
         "stored: 9 9 11 13 17 23 33 49 75 117",
         "values: 1.0 1.0 2.0 3.0 5.0 8.0 13.0 21.0 34.0 55.0",
     ]
+
+
+def between_additions(n: int) -> Model:
+    """x + x → Fibonacci of its half → + 0: core, extension, core over float tensors."""
+    builder = nnburst.ModelBuilder()
+    used = builder.extension(NAME)
+    x, total = builder.input(F32, (1,)), builder.temporary(F32, (1,))
+    numbers, out = builder.temporary(F32, (n,)), builder.output(F32, (n,))
+    zero = builder.constant(F32, [0.0])
+    builder.operation(OperationType.ADD, [x, zero, builder.scalar(0)], [total])
+    builder.operation(used.operation_type(extension.FIBONACCI_OPERATION), [total], [numbers])
+    builder.operation(OperationType.ADD, [numbers, zero, builder.scalar(0)], [out])
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[Manager]:
+    named = ["nnburst_fibonacci:FIBONACCI"]
+    driver = DriverDevice(
+        lambda: nnburst.launch("reference", extensions=named, env=_environment()), name="fibonacci"
+    )
+    driver.capabilities = uniform(2.0)  # the CPU is cheaper where it can
+    made = Manager([driver])
+    yield made
+    made.close()
+
+
+def test_a_plan_has_the_extension_on_its_driver_and_the_core_on_the_cpu(manager: Manager) -> None:
+    devices = ["fibonacci", "nnapi-reference"]
+    with nnburst.compile(between_additions(10), devices, manager=manager) as compiled:
+        listed = [manager.device(name) for name in devices]
+        model = compiled.compilation.model
+        assert model.supported_operations(listed, manager) == [True, True, True]
+        assert model.supported_operations(listed[1:], manager) == [True, False, True]
+        assert compiled.plan.devices == ("nnapi-reference", "fibonacci")
+        ten = np.array([10.0], np.float32)
+        assert compiled.execute([ten]).outputs[0].tolist() == FIRST_TEN
+        with compiled.open_burst() as burst:
+            assert burst.execute([ten]).outputs[0].tolist() == FIRST_TEN
+
+
+def test_a_failing_operation_of_an_extension_has_no_fallback(manager: Manager) -> None:
+    with nnburst.compile(between_additions(10), manager=manager) as compiled:
+        with pytest.raises(nnburst.NnburstError) as error:
+            compiled.execute([np.array([-1.0], np.float32)])
+        assert error.value.code == ResultCode.OP_FAILED
+
+
+def test_devices_answer_which_extensions_they_have(manager: Manager) -> None:
+    driver, cpu = manager.devices
+    assert driver.supports_extension(NAME)
+    assert not driver.supports_extension("com.example.other")
+    assert not cpu.supports_extension(NAME)

@@ -189,9 +189,9 @@ class CompoundComputation:
             outcome.code.name,
             outcome.message,
         )
-        outcome = self._attempt(step, on_cpu=True)
-        if outcome.code in _ANSWERED:
-            return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
+        repeated = self._attempt(step, on_cpu=True)
+        if repeated.code in _ANSWERED:
+            return self._unless_empty(step, repeated, allow_fallback=allow_fallback)
         return outcome, True
 
     def _unless_empty(

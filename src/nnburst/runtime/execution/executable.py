@@ -136,7 +136,7 @@ class Executable:
             outcome.code.name,
             outcome.message,
         )
-        return self.fall_back(inputs, outputs, options)
+        return self.fall_back(inputs, outputs, options, outcome)
 
     def _execute_steps(
         self,
@@ -178,16 +178,24 @@ class Executable:
         return dict(self._measured)
 
     def fall_back(
-        self, inputs: list[Argument], outputs: list[Argument], options: Options
+        self,
+        inputs: list[Argument],
+        outputs: list[Argument],
+        options: Options,
+        failure: Outcome,
     ) -> Outcome:
-        """Have the CPU compute the whole model, without deadline (RT:R14)."""
+        """Have the CPU compute the whole model, without deadline (RT:R14).
+
+        What it cannot prepare, such as operations of extensions, stays the failure that it was.
+        """
         try:
             with self._lock:
                 if self._fallback is None:
                     assert self._prepare_on_cpu is not None
                     self._fallback = self._prepare_on_cpu(None)
         except NnburstError as error:
-            return Outcome.of(error)
+            logger.warning("the CPU cannot stand in: %s", error)
+            return failure
         EXECUTIONS.add(CPU_NAME)
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
         return on_plain_memory(self._fallback, inputs, outputs, unlimited)
