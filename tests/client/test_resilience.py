@@ -111,7 +111,7 @@ import threading
 
 import numpy as np
 
-from nnburst.executor.base import Outcome
+from nnburst.executor.base import Outcome, Prepared
 from nnburst.testing.faults.endless import EndlessExecuting
 
 
@@ -131,7 +131,7 @@ class Counting:
         pass
 
 
-class Prepared:
+class PreparedCounting(Prepared):
     def bind(self, inputs, outputs):
         return Counting(inputs[0].buffer, outputs[0].buffer)
 
@@ -141,7 +141,7 @@ class Prepared:
 
 class Executor(EndlessExecuting):
     def prepare(self, *arguments, **options):
-        return Prepared()
+        return PreparedCounting()
 """
 
 
