@@ -1,0 +1,90 @@
+"""The page of a conformance run, in a browser: legible in narrow and wide windows, whole by itself."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from browser import chromium
+from nnburst.testing.report.page import page
+from nnburst.testing.report.results import (
+    About,
+    CheckResult,
+    Failure,
+    Latency,
+    Report,
+    TripleResult,
+)
+
+VOID = ("meta", "link", "br", "img", "hr", "input")
+
+
+def report(*, good: bool) -> Report:
+    """A report with something of everything in it, and names that are no HTML."""
+    about = About(
+        "my<adder>:Adder", "adder & co", "nnburst 0 adder", "AIDL_V4", "CPU", "Capabilities(…)",
+        "full", "0.1.0", "2026-11-22T12:00:00+00:00", "x86_64, 2 processors", 12.5,
+    )  # fmt: skip
+    failures = () if good else (Failure("ADD-TENSOR_FLOAT32-1-plain_1031", "at [1030] <wrong>"),)
+    triples = (
+        TripleResult("ADD", "TENSOR_FLOAT32", 1, 20, failures, {"broadcasting": 3}),
+        TripleResult("ADD", "TENSOR_FLOAT16", 1, 0, (), {"the executor does not support ADD": 9}),
+        TripleResult("BIDIRECTIONAL_SEQUENCE_LSTM", "TENSOR_QUANT8_ASYMM_SIGNED", 4, 24),
+        TripleResult("MUL", "TENSOR_FLOAT32", 1, 0, (), {"the executor does not support MUL": 9}),
+    )
+    checks = (
+        CheckResult("contract", "bindings_do_not_mix (ADD-TENSOR_FLOAT32-1-plain_1)", "passed"),
+        CheckResult("test_faults", "test_killed[prepare]", "skipped", "was there before"),
+    )
+    late = (Latency("ADD-TENSOR_FLOAT32-1-plain_1", 3.5, 90.0),)
+    return Report(about, triples, checks, late, {"RANK": "needs no execution"})
+
+
+class Balance(HTMLParser):
+    """Notes tags that are not closed in the order of their opening."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        del attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_every_tag_is_closed_and_names_are_text(good: bool) -> None:
+    text = page(report(good=good))
+    found = Balance(text)
+    assert found.open == []
+    assert found.wrong == []
+    assert "<adder>" not in text
+    assert "<wrong>" not in text
+
+
+def test_verdict_comes_first() -> None:
+    assert "does not conform: 1 findings" in page(report(good=False))
+    assert "conforms. 44 cases" in page(report(good=True))
+    assert "coverage: 2 of 106 operations" in page(report(good=True))
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_page_fits_its_window_logs_nothing_and_asks_for_nothing(tmp_path: Path, width: int) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(report(good=False)), encoding="utf-8")
+    with chromium(tmp_path) as shown:
+        shown.open(file.as_uri(), width)
+        assert shown.value("window.innerWidth") == width
+        assert shown.value("document.documentElement.scrollWidth") <= width
+        assert shown.console == []
+        assert [a for a in shown.requests if not a.startswith(("file:", "data:"))] == []
