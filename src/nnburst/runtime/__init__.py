@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from nnburst.runtime.devices.manager import Manager
+    from nnburst.runtime.measuring.measuring import Measuring
     from nnburst.runtime.objects.burst import Burst
     from nnburst.runtime.objects.compilation import Compilation
     from nnburst.runtime.objects.event import Event
@@ -34,6 +35,7 @@ __all__ = [
     "Manager",
     "Model",
     "OperandDescription",
+    "Measuring",
     "Compilation",
     "Execution",
     "Event",
@@ -46,6 +48,7 @@ _HOME: Final = {
     "Manager": "nnburst.runtime.devices.manager",
     "Model": "nnburst.runtime.objects.model",
     "OperandDescription": "nnburst.runtime.objects.operand_description",
+    "Measuring": "nnburst.runtime.measuring.measuring",
     "Compilation": "nnburst.runtime.objects.compilation",
     "Execution": "nnburst.runtime.objects.execution",
     "Event": "nnburst.runtime.objects.event",

@@ -22,6 +22,7 @@ from nnburst.hal.model import Model as HalModel
 from nnburst.runtime.compiled_model import CompiledModel
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
+from nnburst.runtime.measuring.measuring import Measuring
 from nnburst.runtime.memory.stores import filled_pool
 from nnburst.runtime.objects.compilation import PRIORITIES, Compilation
 from nnburst.runtime.objects.memory import Memory
@@ -40,6 +41,8 @@ def compile(  # noqa: A001 - NNAPI's word
     cache_dir: str | os.PathLike[str] | None = None,
     token: bytes | None = None,
     timeout: float = 60.0,
+    placement: str = "declared",
+    measuring: Measuring | None = None,
     manager: Manager | None = None,
 ) -> CompiledModel:
     """Place a model on devices and have its parts prepared.
@@ -55,6 +58,10 @@ def compile(  # noqa: A001 - NNAPI's word
         cache_dir: directory in which devices keep what they compile, if they can; made if it is missing.
         token: 32 bytes that name the model in `cache_dir`; its content does unless given.
         timeout: seconds.
+        placement: "declared" places by what devices say they cost; "measured" times them on this model and
+            takes the plan of least latency (`CompiledModel.placement_report` says what it found).
+        measuring: for "measured": the seconds that it may take, what is told of its progress, and where its
+            figures are kept. By default at most 30 s.
         manager: whose devices; that of this process unless given.
 
     Returns:
@@ -77,6 +84,12 @@ def compile(  # noqa: A001 - NNAPI's word
         built = compilation.model.built
         contents = [memory.bytes for memory in built.memories]
         compilation.set_caching(folder, token or model_token(built.model, contents))
+    if placement not in ("declared", "measured"):
+        raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
+    if placement == "measured":
+        compilation.place_by_measurement(measuring)
+    elif measuring is not None:
+        raise InvalidArgument("measuring: given, but placement is 'declared'")
     compilation.limit(timeout)
     try:
         compilation.finish()

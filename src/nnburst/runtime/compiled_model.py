@@ -10,6 +10,7 @@ from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, p
 from nnburst.hal.extensions import Extension
 from nnburst.runtime.array_execution import execute_arrays
 from nnburst.runtime.compiled_burst import CompiledBurst
+from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.compilation import Compilation
 from nnburst.runtime.plan_view import PlanView
 from nnburst.runtime.runtime_object import RuntimeObject
@@ -41,6 +42,11 @@ class CompiledModel(RuntimeObject):
         """Which device runs what: prints as a table, and draws as a graph."""
         executable = self.compilation.executable
         return PlanView(executable.plan, self.compilation.model.finished, executable.measured)
+
+    @property
+    def placement_report(self) -> PlacementReport | None:
+        """What placement by measurement has found; None if the model was placed by what devices say."""
+        return self.compilation.placement_report
 
     def execute(
         self,

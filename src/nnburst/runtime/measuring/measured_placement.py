@@ -45,7 +45,7 @@ _WARM_UP: Final = 2
 class MeasuredPlacement:
     """Times operations and steps, searches, and compares what it finds with the best single device.
 
-    Steps are timed if it matters: each operation once by its signature, each device's longest runs, then
+    Steps are timed if it matters: each device's longest runs, each operation once by its signature, then
     what the best schedule so far consists of, until nothing in it is a guess or the budget is spent.
     """
 
@@ -91,8 +91,8 @@ class MeasuredPlacement:
         """The schedule to follow; empty if no schedule runs the model. `report` says why."""
         support = self._support()
         self._expected = sum(map(sum, support)) + 2 * len(support)
-        singles = self._time_singles(support)
         runs = self._time_runs(support)
+        singles = self._time_singles(support)
         costs = self._costs(support, singles, runs)
         waits = readers_wait(self._source)
         schedule = best_schedule(waits, costs)
@@ -193,7 +193,9 @@ class MeasuredPlacement:
     def _measure(self, step: ExecutionStep) -> float:
         part = self._prepare(step)
         try:
-            return self._timer.seconds(step.model, part)
+            # No plan with a step that takes longer than a whole model elsewhere can be the best.
+            hopeless = min(self.report.alone.values(), default=inf)
+            return self._timer.seconds(step.model, part, hopeless)
         finally:
             part.close()
 

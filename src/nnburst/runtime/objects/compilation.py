@@ -15,11 +15,14 @@ from nnburst.hal.model import Operand
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.measuring.measuring import Measuring
+from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.burst import Burst
-from nnburst.runtime.objects.compile_plan import CompileOptions, compile_plan
+from nnburst.runtime.objects.compile_plan import compile_plan
 from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.execution import Execution
 from nnburst.runtime.objects.model import Model
+from nnburst.runtime.objects.plan_compiler import CompileOptions
 from nnburst.runtime.planning.memory_preference import MemoryPreference
 from nnburst.runtime.planning.plan import Direction, PartitioningMode, Plan
 from nnburst.runtime.runtime_object import RuntimeObject
@@ -70,6 +73,8 @@ class Compilation(RuntimeObject):
         self._timeout_ns: int | None = None
         self._caching: tuple[str, bytes] | None = None
         self._completed = False
+        self._measuring: Measuring | None = None
+        self._placement_report: PlacementReport | None = None
         self._executable: Executable | None = None
         self._lock = threading.Lock()
 
@@ -131,6 +136,18 @@ class Compilation(RuntimeObject):
             raise InvalidArgument(f"token: {len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}")
         self._caching = os.fspath(directory), bytes(token)
 
+    def place_by_measurement(self, measuring: Measuring | None = None) -> None:
+        """Let `finish` place the model by what devices are measured to take, not by what they say.
+
+        Args:
+            measuring: how; by default at most 30 s, with what was measured before.
+
+        Raises:
+            BadState: the compilation is finished.
+        """
+        self._check_building("place_by_measurement")
+        self._measuring = Measuring() if measuring is None else measuring
+
     def finish(self) -> None:
         """Place the model and have its parts prepared.
 
@@ -144,7 +161,7 @@ class Compilation(RuntimeObject):
         deadline_ns = None
         if self._timeout_ns is not None:
             deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
-        self._executable = compile_plan(
+        self._executable, self._placement_report = compile_plan(
             self.model,
             self.devices,
             self.manager,
@@ -157,6 +174,7 @@ class Compilation(RuntimeObject):
                 deadline_ns,
                 self._caching,
                 self.is_explicit,
+                self._measuring,
             ),
         )
 
@@ -179,6 +197,11 @@ class Compilation(RuntimeObject):
     def is_finished(self) -> bool:
         """Whether `finish` has succeeded."""
         return self._executable is not None
+
+    @property
+    def placement_report(self) -> PlacementReport | None:
+        """What placement by measurement has found; None if the model was not placed so."""
+        return self._placement_report
 
     @property
     def plan(self) -> Plan:

@@ -1,136 +1,110 @@
-"""Placing a finished model on devices and having its parts prepared."""
+"""Placing a finished model on devices: by what they say, or by what they are measured to take."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Final
 
-import numpy as np
-
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.hal.enums import ExecutionPreference, Priority
-from nnburst.runtime.argument import PreparedPart
-from nnburst.runtime.devices.device import CacheRequest, Device
+from nnburst.hal.errors import NnburstError
+from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
+from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
-from nnburst.runtime.execution.compound_memory import Source
-from nnburst.runtime.execution.executable import Executable, Interface
-from nnburst.runtime.objects.asked_device import AskedDevice
-from nnburst.runtime.objects.hal_model import pools_of
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.measuring.cost_file import CostFile
+from nnburst.runtime.measuring.measured_placement import MeasuredPlacement
+from nnburst.runtime.measuring.measuring import Measuring
+from nnburst.runtime.measuring.part_timer import PartTimer
+from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.model import Model
-from nnburst.runtime.planning.cache_token import cache_token
-from nnburst.runtime.planning.candidate import Candidate
-from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.plan import ExecutionStep, Part, PartitioningMode, SimplePlan
-from nnburst.runtime.planning.planner import Planner
+from nnburst.runtime.objects.plan_compiler import CompileOptions, PlanCompiler
+from nnburst.runtime.planning.placement.schedule_search import Schedule
 
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """How a model is compiled.
-
-    Attributes:
-        preference: what to optimise for.
-        priority: among the models of this process.
-        mode: whether parts may run on other devices, and whether the CPU stands behind them.
-        deadline_ns: on CLOCK_BOOTTIME; None for none.
-        caching: directory and token; None for no caching.
-        is_explicit: whether the devices were listed.
-    """
-
-    preference: ExecutionPreference
-    priority: Priority
-    mode: PartitioningMode
-    deadline_ns: int | None
-    caching: tuple[str, bytes] | None
-    is_explicit: bool
-
-
-class _Preparation:
-    """Prepares the parts of a plan."""
-
-    def __init__(
-        self, devices: Sequence[Device], pools: Sequence[Pool], options: CompileOptions
-    ) -> None:
-        self._devices = devices
-        self._pools = pools
-        self._options = options
-
-    def prepare(self, part: Part) -> PreparedPart:
-        """Have the part's device prepare it; a step gets no deadline (RT:P16)."""
-        whole = isinstance(part, SimplePlan)
-        device = self._devices[part.device]
-        return device.prepare(
-            part.model,
-            [self._pools[n] for n in part.pools],
-            self._options.preference,
-            self._options.priority,
-            self._options.deadline_ns if whole else None,
-            self._cache(device, part),
-        )
-
-    def _cache(self, device: Device, part: Part) -> CacheRequest | None:
-        """RT:K2: only if the application wants caching and the device has files."""
-        if self._options.caching is None or not any(device.cache_files):
-            return None
-        directory, token = self._options.caching
-        named = cache_token(
-            token,
-            part.token_operations,
-            device.name,
-            device.version_string,
-            preference=self._options.preference,
-            priority=self._options.priority,
-        )
-        return CacheRequest(directory, named)
+_log: Final = logging.getLogger("nnburst.runtime")
 
 
 def compile_plan(
     model: Model, devices: Sequence[Device], manager: Manager, options: CompileOptions
-) -> Executable:
-    """Place and prepare a model (RT:P1 to P20).
+) -> tuple[Executable, PlacementReport | None]:
+    """Place and prepare a model (RT:P1 to P20); with it what was measured, if it was.
 
     Raises:
         InvalidArgument: no device can run an operation.
         NnburstError: what a device says, if there is no fallback.
     """
-    pools = pools_of(model.memories)
-    finished = model.finished
-    cpu = manager.cpu
-    placed: list[Device] = list(devices)
-    if not any(device.is_cpu for device in devices):
-        placed.append(cpu)
-    half = manager.settings.refuses_half
-    candidates: list[Candidate] = [
-        AskedDevice(device, pools, refuses_half=half) for device in devices
-    ]
-    planner: Planner[PreparedPart] = Planner(
-        finished,
+    compiler = PlanCompiler(model, devices, manager, options)
+    if options.measuring is None:
+        return compiler.executable(compiler.planned()), None
+    return measured_plan(compiler, model, _within(options.measuring, options.deadline_ns))
+
+
+def measured_plan(
+    compiler: PlanCompiler, model: Model, measuring: Measuring
+) -> tuple[Executable, PlacementReport]:
+    """The plan of least latency; by what devices say if measuring decides nothing."""
+    candidates = compiler.candidates
+    placement = MeasuredPlacement(
+        model.finished,
         candidates,
-        prepare=_Preparation(placed, pools, options).prepare,
-        discard=PreparedPart.close,
-        preference=options.preference,
-        strict_slicing=manager.settings.strict_slicing,
+        prepare=compiler.prepare,
+        assemble=lambda schedule: WholePlan(compiler, schedule),
+        timer=PartTimer(),
+        files=[CostFile(measuring.directory, d.name, d.version_string) for d in candidates],
+        budget=measuring.budget,
+        progress=measuring.progress,
     )
-    planned = planner.plan(options.mode, AskedDevice(cpu, pools))
-    falls_back = options.mode is PartitioningMode.WITH_FALLBACK
+    schedule = placement.find()
+    if schedule:
+        try:
+            return compiler.executable(compiler.following(schedule)), placement.report
+        except NnburstError as error:
+            _log.warning(
+                "the measured plan fails, so devices' own figures place the model: %s", error
+            )
+            placement.report.reason += f" It failed to prepare: {error}"
+    return compiler.executable(compiler.planned()), placement.report
 
-    def prepare_on_cpu(step: ExecutionStep | None) -> PreparedPart:
-        """A step, or the whole model, with default preference and priority and no deadline (RT:R14)."""
-        model, used = hal_model(finished) if step is None else (step.model, step.pools)
-        return cpu.prepare(model, [pools[n] for n in used])
 
-    return Executable(
-        planned.plan,
-        Interface(
-            model.inputs,
-            model.outputs,
-            options.is_explicit and len(devices) == 1,
-            manager.settings.starts_inline,
-        ),
-        placed,
-        planned.prepared,
-        prepare_on_cpu if falls_back else None,
-        source=Source(finished.model, [np.asarray(pool) for pool in pools]),
-        is_explicit=options.is_explicit,
-        fell_back=planned.fell_back,
-    )
+def _within(measuring: Measuring, deadline_ns: int | None) -> Measuring:
+    """Half of the time that is left for measuring, at most: the plan is still to be prepared."""
+    if deadline_ns is None:
+        return measuring
+    left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+    return replace(measuring, budget=min(measuring.budget, max(left, 0) / 2))
+
+
+class WholePlan:
+    """A whole plan as something that executes like a prepared part. A step that fails makes it fail."""
+
+    def __init__(self, compiler: PlanCompiler, schedule: Schedule) -> None:
+        """Prepare it."""
+        planned = compiler.following(schedule)
+        self._executable = compiler.executable(planned, may_fall_back=False)
+
+    def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
+        """Execute once, without bursts."""
+        return self._executable.execute(inputs, outputs, options)
+
+    def open_burst(self) -> BurstController:
+        """Bursts on all steps."""
+        return _PlanBurst(self._executable)
+
+    def close(self) -> None:
+        """Release it."""
+        self._executable.close()
+
+
+class _PlanBurst:
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._bursts = executable.open_bursts()
+
+    def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
+        return self._executable.execute(inputs, outputs, options, self._bursts)
+
+    def close(self) -> None:
+        for burst in self._bursts:
+            if burst is not None:
+                burst.close()

@@ -26,10 +26,10 @@ from nnburst.hal.validation.broken import Broken
 from nnburst.hal.validation.control_flow import ControlFlow
 from nnburst.hal.validation.operand import Surroundings, validate_extra_params
 from nnburst.hal.validation.operation import CONTROL_FLOW, validate_operation
+from nnburst.runtime.devices.asked_device import AskedDevice
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.extensions.type_registry import TYPES
-from nnburst.runtime.objects.asked_device import AskedDevice
 from nnburst.runtime.objects.buffers import Readable, byte_view
 from nnburst.runtime.objects.hal_model import HalModelBuilder, pools_of, with_process_prefixes
 from nnburst.runtime.objects.memory import Memory

@@ -1,0 +1,24 @@
+"""Measuring: how placement by measurement goes about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnburst.runtime.measuring.cost_file import cost_directory
+from nnburst.runtime.measuring.measured_placement import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How placement by measurement goes about it.
+
+    Attributes:
+        budget: seconds after which nothing new is timed.
+        progress: told after each step that is timed how many there were and how many are expected.
+        directory: of what was measured before; None to keep nothing.
+    """
+
+    budget: float = 30.0
+    progress: Progress | None = None
+    directory: Path | None = field(default_factory=cost_directory)
