@@ -84,7 +84,7 @@ static inline void nnb_fence(void) {
 #endif
 }
 
-/* Between a store that announces writes and those writes, which are no atomic ones: whoever sees one of them
+/* Between a store that announces writes and those writes, which are no atomic ones: a reader that sees one of them
  * and calls nnb_fence_reads then sees the announcement. */
 static inline void nnb_fence_writes(void) {
 #ifdef __SANITIZE_THREAD__

@@ -168,7 +168,7 @@ static int send(struct nnb_client *client, const struct nnb_bound *bound) {
 
 /* Enters the burst; false while another thread is inside. */
 static bool enter(struct nnb_client *client) {
-    /* SYNC POINT I: what whoever was inside before has written is visible. */
+    /* SYNC POINT I: the previous holder's writes are visible. */
     return nnb_try_lock(&client->busy);
 }
 
@@ -182,7 +182,7 @@ static int let_go(struct nnb_client *client, int status) {
 static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
 
 /* Whether it is the calling thread's own interrupted run that is inside. Only the thread itself can make this
- * true or false, so whoever asks need not be inside. */
+ * true or false, so the caller need not be inside. */
 static bool is_mine(struct nnb_client *client) {
     return nnb_load_relaxed_u64(&client->suspended_on) == this_thread();
 }
@@ -350,5 +350,5 @@ int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns) {
         struct timespec moment = {.tv_nsec = 100000};
         (void)nanosleep(&moment, NULL);
     }
-    return 0; /* stays locked: nobody enters a closed burst again */
+    return 0; /* stays locked: a closed burst is never entered again */
 }

@@ -22,7 +22,7 @@ enum nnb_client_status {
     NNB_CLIENT_INTERRUPTED = 4,  /* look for signals, then resume */
     NNB_CLIENT_STOPPED = 5,      /* the peer died or the burst was closed */
     NNB_CLIENT_CORRUPT = 6,      /* impossible counters; final */
-    NNB_CLIENT_SURPLUS = 7,      /* a result that nobody asked for; final */
+    NNB_CLIENT_SURPLUS = 7,      /* a result without a request; final */
     NNB_CLIENT_NO_ROOM = 8,      /* the packet does not fit; nothing was sent */
     NNB_CLIENT_BUSY = 9,         /* another thread is inside */
     NNB_CLIENT_IN_FLIGHT = 10,   /* max_in_flight requests are out */
@@ -90,18 +90,18 @@ void nnb_client_abandon(struct nnb_bound *bound);
 int nnb_client_submit(struct nnb_bound *bound);
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 
-/* For whoever waits in an event loop: drops overdue results that are there, then says what there is to
+/* For a waiter in an event loop: drops overdue results that are there, then says what there is to
  * collect: RESULT, or TIMED_OUT where nothing is, and then the driver sends a byte with the next result.
  * The driver alone takes that wish back, and never without a byte, so no waiter can miss one. */
 int nnb_client_arm(struct nnb_client *client);
 
-/* Makes the oldest request out overdue: nobody wants its result any more. RESULT, or BUSY. */
+/* Makes the oldest request out overdue: its result is not wanted any more. RESULT, or BUSY. */
 int nnb_client_forsake(struct nnb_client *client);
 
 /* Ends every wait now and from now on. Any thread. */
 void nnb_client_stop(struct nnb_client *client);
 
-/* Waits until nobody is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed or when it is
+/* Waits until no thread is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed or when it is
  * the calling thread's own interrupted run that is inside. */
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns);
 

@@ -81,7 +81,7 @@ static int await_request(struct nnb_server *server) {
                 return NNB_SERVER_IDLE;
             }
             break;
-        default: /* a signal: somebody else's business */
+        default: /* a signal: not ours to handle */
             break;
         }
     }
@@ -125,7 +125,7 @@ static int take_request(struct nnb_server *server) {
     return GO_ON;
 }
 
-/* The rare part of `announce`: somebody sleeps, on the futex or in an event loop. */
+/* The rare part of `announce`: the peer sleeps, on the futex or in an event loop. */
 static void awaken(struct nnb_server *server) {
     nnb_event_flag_notify(server->result_flag, NNB_FMQ_NOT_EMPTY);
     /* SYNC POINT J: the result is published before the wish for a byte is taken back.

@@ -19,7 +19,7 @@ int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits) {
     if (bits == 0) {
         return NNB_EVENT_FLAG_OK;
     }
-    /* SYNC POINT C: what was published before is visible to whoever finds these bits set.
+    /* SYNC POINT C: what was published before is visible to a waiter that finds these bits set.
      * TRUST: a peer that has set them for no reason only makes itself sleep on. */
     uint32_t before = nnb_fetch_or_u32(word, bits);
     if ((before & bits) != bits) {

@@ -12,9 +12,9 @@
 #include "wire.h"
 
 /* Ours, in bits that the original leaves alone: a private word of the sleeper's own process has
- * changed (a command, a death); whoever sleeps looks at it. */
+ * changed (a command, a death); a sleeper looks at it. */
 #define NNB_FMQ_ATTENTION 0x04u
-/* Ours, too: a client waits for a result in an event loop, so whoever publishes one also sends a byte. */
+/* Ours, too: a client waits for a result in an event loop, so the publisher of one also sends a byte. */
 #define NNB_FMQ_ASYNC 0x08u
 /* ATTENTION for who waits for room. A bit of its own, since both sides' sleepers meet on one word and each
  * clears its bits: it would take the other's attention away between that one's last look and its sleep. */
@@ -30,8 +30,8 @@ enum nnb_event_flag_status {
 /* Sets bits and wakes who sleeps on them; a system call only if one of them was clear. */
 int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits);
 
-/* The same for who has just published something: where the bits are still set nobody has cleared them
- * since, so nobody sleeps on them, and the shared line is only read. */
+/* The same for who has just published something: if the bits are still set they have not been cleared
+ * since, so no waiter sleeps on them, and the shared line is only read. */
 static inline void nnb_event_flag_notify(nnb_atomic_u32 *word, uint32_t bits) {
     /* SYNC POINT C: what was published before is visible to a sleeper that clears the bits after we
      * looked; a sleeper that cleared them before is seen here and woken.
@@ -56,7 +56,7 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
 /* Sets `bits` without waking anybody: their only sleeper is awake. A bit that is set without an event makes
  * the next wait look once more, as any stale bit does. */
 static inline void nnb_event_flag_awake(nnb_atomic_u32 *word, uint32_t bits) {
-    /* SYNC POINT C: nothing is published with the bits; who finds them set needs to wake nobody. */
+    /* SYNC POINT C: nothing is published with the bits; a publisher that finds them set wakes no waiter. */
     (void)nnb_fetch_or_u32(word, bits);
 }
 

@@ -361,7 +361,7 @@ int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_
     pid_t child = fork();
     if (child == 0) {
         /* A child of a process with threads may hang on a lock that one of them held: 5 s, then it goes by
-         * itself, since nobody in a sandbox can end it. */
+         * itself, since no process in a sandbox can end it. */
         sigset_t none;
         (void)sigemptyset(&none);
         (void)signal(SIGALRM, SIG_DFL);
@@ -378,7 +378,7 @@ int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_
         if (found == child) {
             return WIFEXITED(ended) ? WEXITSTATUS(ended) : NNB_LITERT_CRASHED;
         }
-        if (found < 0) { /* the process ignores SIGCHLD: the child has ended, and nobody knows how */
+        if (found < 0) { /* the process ignores SIGCHLD: the child has ended, and how is unknown */
             return NNB_LITERT_CRASHED;
         }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

@@ -12,7 +12,7 @@
 #define NNB_LITERT_MAX_RANK 8
 #define NNB_LITERT_MESSAGE_BYTES 512
 
-/* One input or output of a bound request. `memory` is NULL for an output that nobody takes. An argument
+/* One input or output of a bound request. `memory` is NULL for an output that is not taken. An argument
  * is copied where it is not aligned or where `apart` asks for it; otherwise the engine works in place. */
 struct nnb_litert_argument {
     uint8_t *memory;

@@ -19,7 +19,7 @@ int nnb_death_word_hold(nnb_atomic_u32 *word);
  * word may be mapped read-only. */
 int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t timeout_ns);
 
-/* Sets `stop` and wakes whoever watches `word`. */
+/* Sets `stop` and wakes the watchers of `word`. */
 void nnb_death_word_release(nnb_atomic_u32 *word, nnb_atomic_u32 *stop);
 
 /* The calling process is sent `signal` when its parent dies. 0, or an errno. */

@@ -11,7 +11,7 @@
 #define Py_BEGIN_ALLOW_THREADS {
 #define Py_END_ALLOW_THREADS }
 
-/* Whether this thread came here from C without the lock: there is none to let go of then. */
+/* Whether this thread came here from C without the lock: there is then no lock to let go of. */
 static _Thread_local int outside;
 
 static void *let_go(void) { return outside ? NULL : PyEval_SaveThread(); }
@@ -27,7 +27,7 @@ static void nnb_client_share_interpreter(struct nnb_client *client) {
     client->long_wait.end = take_back;
 }
 
-/* A run from C (csrc/capi/fast.h), to its end: nobody there looks for signals between two slices of a wait. */
+/* A run from C (csrc/capi/fast.h), to its end: that caller does not look for signals between two slices of a wait. */
 static int nnb_capi_run(void *argument) {
     struct nnb_bound *bound = argument;
     outside = 1;

@@ -28,7 +28,7 @@ void *nnb_pool_map(int fd, uint64_t size_bytes, int writable) {
         errno = failed;
         return NULL;
     }
-    /* A forked child that wrote here would write into somebody else's conversation. */
+    /* A forked child that wrote here would write into its parent's conversation. */
     (void)madvise(reserved, size_bytes, MADV_DONTFORK);
     return reserved;
 }

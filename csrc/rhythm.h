@@ -10,7 +10,7 @@
  * was caught, so that about one event in twenty is missed. Pure arithmetic on private memory.
  *
  * Who waits for an answer knows more: when the question went out. There the period is how long answers take,
- * however irregular the questions are, and spinning before an answer keeps nobody waiting. */
+ * however irregular the questions are, and spinning before an answer keeps no caller waiting. */
 #ifndef NNB_RHYTHM_H
 #define NNB_RHYTHM_H
 

@@ -17,7 +17,7 @@ static int corrupt(struct nnb_ring *ring) {
 /* Bytes behind the writer's counter `written` that an unsynchronized writer may have begun to write, which
  * `claim` says. */
 static uint64_t claimed_bytes(const struct nnb_ring *ring, uint64_t claim, uint64_t written) {
-    uint64_t ahead = claim - written; /* a claim that lies before it is committed, or nobody announces any */
+    uint64_t ahead = claim - written; /* a claim that lies before it is committed, or none is announced */
     return ahead <= ring->capacity_bytes ? ahead : 0;
 }
 

@@ -9,7 +9,7 @@
  *   synchronized    one writer, one reader; a full ring refuses writes.
  *   unsynchronized  one writer that never waits; each reader has its own counter and loses everything
  *                   unread when it is overtaken. DEVIATES: the writer announces in the read counter's word, which
- *                   nobody needs there, up to where it is about to write, so that a reader never takes elements
+ *                   are not needed there, up to where it is about to write, so that a reader never takes elements
  *                   that are being overwritten. An original writer leaves the word alone, and its readers can.
  *
  * Not thread-safe: one thread writes and one thread reads through one struct nnb_ring. */
@@ -91,7 +91,7 @@ int nnb_ring_read_on(struct nnb_ring *ring, void *elements, uint64_t peeked, uin
 
 /* Whether the writer's counter has moved past what was read: the cheapest poll, no check, no copy. */
 static inline int nnb_ring_poll(struct nnb_ring *ring) {
-    /* TRUST: says only "look again"; whoever looks takes the counter once more and checks it. */
+    /* TRUST: says only "look again"; the reader takes the counter once more and checks it. */
     return nnb_load_relaxed_u64(ring->write_counter) != ring->read_index;
 }
 

@@ -6,7 +6,7 @@
  *   ring.write.claimed    room is claimed, nothing is copied
  *   ring.write.half       a packet that wraps is copied up to the end of the ring
  *   ring.write.copied     everything is copied, nothing is published
- *   ring.write.committed  published, nobody has been woken
+ *   ring.write.committed  published, no waiter has been woken
  *   ring.read.copied      copied out, the room not given back
  *   ring.read.released    given back
  *   wait.looked           nothing was there at the last look; about to sleep */

@@ -87,7 +87,7 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
     }
 }
 
-/* The same, and says at the end that nobody sleeps any more: a publisher that finds the bit set makes no
+/* The same, and says at the end that no waiter sleeps any more: a publisher that finds the bit set makes no
  * system call, and a planned sleep would otherwise cost the caller one with every event. */
 static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns) {

@@ -5,7 +5,7 @@
  *      otherwise spin for the window;
  *   3. sleep until woken.
  *
- * A spinner whose clock jumps was descheduled: somebody else needs this core, so it goes to sleep and
+ * A spinner whose clock jumps was descheduled: another process needs this core, so it goes to sleep and
  * halves its window. Nothing spins where both sides share one core. Private to one thread, except
  * `attention`, which any thread of this process may set before it wakes the event flag. */
 #ifndef NNB_WAITER_H

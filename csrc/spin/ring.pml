@@ -411,7 +411,7 @@ proctype adversary() {
     od
 }
 
-/* When nothing can happen any more, nobody sleeps who has something to do. */
+/* When nothing can happen any more, no process sleeps that has something to do. */
 proctype judge() {
     timeout;
     assert(!(reader_asleep && !reader_dead && write_counter != read_index));

@@ -1,5 +1,5 @@
 /* A client and a driver's loop on two threads over real rings, with all that may happen to them at once:
- * executions that C runs, that the caller runs and that nobody knows; deadlines that pass; pipelines; a second
+ * executions that C runs, that the caller runs and unknown ones; deadlines that pass; pipelines; a second
  * thread that wants in; commands; and at the end both are stopped by another thread. Every result must be the
  * one that was asked for. For ThreadSanitizer, and for ASan. Usage: burst_stress EXECUTIONS [SEED] */
 #include <pthread.h>
@@ -155,7 +155,7 @@ static void *execute(void *argument) {
         while (status == NNB_CLIENT_INTERRUPTED) {
             status = nnb_client_resume(bound, bound->timeout_ns);
         }
-        /* Whoever has drained a stopped burst keeps it locked. */
+        /* A stopped burst that was drained stays locked. */
     } while (status != NNB_CLIENT_STOPPED &&
              !(status == NNB_CLIENT_BUSY && nnb_waiter_has_attention(&burst->client.client.waiter)));
     return NULL;

@@ -90,7 +90,7 @@ static bool is_result(int status) {
            status == NNB_CLIENT_RESULT;
 }
 
-/* Executes until it is told, or finds that nobody answers. */
+/* Executes until it is told, or gets no answer. */
 static int be_client(struct client_end *end) {
     const uint32_t out = end->client.max_in_flight > 1 ? 2 : 1;
     for (uint32_t first = 0;; first = (first + out) % KINDS) {

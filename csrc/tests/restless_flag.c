@@ -1,5 +1,5 @@
 /* Every wait ends at its deadline although another thread writes into the event flag all the time, which keeps
- * the futex from sleeping: once the deadline has passed, nobody goes to sleep a second time.
+ * the futex from sleeping: once the deadline has passed, no thread goes to sleep a second time.
  * Usage: restless_flag ROUNDS; ends by SIGALRM where a wait does not end. */
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static struct {
     nnb_atomic_u32 stop;
 } shared;
 
-/* Bits that the writer leaves alone: whoever waits for them sees other bits change under its sleep. */
+/* Bits that the writer leaves alone: a waiter for them sees other bits change under its sleep. */
 static const uint32_t QUIET = 1u << 31;
 
 static void *write_flag(void *argument) {

@@ -136,5 +136,5 @@ def test_a_socket_that_a_crash_left_behind_is_not_running_and_no_failure(
     assert shown.returncode == 0
     (cam,) = json.loads(shown.stdout)["devices"]
     assert (cam["healthy"], cam["running"]) == (False, False)
-    assert "nobody serves" in cam["detail"]
+    assert "no driver serves" in cam["detail"]
     assert "not running" in run("devices", "--check").stdout

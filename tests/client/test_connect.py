@@ -108,12 +108,12 @@ def test_no_directory_means_no_devices() -> None:
 
 
 def test_address_that_nobody_serves_is_named(serve: Serve, tmp_path: Path) -> None:
-    with pytest.raises(DeviceUnavailable, match=r"nobody serves .*/nnburst/cam\.sock"):
+    with pytest.raises(DeviceUnavailable, match=r"no driver serves .*/nnburst/cam\.sock"):
         nnburst.connect("cam")
     process = serve()
     process.kill()
     process.wait(timeout=10)
-    with pytest.raises(DeviceUnavailable, match=r"nobody serves .*refused"):
+    with pytest.raises(DeviceUnavailable, match=r"no driver serves .*refused"):
         nnburst.connect("cam")
     with pytest.raises(InvalidArgument, match="name: "):
         nnburst.connect("no such name")

@@ -523,7 +523,7 @@ def test_answer_to_a_call_that_nobody_made_ends_the_connection() -> None:
     connection.on_end(ended.set)
     peer.send(12345, encode(Reply(result=Nothing())))
     assert ended.wait(timeout=10)
-    with pytest.raises(GeneralFailure, match="call 12345, which nobody made"):
+    with pytest.raises(GeneralFailure, match="call 12345, which was never made"):
         connection.call(Ping(), Nothing, timeout=10)
     connection.close()
     peer.close()

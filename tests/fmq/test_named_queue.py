@@ -76,7 +76,7 @@ def test_name_that_exists_is_not_taken_over(name: str) -> None:
 
 
 def test_name_that_nobody_creates_ends_at_the_timeout(name: str) -> None:
-    with pytest.raises(DeviceUnavailable, match="nobody has created"):
+    with pytest.raises(DeviceUnavailable, match="was not created within"):
         open_named_queue(name, ELEMENT, timeout=0.01)
 
 

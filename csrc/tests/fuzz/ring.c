@@ -3,7 +3,7 @@
 #include "../../ring_buffer.h"
 #include "input.h"
 
-/* A queue of what an honest peer would expect, as long as nobody lied. */
+/* A queue of what an honest peer would expect, as long as no peer lied. */
 struct model {
     uint8_t *bytes;
     uint64_t length;

@@ -176,7 +176,7 @@ def as_file(
     """
     missing = [group.value for group in Group if group not in groups]
     if missing:
-        raise InvalidArgument(f"workloads: there is none of {', '.join(missing)}")
+        raise InvalidArgument(f"workloads: unknown {', '.join(missing)}")
     as_good = PerformanceInfo(1.0, 1.0)
     operands = {
         _T(entry.type).name: entry.info for entry in non_extension_operand_performance(as_good)

@@ -73,7 +73,7 @@ class Exchange:
         lib.nnb_event_flag_wake(self.futex, 0xFFFFFFFF)
 
     def reset_words(self) -> None:
-        """Both sides agree on 0; nobody is answering."""
+        """Both sides agree on 0; the peer does not answer yet."""
         self._view[:128] = 0
 
     def end_queue(self) -> None:

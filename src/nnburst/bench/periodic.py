@@ -122,7 +122,7 @@ def periodic_callers(core: int) -> Iterator[list[Caller]]:
 
 
 def idle_share(device: Device, seconds: float) -> float:
-    """Share of a core that client and driver use while nobody calls."""
+    """Share of a core that client and driver use between calls."""
     began = time.process_time() + process_cpu(device.pid), time.perf_counter()
     time.sleep(seconds)
     used = time.process_time() + process_cpu(device.pid) - began[0]

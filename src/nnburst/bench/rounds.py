@@ -71,7 +71,7 @@ class Measured:
     def typical_ratio_to(self, other: Measured) -> float:
         """Median of the per-round ratios of medians of single exchanges.
 
-        Unlike a block's mean, it does not change where somebody else takes a core for a time slice.
+        Unlike a block's mean, it does not change if another process takes a core for a time slice.
         """
         pairs = zip(self.samples_by_round, other.samples_by_round, strict=True)
         return float(np.median([np.median(a) / np.median(b) for a, b in pairs]))

@@ -1,4 +1,4 @@
-"""`nnburst demo face`: find the face in a photograph, and none where there is none."""
+"""`nnburst demo face`: find the face in a photograph, if it shows one."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def write_json(path: Path | None, value: object) -> None:
     """Write `value` as JSON to `path`; nothing where it is None.
 
     Raises:
-        InvalidArgument: it is to go to stdout, and there is none.
+        InvalidArgument: it is to go to stdout, which is closed.
         OSError: the file cannot be written.
     """
     if path is None:

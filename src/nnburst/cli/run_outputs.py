@@ -19,7 +19,7 @@ from nnburst.testing.models.pictures import real_values
 
 Array = npt.NDArray[Any]
 
-#: Bytes of a list of labels inside a .tflite file; larger ones are none.
+#: Bytes of a list of labels inside a .tflite file; larger ones are not taken for labels.
 _LABELS_BYTES: Final = 1 << 20
 
 #: What reading the archive of a file may raise: most files carry none, some a damaged one.
@@ -65,7 +65,7 @@ def check_labels(path: Path, labels: Sequence[str], operands: Sequence[Operand])
     """See that there is an output with as many classes as labels.
 
     Raises:
-        InvalidArgument: there is none.
+        InvalidArgument: it does not exist.
     """
     sizes = [math.prod(operand.dimensions) for operand in operands]
     if len(labels) not in sizes and all(sizes):

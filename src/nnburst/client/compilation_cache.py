@@ -89,7 +89,7 @@ class CacheFiles:
             `Device.number_of_cache_files_needed.model_cache` says; they stay the caller's.
         data: likewise with `data_cache`.
         token: 32 bytes that name the compilation. A driver cannot tell two models with the same token apart:
-            whoever chooses it must make sure that nothing that matters is left out.
+            its author must make sure that nothing that matters is left out.
     """
 
     model: Sequence[int] = ()
@@ -180,7 +180,7 @@ class CachedCompilation:
             token: 32 bytes that name the model; None to name it by its content.
             pools: as for `Device.prepare`.
             options: `preference`, `priority` and `num_threads` as for `Device.prepare`.
-            is_final: whether `token` is what the driver gets, made by somebody who knows all that counts.
+            is_final: whether `token` is what the driver gets, made from all that counts.
 
         Raises:
             InvalidArgument: validation:S11: the token has not 32 bytes.

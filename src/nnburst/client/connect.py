@@ -64,7 +64,7 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
         any_user: also talk to a driver that another user runs.
 
     Raises:
-        DeviceUnavailable: nobody serves there, it is full, or it cannot be spoken to.
+        DeviceUnavailable: no driver serves there, it is full, or it cannot be spoken to.
         InvalidArgument: the name or the timeout makes no sense.
         MissedDeadline: it does not answer.
     """
@@ -108,7 +108,7 @@ def _connect(path: Path, timeout: float) -> socket.socket:
         connected.close()
         gone = isinstance(error, ConnectionRefusedError | FileNotFoundError)
         kind = NotRunning if gone else DeviceUnavailable
-        raise kind(f"address: nobody serves {path}: {error.strerror or error}") from None
+        raise kind(f"address: no driver serves {path}: {error.strerror or error}") from None
     return connected
 
 

@@ -151,7 +151,7 @@ class Device(Closing):
             inputs: pairs of a prepared model of this device and the number of an input, as which the buffer
                 will be used.
             outputs: the same for outputs.
-            dimensions: of the content, where the models leave them open; what nobody says the driver learns
+            dimensions: of the content, where the models leave them open; the driver learns the rest
                 from the first content.
             timeout: seconds.
 
@@ -263,7 +263,7 @@ class Device(Closing):
                 they are, `PreparedModel.num_threads` says: never more than `thread_budget`.
             cache_dir: directory for this device's compilations; made (mode 0700) where it is missing.
             token: 32 bytes that name the model in `cache_dir`; its content does where none are given.
-                Nobody can tell two models with the same token apart.
+                Two models with the same token cannot be told apart.
             timeout: seconds.
 
         Raises:
@@ -448,7 +448,7 @@ class Device(Closing):
 
 
 def _member(kind: type[E], value: int, name: str) -> E:
-    """`value` as a member of an enumeration; InvalidArgument where it is none (device:P3, P4)."""
+    """`value` as a member of an enumeration; InvalidArgument if it is not (device:P3, P4)."""
     try:
         return kind(value)
     except ValueError:
@@ -476,7 +476,9 @@ def _collected(session: Session, process: DriverProcess | None, owner: int) -> N
                 target=_close, args=(session, process, owner), name="nnburst device closer"
             ).start()
         except RuntimeError:
-            logger.warning("a device that nobody closed keeps its descriptors: no thread")
+            logger.warning(
+                "unclosed device leaks its descriptors: cannot start the thread that closes them"
+            )
         return
     _close(session, process, owner)  # the end of the program, which waits
 

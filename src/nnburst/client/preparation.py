@@ -19,7 +19,7 @@ from nnburst.hal.model import Model
 class Preparation(Pending[PreparedModel]):
     """A model that is being prepared. Thread-safe; made by `Device.prepare_async`.
 
-    `result()` is the prepared model, which the caller owns. One that nobody fetches is released with this
+    `result()` is the prepared model, which the caller owns. One that is never fetched is released with this
     object, and one that comes after `cancel` at once.
     """
 

@@ -23,7 +23,7 @@ from nnburst.hal.request import Request
 from nnburst.hal.validation.operation import Signatures
 
 _log: Final = logging.getLogger(__name__)
-#: What stands for a driver's buffer where there are none: memory of no kind.
+#: What stands for a driver's buffer in versions without buffers: memory of no kind.
 _NO_MEMORY: Final = OpaqueMemory(0, name="")
 
 

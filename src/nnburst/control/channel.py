@@ -65,7 +65,7 @@ class PeerCredentials(NamedTuple):
 
 
 class Fds(Closing):
-    """File descriptors that came with a message. Whatever nobody takes is closed. Not thread-safe."""
+    """File descriptors that came with a message. What is not taken is closed. Not thread-safe."""
 
     __slots__ = ("_fds",)
 
@@ -104,7 +104,7 @@ class Fds(Closing):
         return fd
 
     def close(self) -> None:
-        """Close what nobody took."""
+        """Close what was not taken."""
         while self._fds:
             fd = self._fds.pop()
             if fd is not None:
@@ -215,7 +215,7 @@ class Channel:
             timeout: seconds to wait for room in the socket.
 
         Raises:
-            InvalidArgument: more than MAX_FDS descriptors, one that is none, or a body above MAX_BODY_BYTES.
+            InvalidArgument: more than MAX_FDS descriptors, an invalid one, or a body above MAX_BODY_BYTES.
             ResourceExhausted: there is no memory for a large body.
             TimeoutError: the peer does not read, or the kernel lacked something for all that time.
             Disconnected: there is no peer.

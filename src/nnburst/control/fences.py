@@ -1,7 +1,7 @@
 """Sync fences: one end of a socketpair, on which one byte says how it went.
 
 The signaller sends a status byte and closes its end. Where it closes without one, by dying for example,
-the fence is in the error state. Whoever waits only looks at the byte and never takes it, so any number of
+the fence is in the error state. A waiter only looks at the byte and never takes it, so any number of
 processes may wait on copies of one descriptor. (An eventfd would show no death, and any holder could fill
 it.)
 
@@ -27,7 +27,7 @@ class FenceStatus(IntEnum):
     """State of a sync fence, as Linux's sync_file has it."""
 
     ERROR = -1
-    """What it stands for failed, or whoever was to signal is gone."""
+    """What it stands for failed, or its signaller is gone."""
 
     ACTIVE = 0
     """Not signalled yet."""
@@ -55,7 +55,7 @@ class Signaller:
         end, self._end = self._end, None
         if end is None:
             return
-        # There is always room: nobody else can write what this end sends, and it sends once.
+        # There is always room: no other end can write what this one sends, and it sends once.
         with end, contextlib.suppress(OSError):
             end.send(status, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 

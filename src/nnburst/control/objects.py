@@ -1,4 +1,4 @@
-"""Handles of one connection: objects that live while their handle or somebody using them does.
+"""Handles of one connection: objects that live while their handle or a user of theirs does.
 
 NNAPI: a service's object lives while any client reference exists; a client's death drops them all.
 """
@@ -21,7 +21,7 @@ class Closable(Protocol):
     """What a handle can stand for. A class whose `per_client` is a number has a limit of its own."""
 
     def close(self) -> None:
-        """Free it; called once, when nobody uses it any more."""
+        """Free it; called once, when it is not used any more."""
 
 
 T = TypeVar("T", bound=Closable)

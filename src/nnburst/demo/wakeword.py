@@ -78,7 +78,7 @@ class Features:
     def hear(self, hop: bytes) -> bool:
         """Take 10 ms of sound, 160 samples of int16; whether `latest` has a new last row.
 
-        There is none for the first two hops, which do not fill a window yet.
+        The first two hops have no window, which do not fill a window yet.
         """
         found = self._frontend.process_samples(hop).features
         if not found:

@@ -28,7 +28,7 @@ def find_executor(name: str) -> ExecutorFactory:
         name: of a built-in executor, of an entry point, or `module:attribute`.
 
     Raises:
-        DeviceUnavailable: there is none, or it cannot be imported.
+        DeviceUnavailable: it is unknown, or cannot be imported.
     """
     target = BUILT_IN.get(name) or (name if ":" in name else _entry_point(name))
     module, _, attribute = target.partition(":")

@@ -69,5 +69,5 @@ class CachingExecutor(Protocol):
 
 
 def without_constants(model: Model) -> Model:
-    """The model as far as requests are validated against it: nobody may ask for its constants."""
+    """The model as far as requests are validated against it: its constants may not be asked for."""
     return msgspec.structs.replace(model, operand_values=b"", pools=())

@@ -43,7 +43,7 @@ class EventFlag:
         self.word: Any = ffi.cast("nnb_atomic_u32 *", view.ctypes.data + offset)
 
     def wake(self, bits: int) -> None:
-        """Set `bits` and wake whoever waits for one of them; no effect for 0.
+        """Set `bits` and wake the waiters for one of them; no effect for 0.
 
         Raises:
             Closed: in a forked child, where the word is not mapped.

@@ -5,7 +5,7 @@
     same = MessageQueue.open(queue.descriptor, queue.memories, np.dtype("<u4"))   # or in another process
     same.read(3)
 
-NNAPI: fmq/MessageQueue.h. DEVIATES: nobody resets counters; waiting always has a deadline; a counter that
+NNAPI: fmq/MessageQueue.h. DEVIATES: counters are never reset; waiting always has a deadline; a counter that
 cannot be is `QueueCorrupted` for good instead of being repaired.
 """
 

@@ -7,8 +7,8 @@
     | magic  | length | 0      | descriptor (JSON) | the queue's parts … |
 
 The name goes as soon as the second process has opened it: nothing is left in /dev/shm. Where that
-process never comes, whoever created the name removes it (`posix_ipc.unlink_shared_memory`). POSIX shared
-memory cannot be sealed, so whoever holds it can shrink it under its reader; a driver never accepts
+process never comes, its creator removes the name (`posix_ipc.unlink_shared_memory`). POSIX shared
+memory cannot be sealed, so its holder can shrink it under its reader; a driver never accepts
 it, and neither should anyone who does not trust the other side.
 
 Nothing else needs `posix_ipc`, and it has not wheels for every Python: it is imported when a queue is named.
@@ -63,7 +63,7 @@ def create_named_queue(
     size = descriptor.size_bytes()
     posix_ipc = _posix_ipc()
     try:
-        # A name that exists is never taken over: O_CREX fails, whoever it belongs to.
+        # A name that exists is never taken over: O_CREX fails, whatever its owner.
         region = posix_ipc.SharedMemory(path, posix_ipc.O_CREX, mode=0o600, size=size)
     except posix_ipc.ExistentialError:
         raise DeviceUnavailable(f"name: {name} exists") from None
@@ -87,7 +87,7 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
         timeout: seconds to wait until the queue is there.
 
     Raises:
-        DeviceUnavailable: nobody has created it in time, or another process was faster, or posix_ipc is
+        DeviceUnavailable: it was not created in time, or another process was faster, or posix_ipc is
             not installed.
         InvalidArgument: it belongs to another user, or is no queue of this element type.
     """
@@ -95,7 +95,7 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
     deadline = time.monotonic_ns() + timeout_ns(timeout)
     while (found := _try_open(path)) is None:
         if time.monotonic_ns() >= deadline:
-            raise DeviceUnavailable(f"name: nobody has created {name} within {timeout} s")
+            raise DeviceUnavailable(f"name: {name} was not created within {timeout} s")
         time.sleep(_POLL_SECONDS)
     memory, view = found
     descriptor = _descriptor(view)

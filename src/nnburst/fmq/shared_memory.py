@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 
 #: Seals that a shared region must carry: its size is final, and so are the seals.
 SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-#: Not in Python 3.11's fcntl: nobody who maps the region from now on may write to it.
+#: Not in Python 3.11's fcntl: mappings made from now on may not write to the region.
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 
 
@@ -52,7 +52,7 @@ class SharedMemory(Closing):
         Args:
             size: bytes, at least 1.
             name: what /proc shows; not an address.
-            read_only_for_others: whoever receives the fd can only map it for reading. The
+            read_only_for_others: a receiver of the fd can only map it for reading. The
                 creator maps it with `map` before; see `map_then_protect`.
 
         Raises:

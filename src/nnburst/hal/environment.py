@@ -29,7 +29,7 @@ class Variable(Generic[T]):
 
     Attributes:
         name: with its prefix.
-        default: the value where it is not set, as it would be written; None where there is none.
+        default: the value where it is not set, as it would be written; None if unknown.
         expected: the rule that a value must keep, for messages.
         reader: what reads it, and when.
         what: what it does.
@@ -76,7 +76,7 @@ class Variable(Generic[T]):
         """The value in `environ` (this process's unless given), or the default.
 
         Raises:
-            InvalidArgument: the value breaks the rule, or there is none and no default.
+            InvalidArgument: the value breaks the rule, or it is unset and has no default.
         """
         text = (os.environ if environ is None else environ).get(self.name, self.default)
         if text is None:

@@ -15,7 +15,7 @@ from nnburst.hal.model import Model
 class State:
     """A variable of the network, which became an input and an output of the model.
 
-    Whoever executes the model passes `initial` the first time and then what the output gave.
+    An execution passes `initial` the first time and then what the output gave.
 
     Attributes:
         name: of the variable.

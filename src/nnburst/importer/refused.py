@@ -6,4 +6,4 @@ from nnburst.hal.errors import InvalidArgument
 
 
 class Refused(InvalidArgument):
-    """NNAPI cannot say this. Whoever knows the operator adds it."""
+    """NNAPI cannot express this; the caller adds the operator."""

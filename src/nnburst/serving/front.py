@@ -1,4 +1,4 @@
-"""The process: listens, prepares its models on the driver, and ends with whoever has started it."""
+"""The process: listens, prepares its models on the driver, and ends with the process that started it."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Network(Closing):
 
     Attributes:
         name: in requests.
-        inputs: those that requests have; states are none of them.
+        inputs: those that requests have; states are not among them.
         outputs: likewise.
         statistics: of its requests.
         failure: why it is not served; empty while it is, or is being prepared.

@@ -101,7 +101,7 @@ class Regions:
         raise ResourceExhausted(f"{MAX_REGIONS} regions are registered")
 
     def unregister(self, name: str) -> None:
-        """Forget a region, or all if `name` is empty; an unknown one is none."""
+        """Forget a region, or all if `name` is empty; an unknown one is ignored."""
         with self._lock:
             names = [name] if name else list(self._regions)
             # Under the lock, like reads and writes: a number that is closed may be another file's at once.

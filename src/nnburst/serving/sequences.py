@@ -15,7 +15,7 @@ from nnburst.hal.closing import Closing
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 from nnburst.serving.tensors import Array, Value, value_of
 
-#: Seconds after which a sequence that nobody uses gives way to a new one.
+#: Seconds after which an unused sequence gives way to a new one.
 IDLE_SECONDS: Final = 60.0
 
 
@@ -87,7 +87,7 @@ class Sequences(Closing):
             return found
 
     def end(self, key: Hashable) -> None:
-        """Forget a sequence; an unknown one is none."""
+        """Forget a sequence; an unknown one is ignored."""
         with self._lock:
             sequence = self._sequences.pop(key, None)
         if sequence is not None:

@@ -117,7 +117,7 @@ class InferenceService:
         )
 
     def ModelReady(self, request: Message, _context: Context) -> Message:  # noqa: N802
-        """Whether a model is ready; not found if there is none of this name."""
+        """Whether a model is ready; not found if no model has this name."""
         network = self._network(request.name, request.version)
         return service_pb2.ModelReadyResponse(ready=network.is_ready)
 
@@ -181,7 +181,7 @@ class InferenceService:
         return response
 
     def CudaSharedMemoryStatus(self, _request: Message, _context: Context) -> Message:  # noqa: N802
-        """There is none: what stock clients look at before they start."""
+        """No repository: what stock clients look at before they start."""
         return service_pb2.CudaSharedMemoryStatusResponse()
 
     def _infer(self, request: Message, remaining: float | None, regions: Regions | None) -> Message:

@@ -139,7 +139,9 @@ def read_inputs(
     for given in request.inputs:
         tensor = by_name.get(given.name)
         if tensor is None or given.name in arrays:
-            raise InvalidArgument(f"input {given.name!r} comes twice or is none of {list(by_name)}")
+            raise InvalidArgument(
+                f"input {given.name!r} comes twice or is not one of {list(by_name)}"
+            )
         if given.datatype != tensor.kind.name:
             raise InvalidArgument(
                 f"input {given.name!r} has datatype {given.datatype!r}, expected {tensor.kind.name}"
@@ -178,7 +180,7 @@ def wanted_outputs(
     found: list[Wanted] = []
     for given in request.outputs:
         if given.name not in indexes:
-            raise InvalidArgument(f"output {given.name!r} comes twice or is none of the model's")
+            raise InvalidArgument(f"output {given.name!r} comes twice or is not one of the model's")
         placed = _place(given, regions)
         for name in _REFUSED:
             if name in given.parameters:

@@ -76,7 +76,7 @@ class DriverUnderTest(Closing):
 
     @property
     def pid(self) -> int | None:
-        """Of the supervisor; None where it was there before: then nobody may kill anything."""
+        """Of the supervisor; None if it was there before: then nothing may be killed."""
         return None if self._process is None else self._process.pid
 
     def _wait_until_it_answers(self) -> None:

@@ -6,7 +6,7 @@ r"""pytest plugin: test a driver or an executor of your own with the suites of t
 Also for tests of your own:
 
 nnburst_driver   the driver under test; started once a session where it is an executor
-nnburst_address  where it listens: a socket in a directory that nobody else sees
+nnburst_address  where it listens: a socket in a directory of its own
 nnburst_device   a connection to it of one test
 nnburst_adds     skips what asks for it where the driver does not add
 """
@@ -110,7 +110,7 @@ def nnburst_address(nnburst_driver: DriverUnderTest) -> str:
 
 @pytest.fixture
 def nnburst_device(nnburst_address: str) -> Iterator[Device]:
-    """A connection of this test's own: a worker that nobody else uses."""
+    """A connection of this test's own: a worker of its own."""
     from nnburst.client.connect import connect
 
     with connect(nnburst_address) as device:

@@ -30,7 +30,7 @@ def get_device_count(count: int) -> None:
 
 
 def get_device(index: int, place: int) -> None:
-    """See the table. NNAPI: a device has one handle, whoever asks."""
+    """See the table. NNAPI: a device has one handle for all callers."""
     devices = Manager.of_process().devices
     if index >= len(devices):
         raise InvalidArgument(f"devIndex: {index} of {len(devices)} devices")

@@ -117,7 +117,7 @@ def execution_set_measure_timing(execution: Execution, measure: int) -> None:
 
 
 def execution_get_duration(execution: Execution, code: int, duration: int) -> None:
-    """See the table. NNAPI: RT:E8, all ones if there is none, for whatever reason."""
+    """See the table. NNAPI: RT:E8, all ones if unknown, for whatever reason."""
     addresses.store("uint64_t", duration, NO_TIMING)
     found = execution.duration(cast("DurationCode", code))
     if found is not None:

@@ -336,7 +336,7 @@ _EXECUTION: Final = (
         3,
         "int Execution_getDuration",
         "const Execution* execution, int32_t durationCode, uint64_t* duration",
-        "A measured DurationCode in ns; all ones if there is none.",
+        "A measured DurationCode in ns; all ones if it is unknown.",
     ),
     _function(
         4,

@@ -330,7 +330,7 @@ class BoundRequest:
             try:
                 return pending.wait(deadline_ns)
             except BaseException:
-                pending.abandon()  # nobody else has it, and this request is to be run again
+                pending.abandon()  # it is unreachable, and this request is to be run again
                 raise
         code = IN_FLIGHT
         while code == IN_FLIGHT:

@@ -201,7 +201,7 @@ class BurstCore:
             self.end_burst(
                 "the burst has ended: the driver's counters are impossible"
                 if code == _CORRUPT
-                else "the burst has ended: the driver sent a result that nobody asked for"
+                else "the burst has ended: the driver sent a result without a request"
             )
         if code == _UNBOUND:
             self.check_open()

@@ -1,4 +1,4 @@
-"""How a burst ends: by its own `close`, by the driver's word, or because nobody can reach it any more."""
+"""How a burst ends: by its own `close`, by the driver's word, or because it cannot be reached any more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BurstStop:
 
 
 def abandon_burst(connection: Connection, channels: BurstChannels, stop: BurstStop) -> None:
-    """What happens to a burst that nobody closed."""
+    """Give up a burst that was never closed."""
     connection.forget(stop)
     channels.abandon()
 

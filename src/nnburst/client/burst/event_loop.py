@@ -51,7 +51,7 @@ class Submittable(Protocol):
 
 
 class ResultWaiter:
-    """What waits for the results of one burst. One event loop at a time, which may change when nobody waits.
+    """What waits for the results of one burst. One event loop at a time, which may change when no task waits.
 
     Keeps no burst alive: tasks do.
     """

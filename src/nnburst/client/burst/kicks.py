@@ -1,4 +1,4 @@
-"""The socket on which a driver says that a result is there for somebody who waits in an event loop."""
+"""The socket on which a driver says that a result is there for a task in an event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from nnburst.hal.errors import Closed
 
-#: More than a driver ever sends before somebody looks: one byte for each time that somebody began to wait.
+#: More than a driver ever sends before the loop looks: one byte for each wait that began.
 _ENOUGH: Final = 4096
 
 
@@ -66,12 +66,12 @@ class Kicks:
                 self._socket.close()
 
     def end(self) -> None:
-        """Wake whoever waits, now and from now on."""
+        """Wake all waiters, now and from now on."""
         with self._lock, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End, and close both ends as soon as nobody watches them; twice is fine."""
+        """End, and close both ends as soon as they are not watched; twice is fine."""
         self.end()
         with self._lock:
             self._closed = True

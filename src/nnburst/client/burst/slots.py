@@ -89,8 +89,8 @@ class SlotReleaser:
     """Tells the driver which slots it may forget, on a thread of its own.
 
     A pool can be closed anywhere, also by the garbage collector in the middle of another call, so
-    whoever closes it must neither wait nor take a lock. So that no program closes pools faster than the
-    driver forgets them for long, whoever gives a new pool a slot waits first (`keep_up`).
+    closing it must neither wait nor take a lock. So that no program closes pools faster than the
+    driver forgets them for long, giving a new pool a slot waits first (`keep_up`).
     """
 
     def __init__(self, free_memory: Callable[[int], None], slots: SlotTable) -> None:

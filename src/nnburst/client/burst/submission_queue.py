@@ -51,7 +51,7 @@ class SubmissionQueue(deque[Submission]):
         self.one_thread = OneThread()
 
     def forsake(self) -> None:
-        """Make those at the front overdue that nobody wants any more. Inside of `one_thread`."""
+        """Make those at the front overdue that are not wanted any more. Inside of `one_thread`."""
         client = self._client
         while self and self[0].abandoned:
             first = self[0]

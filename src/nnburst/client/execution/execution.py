@@ -116,7 +116,7 @@ class SocketExecution:
             result = execute(private)
         except NnburstError as error:
             self.fail()
-            # After a timeout the driver may still write to the pool, so nobody else may have it; the
+            # After a timeout the driver may still write to the pool, so it is not used again; the
             # same holds for Ctrl-C.
             if private is not None and not isinstance(error, MissedDeadline):
                 staging.give_back(private)

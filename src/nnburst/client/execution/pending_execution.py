@@ -1,4 +1,4 @@
-"""PendingExecution: an execution over the socket that nobody waits for yet."""
+"""PendingExecution: an execution over the socket that is not waited for yet."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class PendingExecution(Pending[ExecutionResult]):
         self._let_go()
         self._execution.fail()
         if isinstance(error, Interrupted):
-            self._private = None  # the driver may be writing to it, so nobody else may have it
+            self._private = None  # the driver may be writing to it, so it is not used again
         self._give_back()
         self._complete(error)
 

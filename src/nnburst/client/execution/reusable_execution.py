@@ -170,7 +170,7 @@ class ReusableExecution(Closing):
         fence.close()
         self._fenced, fenced = None, reference()
         if fenced is not None:
-            with contextlib.suppress(NnburstError):  # whoever holds it will hear of that
+            with contextlib.suppress(NnburstError):  # its holder gets that error
                 fenced.result()
 
     def close(self) -> None:

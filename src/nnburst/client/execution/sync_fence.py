@@ -38,10 +38,10 @@ class SyncFence(Closing):
     """One end of a socketpair: readable once it is signalled or in the error state. Thread-safe."""
 
     def __init__(self, fd: int) -> None:
-        """Own `fd`, a fence that somebody has made, from here on.
+        """Own `fd`, a fence made elsewhere, from here on.
 
         Raises:
-            InvalidArgument: it is none; closed.
+            InvalidArgument: it is not a fence; closed.
         """
         self._socket: socket.socket = adopt_fence(fd)
         weakref.finalize(self, self._socket.close)
@@ -107,7 +107,7 @@ class SyncFence(Closing):
             raise ResourceExhausted(f"the fence has no second descriptor: {error}") from error
 
     def orphan(self) -> None:
-        """Whoever was to signal it is gone: the error state, unless it was signalled before."""
+        """Its signaller is gone: the error state, unless it was signalled before."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nnburst.compat.conversion.timing import ExecutionTiming
 
 Array = npt.NDArray[Any]
-#: Bytes offered for an output whose size nobody knows, and where offering more ends.
+#: Bytes offered for an output of unknown size, and where offering more ends.
 _FIRST_GUESS: Final = 64 * 1024
 _LAST_GUESS: Final = 1 << 30
 #: Longest duration that a message carries, in seconds.

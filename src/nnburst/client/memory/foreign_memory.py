@@ -1,4 +1,4 @@
-"""Memory that somebody else made: what can be a pool as it is, and what has to be copied into one.
+"""Memory made elsewhere: what can be a pool as it is, and what has to be copied into one.
 
 A pool never shrinks under its reader. Only the size seals of a memfd promise that, so a memfd that takes
 them becomes a pool without a copy; files, arrays and other shared memory are copied once.
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 
-#: Nobody may write from now on: F_SEAL_WRITE, and F_SEAL_FUTURE_WRITE, which Python 3.11 does not name.
+#: No more writes from now on: F_SEAL_WRITE, and F_SEAL_FUTURE_WRITE, which Python 3.11 does not name.
 _WRITE_SEALS: Final = fcntl.F_SEAL_WRITE | 0x0010
 _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
 

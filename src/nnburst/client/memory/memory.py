@@ -108,7 +108,7 @@ class Memory(Closing):
 
     @staticmethod
     def from_fd(fd: int) -> Memory:
-        """Make a pool of somebody else's memfd, where it is: nothing is copied.
+        """Make a pool of an existing memfd, where it is: nothing is copied.
 
         The memfd is sealed against shrinking, growing and further seals, so its owner can never resize
         it again. Arrays are read-only where it is open for reading only or sealed against writing; such
@@ -129,7 +129,7 @@ class Memory(Closing):
     def from_file(path: str | os.PathLike[str]) -> Memory:
         """A new pool with the bytes of a file, which the kernel copies once.
 
-        A file may shrink under its reader, which kills whoever has it mapped; so it is never mapped.
+        A file may shrink under its reader, which kills processes that map it; so it is never mapped.
 
         Args:
             path: of a regular file.
@@ -225,7 +225,7 @@ class Memory(Closing):
                 raise ResourceExhausted(f"the pool has no second descriptor: {error}") from error
 
     def on_close(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(number)` once when the pool is closed or nobody can reach it any more.
+        """Call `callback(number)` once when the pool is closed or cannot be reached any more.
 
         Raises:
             Closed: that has happened.

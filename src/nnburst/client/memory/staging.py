@@ -38,7 +38,7 @@ class StagingPools:
         self._closed = False
 
     def take(self, size: int) -> Memory:
-        """A pool of at least `size` bytes that nobody else uses; the last one used comes first."""
+        """A pool of at least `size` bytes that is not in use; the last one used comes first."""
         with self._lock:
             memory = self._free.pop() if self._free else None
         if memory is not None and memory.size >= size:

@@ -49,7 +49,7 @@ class ResilientDevice(Closing):
         """The device as it is now; a dead one is connected to again first.
 
         Raises:
-            DeadObject: nobody serves it now.
+            DeadObject: no driver serves it now.
             GeneralFailure: what came back is another device; final.
             Closed: `close` was called.
         """

@@ -28,12 +28,12 @@ from nnburst.hal.errors import GeneralFailure, NnburstError, error_for
 logger = logging.getLogger(__name__)
 
 Notification = NotifyPrepared | NotifyExecuted
-#: What a callback hears: the driver's word, or why there is none. Runs on a thread that must go on.
+#: What a callback hears: the driver's word, or why it will not come. Runs on a thread that must go on.
 Listener = Callable[[Notification | NnburstError], None]
 
 
 class Interrupted(GeneralFailure):
-    """An interruption fell into a launch: nobody knows whether the driver has got it."""
+    """An interruption fell into a launch: it is unknown whether the driver has got it."""
 
 
 class Callback:
@@ -138,7 +138,7 @@ class Callbacks:
         self._finish(callback, error)
 
     def dispose(self, message: Notification) -> None:
-        """Nobody wants a notification: what it brings is released."""
+        """Release what an unwanted notification brings."""
         if isinstance(message, NotifyPrepared) and message.handle is not None:
             self._connection.post(Release(message.handle))
 

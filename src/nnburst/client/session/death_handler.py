@@ -1,4 +1,4 @@
-"""DeathHandler: whoever waits for a driver's callback is told when that driver dies.
+"""DeathHandler: ends the waits for a driver's callbacks when that driver dies.
 
 NNAPI: nnapi/hal/1.0/ProtectCallback.h. A call that is answered is ended by its connection; a callback that
 the driver would have called is ended here.

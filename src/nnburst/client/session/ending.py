@@ -60,7 +60,7 @@ def describe(code: int) -> str:
 
 
 def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
-    """How the process behind a pidfd ended, be it nobody's child here.
+    """How the process behind a pidfd ended, whether or not it is a child of this one.
 
     Waits up to `patience` seconds where it cannot be known yet.
     """

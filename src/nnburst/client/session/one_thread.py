@@ -1,4 +1,4 @@
-"""One thread at a time: whoever comes while another is inside is refused instead of queued."""
+"""One thread at a time: a second caller is refused instead of queued."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OneThread(dict[object, None]):
     __slots__ = ("_busy",)
 
     def __init__(self, busy: str = BUSY) -> None:
-        """Nobody is inside; `busy` is what those are told who are refused."""
+        """`busy` is the message of a refusal."""
         super().__init__()
         self._busy = busy
 
@@ -35,7 +35,7 @@ class OneThread(dict[object, None]):
         """Go in; `me` is new and stands for this call, since a handler's may come in its middle.
 
         Raises:
-            BurstBusy: somebody is inside.
+            BurstBusy: another caller is inside.
         """
         self[me] = None
         if list(self)[0] is not me:  # noqa: RUF015 - one look: others come and go meanwhile

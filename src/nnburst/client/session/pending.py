@@ -103,7 +103,7 @@ class Pending(Generic[T]):
             try:
                 loop.call_soon_threadsafe(resume)
             except RuntimeError:
-                pass  # the loop has been closed: nobody waits there any more
+                pass  # the loop has been closed: there are no waiters any more
 
         if self._wake_later(wake):
             try:
@@ -131,9 +131,9 @@ class Pending(Generic[T]):
         """Be done; whether this was the first outcome.
 
         Args:
-            outcome: an error, or what makes the result from this object: run once, by whoever asks for it
-                first. It must not refer to this object by itself: one that nobody asks would live on.
-            cancelled: whether nobody wants it.
+            outcome: an error, or what makes the result from this object: run once, for the first caller
+                first. It must not refer to this object by itself: one that is never asked would live on.
+            cancelled: whether it is not wanted any more.
         """
         with self._changed:
             if self._done:

@@ -18,7 +18,7 @@ from nnburst.compat.layouts.v1_3 import OptionalTimeoutDuration, OptionalTimePoi
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import UINT64_MAX
 
-#: AIDL's deadline is the canonical one but for −1, which is none; the same as with durations.
+#: AIDL's deadline is the canonical one but for −1, which means no deadline; the same as with durations.
 deadline_from_aidl = duration_from_aidl
 deadline_to_aidl = duration_to_aidl
 

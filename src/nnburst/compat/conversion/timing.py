@@ -47,7 +47,7 @@ def to_hal(timing: ExecutionTiming, level: FeatureLevel) -> HalStruct:
 
 
 def duration_from_aidl(nanoseconds: int) -> int | None:
-    """From AIDL's int64, where −1 is none.
+    """From AIDL's int64, where −1 means unknown.
 
     Raises:
         InvalidArgument: S6, it is below −1 or no int64.

@@ -68,7 +68,7 @@ class Memories(Message, frozen=True):
 
 
 class BurstClosed(Message, frozen=True):
-    """A burst has ended by itself: its queues cannot be trusted, or nobody read results (upcall).
+    """A burst has ended by itself: its queues cannot be trusted, or results were not read (upcall).
 
     Attributes:
         callback: which burst, as in `GetMemories`.

@@ -73,7 +73,7 @@ class PrepareModel(Message, frozen=True):
 
     Attributes:
         model: the model.
-        callback: what `NotifyPrepared` names; 0 is none (device:P1).
+        callback: what `NotifyPrepared` names; 0 means no callback (device:P1).
         preference: an ExecutionPreference; a plain number here, so that S1 says what is wrong with it.
         priority: a Priority; likewise with S2.
         deadline_ns: CLOCK_BOOTTIME at which the prepared model is useless; a plain number here, for P5.

@@ -47,7 +47,7 @@ class Execute(RequestMessage, frozen=True, kw_only=True):
     """Launch an execution; `NotifyExecuted` says how it went.
 
     Attributes:
-        callback: what `NotifyExecuted` names; 0 is none (device:E1).
+        callback: what `NotifyExecuted` names; 0 means no callback (device:E1).
         deadline_ns: a plain number here, for device:E3.
         loop_timeout_ns: likewise.
     """

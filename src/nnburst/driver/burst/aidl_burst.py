@@ -98,7 +98,7 @@ class AidlBurst:
 
     def _bind(self, call: BurstExecute, fds: Fds, cleanup: ExitStack) -> Execution:
         with self._lock:
-            passing: list[RequestPool] = []  # those that nobody remembers
+            passing: list[RequestPool] = []  # those that are not remembered
             cleanup.callback(close_pools, passing)
             pools = self._resolve(
                 call.request.pools, call.memory_identifiers, fds, passing, cleanup

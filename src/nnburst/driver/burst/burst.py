@@ -147,12 +147,12 @@ def _adopt_kicks(fd: int) -> socket.socket:
 
 
 def _keeps_something(kicks: socket.socket) -> bool:
-    """Whether descriptors may lie in its queue, which nobody reads; from here on nothing gets there."""
+    """Whether descriptors may lie in its queue, which is never read; from here on nothing gets there."""
     try:
         kicks.shutdown(socket.SHUT_RD)
         return bool(kicks.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except OSError:
-        return False  # it was never connected: nobody can send to it
+        return False  # it was never connected: it cannot be sent to
 
 
 def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
@@ -342,7 +342,7 @@ class BurstContext:
         return bound if isinstance(bound, Reply) else bound.run()
 
     def _bind_request(self) -> Binding | Reply:
-        """The binding of the packet at hand, remembered; or why there is none, as a reply."""
+        """The binding of the packet at hand, remembered; or why it has none, as a reply."""
         packet = ffi.buffer(self._packet, self._server.packet_count * DATUM_BYTES)[:]
         try:
             request, slots, _ = deserialize_request(packet)
@@ -352,7 +352,7 @@ class BurstContext:
             pools = self._slots.resolve(slots)
             execution = self._prepared.bind(request, pools)
         except NnburstError as error:
-            # A packet has room for the status alone; whoever looks for the reason finds it here.
+            # A packet has room for the status alone; the log has the reason.
             by_client = isinstance(error, InvalidArgument | DeadObject)
             level = logging.INFO if by_client else logging.WARNING
             logger.log(level, "a request is not executed: %s", error)

@@ -99,7 +99,7 @@ def check_deadline(deadline_ns: int | None) -> None:
 class FencedExecution:
     """IFencedExecutionCallback: what is known of one such execution. Thread-safe.
 
-    It runs to its end also where nobody holds this any more.
+    It runs to its end also when this is not held any more.
     """
 
     def __init__(self, session: ClientSession, run: FencedRun, called_ns: int) -> None:
@@ -194,7 +194,7 @@ class FencedExecution:
             self._signaller.fail()
 
     def close(self) -> None:
-        """Nobody will ask any more. It goes on, and signals."""
+        """It will not be asked any more. It goes on, and signals."""
 
 
 def _note_failure(execution: Execution) -> None:

@@ -51,7 +51,7 @@ class Quota:
         return self._taken
 
     def charge(self, amount: int = 1) -> Charge:
-        """Take `amount` until the charge is closed, or nobody has it any more.
+        """Take `amount` until the charge is closed, or it cannot be reached any more.
 
         Raises:
             ResourceExhausted: the client has too much already.
@@ -106,7 +106,7 @@ def machine_memory() -> int:
 POOLS: Final = Quota("pools", MAX_POOLS)
 #: Descriptors of fences and cache files that outlive the call which brought them.
 HELD_FDS: Final = Quota("descriptors of fences and cache files", MAX_HELD_FDS)
-#: Bytes mapped of pools, rings and buffers: as much as the machine has, whoever they are charged to.
+#: Bytes mapped of pools, rings and buffers: as much as the machine has, over all charges.
 SHARED_BYTES: Final = Quota("bytes of pools, rings and buffers", machine_memory())
 
 

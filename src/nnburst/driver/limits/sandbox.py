@@ -1,6 +1,6 @@
 """What a worker gives up before it hears its client, so that a client that takes it over gains little.
 
-It keeps what executors need and nobody can list: memory, threads, clocks, reading files. It loses new
+It keeps what executors need, which cannot be listed: memory, threads, clocks, reading files. It loses new
 privileges and, where the kernel has Landlock and seccomp, writing and making files (but for the key of the
 compilation caches, until that is made once), other programs, other processes' memory, sockets, and
 kernel interfaces that no computation needs. Descriptors that are open already, such as cache files, stay

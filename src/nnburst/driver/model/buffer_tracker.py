@@ -54,7 +54,7 @@ class BufferTracker:
         """Use the buffer behind a token.
 
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: it does not exist.
         """
         with self._lock:
             handle = self._handles.get(token)

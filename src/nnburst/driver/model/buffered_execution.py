@@ -145,7 +145,7 @@ class BufferedExecution(Execution):
         return [output for output in self._outputs if isinstance(output, BufferArgument)]
 
     def close(self) -> None:
-        """Nothing is held: memory and buffers belong to whoever bound them."""
+        """Nothing is held: memory and buffers belong to what bound them."""
 
 
 def invalidate(buffers: Iterable[DeviceBuffer]) -> None:

@@ -34,7 +34,7 @@ from nnburst.hal.validation.memory_desc import combine_dimensions
 Shape = tuple[int, ...]
 #: A use of a buffer: the prepared model, "input" or "output", and which.
 Role = tuple["weakref.ref[object]", str, int]
-#: Bytes offered for an output whose size nobody can say.
+#: Bytes offered for an output of unknown size.
 _FIRST_GUESS: Final = 64 * 1024
 _LAST_GUESS: Final = 1 << 30
 

@@ -1,7 +1,7 @@
 """How fast a device says it is: as a person wrote, `nnburst bench capabilities` measured, or it ships; or 1.
 
 All numbers are ratios to the reference executor on this machine; lower is better (`hal.capabilities`).
-They are read once, when the driver starts, and are the same at every start as long as nobody writes the file.
+They are read once, when the driver starts, and are the same at every start until the file is written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nnburst.hal.validation.values import validate_capabilities
 log = logging.getLogger(__name__)
 
 _AS_THE_REFERENCE: Final = PerformanceInfo(1.0, 1.0)
-#: What a device says that nobody has measured: as good as the reference executor at everything.
+#: What a device reports before it was measured: as good as the reference executor at everything.
 UNMEASURED: Final = Capabilities(
     _AS_THE_REFERENCE,
     _AS_THE_REFERENCE,
@@ -101,7 +101,7 @@ def load_capabilities(
     Args:
         device: its name.
         version_string: its version.
-        shipped: file that comes with its executor, for machines that nobody has measured.
+        shipped: file that comes with its executor, for machines that were not measured.
     """
     files = [] if shipped is None else [shipped]
     try:

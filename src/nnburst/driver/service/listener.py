@@ -38,7 +38,7 @@ class Listener:
             any_user: let processes of other users connect, too, where they may enter the directory.
 
         Raises:
-            DeviceUnavailable: somebody else does.
+            DeviceUnavailable: another process does.
         """
         temporary = check_length(path.with_name(path.name + ".new"))
         lock = _lock(Path(f"{path}.lock"))
@@ -49,7 +49,7 @@ class Listener:
         except BaseException:
             os.close(lock)
             raise
-        temporary.rename(path)  # at once: nobody ever finds a socket that does not listen yet
+        temporary.rename(path)  # at once: a client never finds a socket that does not listen yet
         return cls(path, lock, listening)
 
     def accept(self) -> socket.socket:
@@ -76,7 +76,7 @@ def _lock(path: Path) -> int | None:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Somebody may have removed the file since it was opened: then its lock is worth nothing.
+            # The file may have been removed since it was opened: then its lock is worth nothing.
             if os.path.samestat(os.fstat(lock), path.lstat()):
                 return lock
         except BlockingIOError:

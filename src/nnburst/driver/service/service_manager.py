@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """Whoever has started this process and wants to know how it does."""
+    """The service manager that started this process, if it wants its state."""
 
     def __init__(self) -> None:
         """Look for it in the environment, and leave nothing of that to processes started from here."""

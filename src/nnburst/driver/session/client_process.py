@@ -1,4 +1,4 @@
-"""The client's process: its worker ends with it, whoever else holds the client's end of the control socket.
+"""The client's process: its worker ends with it, even if the client's end of the socket is held elsewhere.
 
 An honest client's socket ends first. But sockets can be sent: who leaves its own end with its worker, or in a
 queue that the worker does not empty, or with a child, would never be seen to go. So the end of the process
@@ -49,7 +49,7 @@ def _open(upcalls: socket.socket) -> int | None:
             raise ProcessLookupError from error
         if error.errno != errno.ENOPROTOOPT:
             raise
-    # The client waits for its Welcome now, so the number is not somebody else's yet.
+    # The client waits for its Welcome now, so the number is not another process's yet.
     pid = _pid_of_peer(upcalls)
     return os.pidfd_open(pid) if pid > 0 else None
 

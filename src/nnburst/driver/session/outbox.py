@@ -22,7 +22,7 @@ _PAUSE: Final = 0.05
 class Outbox:
     """Sends one-way upcalls in order and keeps those that do not fit into the socket. Thread-safe.
 
-    What it keeps is bounded, since whoever wants to post needs a ticket before it begins what it will
+    What it keeps is bounded, since posting needs a ticket before it begins what it will
     notify of. A thread runs only while the client does not keep up. It ends with the connection.
     """
 
@@ -83,7 +83,7 @@ class Outbox:
                     self._tickets -= 1
 
     def _leaves(self, message: Message, timeout: float) -> bool:
-        """Whether a message has left, or nobody is there any more who could miss it."""
+        """Whether a message has left, or there is no client any more that could miss it."""
         try:
             self._upcalls.notify(message, timeout)
         except TimeoutError:
@@ -92,7 +92,7 @@ class Outbox:
             time.sleep(min(timeout, _PAUSE))
             return False
         except (Closed, DeadObject) as error:
-            logger.debug("%s was for nobody: %s", type(message).__name__, error)
+            logger.debug("%s had no receiver, dropped: %s", type(message).__name__, error)
         except NnburstError as error:
             logger.warning("%s cannot be sent: %s", type(message).__name__, error)
         return True

@@ -173,11 +173,11 @@ class VendorExtension:
         return define
 
     def find_type(self, number: int) -> OperandType | None:
-        """Operand type `number`; None where there is none."""
+        """Operand type `number`; None if unknown."""
         return cast("OperandType | None", self._types.get(number))
 
     def find_operation(self, number: int) -> OperationDefinition | None:
-        """Operation `number`; None where there is none."""
+        """Operation `number`; None if unknown."""
         return self._operations.get(number)
 
 
@@ -199,7 +199,7 @@ def install_from(target: str) -> None:
         target: `module:attribute` of a `VendorExtension`.
 
     Raises:
-        DeviceUnavailable: it cannot be imported, or is none.
+        DeviceUnavailable: it cannot be imported, or is not one.
         InvalidArgument: another one has its name.
     """
     module, _, attribute = target.partition(":")
@@ -220,7 +220,7 @@ def described_extensions() -> tuple[Extension, ...]:
 
 
 def find_operand_type(code: int) -> OperandType | None:
-    """The type behind a local code; None where there is none."""
+    """The type behind a local code; None if unknown."""
     if is_extension(code):
         extension = _by_prefix.get(prefix_of(code))
         return None if extension is None else extension.find_type(number_of(code))
@@ -231,7 +231,7 @@ def find_operand_type(code: int) -> OperandType | None:
 
 
 def find_definition(code: int) -> OperationDefinition | None:
-    """The operation behind a local code; None where there is none."""
+    """The operation behind a local code; None if unknown."""
     if is_extension(code):
         extension = _by_prefix.get(prefix_of(code))
         return None if extension is None else extension.find_operation(number_of(code))

@@ -82,7 +82,7 @@ class Evaluation(Protocol):
     ) -> list[Tensor]:
         """Run referenced subgraph `subgraph` and return its outputs in private memory.
 
-        They stay as they are until the subgraph runs again, whoever runs it. `outputs` are the
+        They stay as they are until the subgraph runs again. `outputs` are the
         declared outputs; None for those of the subgraph itself.
         """
 

@@ -146,7 +146,7 @@ def definition_of(operation: Operation) -> OperationDefinition:
     """The registered operation.
 
     Raises:
-        InvalidArgument: there is none (an unknown extension's operation, OEM_OPERATION, an unknown code).
+        InvalidArgument: it is undefined (an unknown extension's operation, OEM_OPERATION, a wrong code).
     """
     definition = find_definition(operation.type)
     if definition is None:

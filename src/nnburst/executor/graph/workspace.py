@@ -18,7 +18,7 @@ LARGEST_INTERMEDIATE: Final = 2**31 - 1
 
 
 class Workspace:
-    """Arrays by purpose: whoever asks for the same purpose again gets the same memory."""
+    """Arrays by purpose: the same purpose gets the same memory."""
 
     def __init__(self, node: Node) -> None:
         """Hold nothing yet; memory comes from `node`."""

@@ -155,7 +155,7 @@ def unpack(cached: Cached) -> tuple[Program, list[Octets]]:
     try:
         program = _decode(cached.program)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise GeneralFailure(f"a program that is none: {error}") from error
+        raise GeneralFailure(f"malformed program: {error}") from error
     if len(cached.constants) != sum(part.constants for part in program.parts):
         raise GeneralFailure(f"{len(cached.constants)} bytes of constants do not fit the program")
     if len(program.parts) == 1:
@@ -184,6 +184,6 @@ def _constant_spans(content: Octets) -> Iterator[tuple[int, int]]:
     tensors = [graph.Tensors(at) for at in range(graph.TensorsLength())]
     steering = {tensor.Buffer() for tensor in tensors if tensor.Type() not in values}
     for buffer in {tensor.Buffer() for tensor in tensors} - steering:
-        data = model.Buffers(buffer).DataAsNumpy()  # 0 where there are none
+        data = model.Buffers(buffer).DataAsNumpy()  # 0 if it has no data
         if isinstance(data, np.ndarray) and data.nbytes >= _SMALLEST:
             yield data.ctypes.data - start, data.nbytes

@@ -156,7 +156,7 @@ class GraphWriter:
     def fuse(self, value: Value, activation: int) -> bool:
         """Make the operator that wrote `value` apply `activation`, where that is possible.
 
-        It is not where somebody has read `value` already or the operator applies another one.
+        It is not if `value` has been read already or the operator applies another one.
         """
         options = getattr(self._producers.get(value.index), "builtinOptions", None)
         fused = getattr(options, "fusedActivationFunction", None)

@@ -63,7 +63,7 @@ class InterpreterEngine:
         self._outputs = [d["index"] for d in self._interpreter.get_output_details()]
 
     def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> InterpreterCall:
-        """Bind memory: exactly the bytes of each argument; None for an output that nobody takes."""
+        """Bind memory: exactly the bytes of each argument; None for an output that is not taken."""
         network = self._network
         return InterpreterCall(
             self,

@@ -183,7 +183,7 @@ class NativeEngine:
         self.handle = ffi.gc(engine, lib.nnb_litert_engine_free)
 
     def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> NativeBinding:
-        """Bind memory: exactly the bytes of each argument; None for an output that nobody takes.
+        """Bind memory: exactly the bytes of each argument; None for an output that is not taken.
 
         Raises:
             GeneralFailure: the library refuses an argument.

@@ -27,7 +27,7 @@ class _Packer:
 
 
 def to_cache(model: Model, plan: Plan) -> Cached:
-    """`model` with constants from its plan, which nobody can change any more.
+    """`model` with constants from its plan, which cannot be changed any more.
 
     Those that lay in the model still do, and come back as they were; those that lay in its pools are the
     one pool of the new model. Nothing that others can write steers the executor, there or here: what comes

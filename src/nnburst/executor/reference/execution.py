@@ -93,7 +93,7 @@ class MainFrame(Frame):
         self._outputs = outputs
 
     def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
-        """Note shapes of outputs; whether somebody reads a result or has room for it."""
+        """Note shapes of outputs; whether a result is read, or has room."""
         outputs = self._outputs
         needed = [
             i not in outputs or outputs.takes(i, m)

@@ -99,7 +99,7 @@ class Frame:
         return found
 
     def evaluate(self, number: int) -> None:
-        """Shape, allocate, bind and run step `number`, then drop values that nobody reads any more.
+        """Shape, allocate, bind and run step `number`, then drop values that are not read any more.
 
         Raises:
             NnburstError: it fails; `.status` says as what.

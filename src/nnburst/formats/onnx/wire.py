@@ -1,6 +1,6 @@
 """Protobuf's encoding: the fields of a message, one after the other.
 
-A message is bytes; a field is a number, a kind and a value. Whoever reads knows what the numbers mean.
+A message is bytes; a field is a number, a kind and a value. The reader gives the numbers their meaning.
 Nothing is copied: what has a length comes as a view. Each field is charged, so that a file of empty
 messages costs what it may and no more.
 """

@@ -35,7 +35,7 @@ def validate_model(
     Args:
         model: the model; sizes of its pools must have been compared with the real ones.
         signatures: of the core operations (P4). An operation that has none here is not checked
-            beyond P1 and P2: nothing is known about it, and nobody can run it.
+            beyond P1 and P2: nothing is known about it, and it cannot be run.
         feature_level: the version it is written for; newer types and operations are refused.
         known_sizes: control-flow operations that must not have operands of unknown size (P12):
             none by default, because executors here handle them; {WHILE} is the canonical rule for

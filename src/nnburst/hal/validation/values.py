@@ -48,7 +48,7 @@ def validate_execution_preference(preference: int) -> ExecutionPreference:
     try:
         return ExecutionPreference(preference)
     except ValueError:
-        raise Broken("S1", f"{preference} is none of 0, 1, 2").at("preference") from None
+        raise Broken("S1", f"{preference}, expected 0, 1 or 2").at("preference") from None
 
 
 def validate_priority(priority: int) -> Priority:
@@ -56,7 +56,7 @@ def validate_priority(priority: int) -> Priority:
     try:
         return Priority(priority)
     except ValueError:
-        raise Broken("S2", f"{priority} is none of 0, 1, 2").at("priority") from None
+        raise Broken("S2", f"{priority}, expected 0, 1 or 2").at("priority") from None
 
 
 def validate_capabilities(capabilities: Capabilities) -> None:
@@ -109,7 +109,7 @@ def validate_timing(timing: Timing) -> None:
 
 
 def validate_duration(name: str, nanoseconds: int | None) -> None:
-    """validation:S6: a deadline or duration is not negative; None where there is none."""
+    """validation:S6: a deadline or duration is not negative; None if unknown."""
     if nanoseconds is not None and nanoseconds < 0:
         raise Broken("S6", f"{nanoseconds} ns is negative").at(name)
 
@@ -132,14 +132,14 @@ def validate_device_type(code: int, feature_level: FeatureLevel) -> DeviceType:
     try:
         kind = DeviceType(code)
     except ValueError:
-        raise Broken("S9", f"{code} is none of 1 to 4").at("device type") from None
+        raise Broken("S9", f"{code}, expected 1 to 4").at("device type") from None
     if kind == DeviceType.UNKNOWN and feature_level > FeatureLevel.V1_1:
         raise Broken("S9", f"UNKNOWN from a driver of {feature_level.name}").at("device type")
     return kind
 
 
 def validate_sync_fence(fd: int | None) -> None:
-    """validation:S10: a fence's descriptor is not negative; None where there is none."""
+    """validation:S10: a fence's descriptor is not negative; None if unknown."""
     if fd is not None and fd < 0:
         raise Broken("S10", f"fd is {fd}").at("sync fence")
 

@@ -253,7 +253,7 @@ def translation(kind: str) -> Translate:
     """The translation of an operator.
 
     Raises:
-        Refused: there is none.
+        Refused: it has no such operand.
     """
     if kind not in TABLE:
         raise Refused("NNAPI has no operation for it")

@@ -194,7 +194,7 @@ class Manager(RuntimeObject):
         """The device called `name`.
 
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: it does not exist.
         """
         for device in self.devices:
             if device.name == name:

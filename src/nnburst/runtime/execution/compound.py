@@ -112,7 +112,7 @@ class CompoundComputation:
         self._numbers: Final = {step.index: n for n, step in enumerate(plan.execution_steps)}
         self._loops: Final[dict[int, _Loop]] = {}
         self._insufficient: Final[set[SourceOperand]] = set()
-        #: Whether what was begun may still write into the temporaries: then nobody else may have them.
+        #: Whether what was begun may still write into the temporaries: then they are not used again.
         self.is_tainted = False
         #: What each step took last.
         self.seconds: Final[dict[int, float]] = {}

@@ -71,7 +71,7 @@ class PoolStore:
 class DescriptorStore:
     """A file, or a memfd without seals: read before and written back after each computation.
 
-    No driver ever maps it, and this process neither: what can shrink can kill whoever has it mapped.
+    No driver ever maps it, and this process neither: what can shrink can kill a process that maps it.
     """
 
     in_place: Final = False

@@ -220,7 +220,7 @@ class Compilation(RuntimeObject):
         """Input or output number `index`.
 
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: it does not exist.
         """
         operands = self.operands(direction)
         if not 0 <= index < len(operands):

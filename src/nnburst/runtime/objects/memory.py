@@ -89,7 +89,7 @@ class Memory(RuntimeObject):
     def from_fd(
         cls, size: int, fd: int, *, prot: int = _BOTH, offset: int = 0, seal: bool = False
     ) -> Memory:
-        """Memory of somebody else (NNAPI: ANeuralNetworksMemory_createFromFd).
+        """Memory made elsewhere (NNAPI: ANeuralNetworksMemory_createFromFd).
 
         A memfd with the seals SHRINK, GROW and SEAL, of ordinary pages, readable and writable, from its
         beginning on, is shared with drivers as it is. Everything else (files, memfds without seals, other
@@ -194,7 +194,7 @@ class Memory(RuntimeObject):
             self._check_range(offset, length)
             return
         if role.key not in self._roles.keys:
-            raise InvalidArgument(f"memory: {role} is none of the roles that it was made for")
+            raise InvalidArgument(f"memory: {role} is not a role that it was made for")
         if offset or length:
             raise InvalidArgument(
                 "memory: one that was made from a descriptor is used whole: 0 and 0"

@@ -198,7 +198,9 @@ class Model(RuntimeObject):
         self._check_building("set_operand_per_channel")
         operand = self._operand("set_operand_per_channel", index)
         if scales is None or not len(scales):
-            raise InvalidArgument("set_operand_per_channel: scales: there are none")
+            raise InvalidArgument(
+                "set_operand_per_channel: scales: empty, expected one for each extent"
+            )
         params = SymmPerChannelQuantParams(tuple(float(s) for s in scales), int(channel_dim))
         if operand.description.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
             raise InvalidArgument(

@@ -88,7 +88,7 @@ def find_files(directories: Sequence[Path]) -> list[Path]:
     """Vector files in and below `directories` (or the files themselves), the biggest first.
 
     Raises:
-        InvalidArgument: there are none.
+        InvalidArgument: no file was found.
     """
     found = {
         path

@@ -88,7 +88,7 @@ class LocalRunner:
         """Use the executor registered under this name.
 
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: it does not exist.
         """
         self._executor = load_executor(executor)
 
@@ -229,7 +229,7 @@ def load_executor(name: str) -> Executor:
     """The executor registered in the entry-point group `nnburst.executors` under `name`.
 
     Raises:
-        InvalidArgument: there is none; the message lists those there are.
+        InvalidArgument: it is unknown; the message lists those there are.
     """
     found = entry_points(group="nnburst.executors")
     if name not in found.names:

@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 Activity = Callable[[Device], Iterator[None]]
 
 _SHAPE: Final = (8, 16)
-#: Seconds that are enough where nobody is stopped.
+#: Seconds that are enough if no process is stopped.
 _LITTLE: Final = 0.05
 
 
@@ -163,7 +163,7 @@ def runs_in_a_loop(device: Device) -> Iterator[None]:
 
 
 async def _cancelled(bound: BoundRequest) -> None:
-    """A run that nobody waits for to its end."""
+    """A run that is not waited for to its end."""
     task = asyncio.ensure_future(bound.run_async())
     await asyncio.sleep(0)
     task.cancel()

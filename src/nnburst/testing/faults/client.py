@@ -2,7 +2,7 @@
 
 It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
 executes until its standard input ends, and prints how that went then and at each line before (`stand_by:NAME`
-does the same with one of `ACTIVITIES`); the others are `ACTIVITIES` and `STUCK`, and go on until somebody
+does the same with one of `ACTIVITIES`); the others are `ACTIVITIES` and `STUCK`, and go on until something
 kills them. The address `launch` starts a driver of its own.
 """
 

@@ -1,4 +1,4 @@
-"""An executor whose process dies of some of its executions: whoever repeats one loses another driver."""
+"""An executor whose process dies of some of its executions: repeating one loses another driver."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def main(address: str, count: str) -> None:
         told = [json.loads(lines.readline()) for _ in range(clients)]
     sys.stdout.write(json.dumps(_summary(told, bursts)) + "\n")
     sys.stdout.flush()
-    sys.stdin.read()  # the clients end with this process: nobody else holds the write end of `end`
+    sys.stdin.read()  # the clients end with this process: no other process holds the write end of `end`
 
 
 def _be_a_client(address: str, bursts: int, pipes: tuple[tuple[int, int], int, int]) -> NoReturn:

@@ -60,7 +60,7 @@ def reads_no_replies(address: str) -> Iterator[None]:
 
 
 def stops(address: str) -> Iterator[None]:
-    """Stops with a request under way, again whenever somebody continues it."""
+    """Stops with a request under way, again whenever it is continued."""
     with connect(address) as device, device.prepare(sum_model()).open_burst() as burst:
         bound = burst.bind()
         while True:

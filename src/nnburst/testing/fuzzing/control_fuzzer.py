@@ -353,7 +353,7 @@ class _Descriptors(Closing):
     def end_fences(self) -> None:
         """Put the fences into the error state, and have others from now on.
 
-        Nobody else signals them, so what waits for one would otherwise wait for ever.
+        They are signalled by no other process, so what waits for one would otherwise wait for ever.
         """
         for fence in self._fences:
             with contextlib.suppress(OSError):  # the first one's end was the other one's, too

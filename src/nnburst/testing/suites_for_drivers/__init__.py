@@ -5,5 +5,5 @@
 test_contract.py       what is supported is prepared, both ways to execute agree, deadlines hold
 test_results.py        random graphs and conformance vectors give the results that they should
 test_hostile_input.py  mutated models, requests and packets, and bad descriptors are refused
-test_faults.py         drivers and clients are killed and stopped, and nobody else notices
+test_faults.py         drivers and clients are killed and stopped, and no other process notices
 """

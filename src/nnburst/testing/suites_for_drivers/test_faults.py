@@ -1,4 +1,4 @@
-"""Processes that are killed and stopped: only they are hurt, and nobody hangs."""
+"""Processes that are killed and stopped: only they are hurt, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LATEST: Final = 0.03
 
 @pytest.fixture
 def started(nnburst_driver: DriverUnderTest) -> DriverUnderTest:
-    """A driver that was started for these tests; others are nobody's to kill."""
+    """A driver that was started for these tests; others must not be killed."""
     if nnburst_driver.pid is None:
         pytest.skip("the driver was there before: nothing of it is killed or stopped")
     return nnburst_driver
@@ -101,7 +101,7 @@ def test_killed_client_leaves_nothing_behind(started: DriverUnderTest, activity:
 
 
 def _without_workers(pid: int) -> Footprint:
-    """What a supervisor holds that has nobody to serve."""
+    """What a supervisor holds without a client."""
     settle(pid, replace(footprint(pid), children=frozenset()), _HANG)
     return footprint(pid)
 

@@ -444,7 +444,7 @@ int ANeuralNetworksExecution_getOutputOperandDimensions(ANeuralNetworksExecution
 /* Whether durations are measured, with one explicit device. Feature level 3. */
 int ANeuralNetworksExecution_setMeasureTiming(ANeuralNetworksExecution* execution, bool measure);
 
-/* A measured DurationCode in ns; all ones if there is none. Feature level 3. */
+/* A measured DurationCode in ns; all ones if it is unknown. Feature level 3. */
 int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecution* execution, int32_t
         durationCode, uint64_t* duration);
 

@@ -75,7 +75,7 @@ def prepare_model_from_cache(
 ) -> Answer:
     """Launch the preparation of a cached model; `NotifyPrepared` says how it went."""
     if not call.callback:
-        raise InvalidArgument("device:P1: callback: there is none")
+        raise InvalidArgument("device:P1: callback: missing")
 
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(call.callback, reply.status, reply.message)

@@ -37,7 +37,7 @@ def get_supported_operations(
 def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answer:
     """Launch the preparation of a model; `NotifyPrepared` says how it went."""
     if not call.callback:
-        raise InvalidArgument("device:P1: callback: there is none")
+        raise InvalidArgument("device:P1: callback: missing")
 
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(call.callback, reply.status, reply.message)

@@ -37,7 +37,7 @@ def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fd
 def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
     """Launch an execution; `NotifyExecuted` says how it went."""
     if not call.callback:
-        raise InvalidArgument("device:E1: callback: there is none")
+        raise InvalidArgument("device:E1: callback: missing")
 
     def failed(reply: Reply) -> NotifyExecuted:
         return NotifyExecuted(call.callback, reply.status, reply.message, reply.output_shapes)

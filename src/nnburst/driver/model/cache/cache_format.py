@@ -81,7 +81,7 @@ def unseal(
     """What `seal` was given.
 
     Args:
-        model_cache: a private copy of the file; nobody else can change it.
+        model_cache: a private copy of the file; it cannot be changed from elsewhere.
         constants: a private copy of the data cache.
         writer: identity of this driver.
         token: 32 bytes of the client's.

@@ -15,14 +15,14 @@ from nnburst.hal.errors import GeneralFailure
 KEY_BYTES: Final = 32
 _NAME: Final = "compilation_cache.key"
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
-#: Seconds after which nobody is still making a key.
+#: Seconds after which no process is still making a key.
 _LEFT_OVER_AFTER: Final = 60.0
 
 
 def cache_key() -> bytes:
     """This user's key, made at the first use.
 
-    Whoever can read it can write model caches that this user's drivers take for their own: it lies in a
+    A process that can read it can write model caches that drivers of this user take for theirs: it lies in a
     file of mode 0600. Processes that make it at the same time end with the same one.
 
     Raises:
@@ -70,7 +70,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Give the name to a complete file; whoever is first wins."""
+    """Give the name to a complete file; the first one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_left_over(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")

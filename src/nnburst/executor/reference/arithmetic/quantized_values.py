@@ -67,7 +67,7 @@ def activation_range(
         zero_point: the output's zero point.
 
     Raises:
-        OperationFailed: `code` is none of these.
+        OperationFailed: `code` is not one of these.
     """
     low, high = QUANTIZED_RANGES[type]
     real_low, real_high = float_activation_range(code)

@@ -56,8 +56,8 @@ class Results:
 
     Attributes:
         sequence: outputs [time, batch, outputs] (a view where the batch comes first in memory).
-        output_state: last output [batch, outputs]; None where nobody wants it.
-        cell_state: last cell state [batch, cells]; None where nobody wants it.
+        output_state: last output [batch, outputs]; None if not wanted.
+        cell_state: last cell state [batch, cells]; None if not wanted.
     """
 
     sequence: Array

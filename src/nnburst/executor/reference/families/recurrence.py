@@ -23,7 +23,7 @@ Activation = Callable[[Array], None]
 class Linking(Enum):
     """What a bidirectional operation does with its auxiliary input (BIDIRECTIONAL_SEQUENCE_*)."""
 
-    #: There is none.
+    #: No activation.
     NONE = "no auxiliary input"
     #: It is what the backward direction reads instead of the input.
     PARALLEL = "auxiliary input without weights"

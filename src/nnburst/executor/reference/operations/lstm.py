@@ -102,7 +102,7 @@ def _lstm_shape(node: Node) -> list[TensorType]:
     shape=_lstm_shape,
 )
 def lstm(node: Node) -> Run:
-    """Compute a sequence of one step; the scratch buffer, which nobody may rely on, is zeroed."""
+    """Compute a sequence of one step; the scratch buffer, which must not be relied on, is zeroed."""
     scratch, output_state, cell_state, output = (tensor.array for tensor in node.outputs)
     step = bind_direction(
         LstmOperands(node),

@@ -45,7 +45,7 @@ def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array 
     """What the stored elements stand for.
 
     Returns:
-        None where there are none: the operand is omitted. A Python number for a scalar. For tensors
+        None without any: the operand is omitted. A Python number for a scalar. For tensors
         an array of Python objects: bool for booleans, int for integers without a scale, float
         otherwise.
     """

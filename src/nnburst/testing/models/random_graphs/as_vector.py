@@ -30,7 +30,7 @@ class Part(NamedTuple):
 def cut(graph: RandomGraph, keep: Sequence[int]) -> Part:
     """The part of a graph with these operations (numbers, ascending).
 
-    What the others computed is an input, and what nobody reads any more an output.
+    What the others computed is an input, and what is not read any more an output.
     """
     operations = [graph.operations[i] for i in keep]
     written = {i for o in operations for i in o.outputs}

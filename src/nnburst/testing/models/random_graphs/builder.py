@@ -261,7 +261,7 @@ class GraphBuilder:
         self.operations.append(RandomOperation(kind, tuple(inputs), tuple(numbers), criteria))
 
     def finish(self, name: str, size: str) -> RandomGraph:
-        """The graph; results that nobody reads are outputs, and some that somebody reads."""
+        """The graph; results that are not read are outputs, and some that are."""
         read = {i for o in self.operations for i in o.inputs}
         outputs = [
             i for o in self.operations for i in o.outputs if i not in read or self.chance(0.1)
