@@ -94,7 +94,9 @@ def problems(coverage: Coverage) -> Iterator[str]:
     for rule, found in coverage.items():
         if rule not in RULES:
             yield f"{rule}: not a rule"
-        yield from (f"{rule}: {side!r} is none of {SIDES}" for side in found if side not in SIDES)
+        yield from (
+            f"{rule}: {side!r} is not one of {SIDES}" for side in found if side not in SIDES
+        )
 
 
 def lines(coverage: Coverage) -> Iterator[str]:

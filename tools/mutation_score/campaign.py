@@ -51,7 +51,7 @@ def modules(sources: Path, part: str) -> list[str]:
     """The modules of `part`, a module or a folder below `sources`, with their paths below it.
 
     Raises:
-        ValueError: there are none.
+        ValueError: no mutant was found.
     """
     folder = sources / part
     paths = folder.rglob("*.py") if folder.is_dir() else [sources / f"{part}.py"]

@@ -180,7 +180,7 @@ class CallbackThread:
         try:
             threading.Thread(target=self._serve, name="nnburst callbacks", daemon=True).start()
         except RuntimeError as error:
-            logger.warning("callbacks have no thread until the next one: %s", error)
+            logger.warning("cannot start the callback thread; the next callback tries again: %s", error)
             return False
         return True
 
