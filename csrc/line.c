@@ -47,7 +47,7 @@ static void lead(struct nnb_line *line, struct nnb_line_place *place) {
     }
 }
 
-/* Nobody reads any more: the next one does. */
+/* The reader has left: the next caller reads. */
 static void pass_on(struct nnb_line *line) { lead(line, line->reader ? NULL : line->first); }
 
 int nnb_line_open(struct nnb_line *line, int socket) {
@@ -149,7 +149,7 @@ static void take(struct nnb_line *line) {
         pass_on(line);
         return;
     }
-    /* The same packet: nobody else reads. */
+    /* The same packet: no other thread reads. */
     count = recv(line->socket, found->caller->packet, NNB_LINE_PACKET_BYTES, MSG_DONTWAIT);
     found->caller->bytes = count > 0 ? (uint32_t)count : 0;
     (void)pthread_cond_signal(&found->wake);
@@ -203,7 +203,7 @@ int nnb_line_call(struct nnb_line *line, struct nnb_caller *caller, const uint8_
     if (line->ended) {
         outcome = NNB_LINE_ENDED;
     } else {
-        enter(line, &me); /* first, so that nobody is woken for its answer */
+        enter(line, &me); /* first, so that no thread is woken for its answer */
         (void)pthread_mutex_unlock(&line->lock);
         ssize_t sent = packet == NULL
                            ? 0

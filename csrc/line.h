@@ -1,6 +1,6 @@
 /* The line of threads that wait for answers on one socket: the first one reads, and hands the others theirs.
  *
- *   a caller enters the line, sends its call and waits. While nobody reads it leads: it reads until its own
+ *   a caller enters the line, sends its call and waits. Without a reader it leads: it reads until its own
  *   answer is there, copies those of others to them, and passes the lead on to the next in the line.
  *   the reader is a thread of its own that reads while the line is empty, and whatever the callers cannot
  *   take: packets with descriptors, large ones, those that belong to no caller in the line, the end.
@@ -30,7 +30,7 @@ enum nnb_line_status {
 struct nnb_caller {
     uint64_t id;      /* of the call, as it stands in its answer's envelope */
     uint32_t noticed; /* its answer came by the reader, or there will be none; guarded by the line's lock */
-    uint32_t bytes;   /* of `packet`; 0 while there is none */
+    uint32_t bytes;   /* of `packet`; 0 while it is empty */
     int32_t error;
     uint8_t packet[NNB_LINE_PACKET_BYTES];
 };
@@ -43,7 +43,7 @@ struct nnb_line {
     int socket; /* the caller's; open until nnb_line_close */
     int epoll;
     uint32_t armed;  /* the reader would be woken */
-    uint32_t reader; /* the reader has the word: nobody leads */
+    uint32_t reader; /* the reader has the word: no caller leads */
     uint32_t ended;
 };
 

@@ -1,6 +1,6 @@
 /* The turn of receiving: several threads receive from one socket, one after the other.
  *
- * Whoever has the turn keeps it until it has decided what becomes of what it received, so calls are dealt with
+ * The holder of the turn keeps it until it has decided what becomes of what it received, so calls are dealt with
  * in the order of coming. Those who wait for it do so here, without the interpreter's lock: a thread that gets
  * the turn receives, whatever the one that passed it on computes. */
 #ifndef NNB_TURN_H

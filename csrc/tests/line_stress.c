@@ -1,5 +1,5 @@
 /* Threads that call over one socket, a peer that answers in no order, and a reader for what the callers cannot
- * take: each caller gets its own answer, whoever read it. For both sanitizers. Usage: line_stress CALLS */
+ * take: each caller gets its own answer, whichever thread read it. For both sanitizers. Usage: line_stress CALLS */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -109,7 +109,7 @@ static void *call(void *argument) {
         }
         if (code == NNB_LINE_ANSWERED) {
             if (number_at(caller->packet + 10) != id || number_at(caller->packet + 2) != id) {
-                fail("somebody else's answer");
+                fail("the answer of another call");
             }
         } else if (code == NNB_LINE_NOTICED) {
             (void)pthread_mutex_lock(&handed_lock);

@@ -56,7 +56,7 @@ def read(address: str) -> Counts:
     """One scrape.
 
     Raises:
-        DeviceUnavailable: nobody serves metrics there.
+        DeviceUnavailable: no service has metrics there.
         NnburstError: the extra is not installed.
     """
     try:

@@ -53,7 +53,7 @@ R = TypeVar("R", bound=Message)
 _ONE_WAY: Final = 0
 #: Held for a moment where an answer and its caller's impatience may cross.
 _giving_up: Final = threading.Lock()
-#: Calls whose answers may still come though nobody waits for them; answers to older ones are not told apart.
+#: Calls whose answers may still come without a waiter; answers to older ones are not told apart.
 _MOST_ABANDONED: Final = 4096
 
 
@@ -122,7 +122,7 @@ class _Waiting(Caller):
             packet = None
 
     def abandon(self) -> None:
-        """Nobody waits any more: dispose of the answer, now or when it comes."""
+        """Dispose of the answer, which is not waited for any more, now or when it comes."""
         with _giving_up:
             answer, self._abandoned = self.handed_over, True
         if answer is not None:
@@ -130,7 +130,7 @@ class _Waiting(Caller):
 
 
 class _Listener:
-    """Tells somebody how a call went."""
+    """Reports how a call went."""
 
     def __init__(
         self,
@@ -282,12 +282,12 @@ class Connection:
         """The answer that its own caller has read.
 
         Raises:
-            ProtocolError: it is none; that ends the connection.
+            ProtocolError: it is malformed; that ends the connection.
         """
         try:
             return _Answer(decode_reply(body_of_whole_packet(pending.packet)), _NO_FDS)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            broken = ProtocolError(f"{self._name} sent a reply that is none: {error}")
+            broken = ProtocolError(f"{self._name} sent an invalid reply: {error}")
             raise self._broken(broken) from error
         except ProtocolError as error:
             raise self._broken(error) from None
@@ -325,7 +325,7 @@ class Connection:
         Raises:
             MissedDeadline: the peer does not read.
             DeadObject: the peer is gone.
-            BaseException: an interruption; whether the call has left, nobody knows, and `answered` hears
+            BaseException: an interruption; whether the call has left is unknown, and `answered` hears
                 nothing.
         """
         call = self._register(_Listener(expected, self._name, answered, self.end_error))
@@ -340,19 +340,19 @@ class Connection:
             raise MissedDeadline(
                 f"timeout: {self._name} did not take {what} in {timeout:g} s"
             ) from None
-        except BaseException:  # Ctrl-C, most likely; nobody knows whether it has left
+        except BaseException:  # Ctrl-C, most likely; whether it has left is unknown
             self._expect_no_more(call)
             raise
 
     def post(self, message: Message) -> None:
-        """Send a call whose answer nobody waits for; a peer that is gone is not an error."""
+        """Send a call whose answer is not waited for; a peer that is gone is not an error."""
         try:
             self.notify(message, SEND_TIMEOUT)
         except (NnburstError, TimeoutError):
             pass  # whatever it was about is gone with the peer
 
     def notify(self, message: Message, timeout: float) -> None:
-        """Send a call whose answer nobody waits for.
+        """Send a call whose answer is not waited for.
 
         Args:
             message: the call; brings no descriptors.
@@ -368,7 +368,7 @@ class Connection:
             raise self._gone() from None
 
     def post_later(self, message: Message) -> None:
-        """Send a call whose answer nobody waits for just before the next one.
+        """Send a call whose answer is not waited for just before the next one.
 
         Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
         """
@@ -386,7 +386,7 @@ class Connection:
             # It has broken a rule, which ended the connection: that is for calls to tell.
 
     def release_later(self, handle: int) -> None:
-        """The same for what nobody closed: the peer hears of it just before the next call.
+        """The same for what was never closed: the peer hears of it just before the next call.
 
         Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
         """
@@ -419,9 +419,9 @@ class Connection:
             raise self._gone() from None
 
     def _gone(self) -> NnburstError:
-        """The error for a send that found nobody.
+        """The error for a send without a peer.
 
-        Whoever has been told of a death must find it wherever they look next, though the reader may not have
+        A caller that was told of a death must find it wherever it looks next, though the reader may not have
         noticed yet; it does the rest.
         """
         with self._lock:
@@ -430,7 +430,7 @@ class Connection:
         return self._dead()
 
     def _post_the_later_ones(self) -> None:
-        """Send what there is room for: whoever calls has no time for what can wait."""
+        """Send what there is room for: its caller has no time for what can wait."""
         while True:
             try:
                 message = self._later.popleft()
@@ -488,7 +488,7 @@ class Connection:
             answer = self._answer(incoming)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             incoming.fds.close()
-            raise ProtocolError(f"{self._name} sent a reply that is none: {error}") from error
+            raise ProtocolError(f"{self._name} sent an invalid reply: {error}") from error
         with self._lock:
             pending = self._pending.pop(incoming.id, None)
             unwanted = (
@@ -503,7 +503,7 @@ class Connection:
             self._dispose(answer)
         else:
             incoming.fds.close()
-            raise ProtocolError(f"{self._name} answered call {incoming.id}, which nobody made")
+            raise ProtocolError(f"{self._name} answered call {incoming.id}, which was never made")
 
     def _answer(self, incoming: Incoming) -> _Answer:
         if incoming.failure is None:
@@ -515,11 +515,11 @@ class Connection:
 
     def _end(self) -> None:
         calls: dict[int, _Pending] = {}
-        nobody: list[Callable[[], None]] = []
+        silent: list[Callable[[], None]] = []
         with self._lock:  # nothing is made in here: the collector could run what wants the lock
             self._ended = True
             waiting, self._pending = self._pending, calls
-            callbacks, self._on_end = self._on_end, nobody
+            callbacks, self._on_end = self._on_end, silent
         self._channel.shutdown()
         for pending in list(waiting.values()):
             pending.put(None)

@@ -52,7 +52,7 @@ class Service(Generic[M]):
             channel: connected; stays the caller's.
             decode: turns a body into a call.
             handler: answers a call; borrows the descriptors, `take`s those that it keeps.
-            submit: runs a job that answers the call, now or on another thread; raises where nobody will. What
+            submit: runs a job that answers the call, now or on another thread; raises if it never will. What
                 it returns is run by the thread that received the call, once that is free for the next.
             budget: what calls in progress may take together; the limits' unless given.
         """
@@ -161,7 +161,7 @@ def failure(error: BaseException) -> Reply:
     if isinstance(error, MemoryError):
         return Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "out of memory")
     if isinstance(error, msgspec.MsgspecError | RecursionError):
-        text = f"a message that is none: {error}"
+        text = f"malformed message: {error}"
         return Reply(ErrorStatus.INVALID_ARGUMENT, text[:MAX_MESSAGE_CHARACTERS])
     logger.error("unexpected failure", exc_info=error)
     text = f"{type(error).__name__}: {error}"

@@ -38,7 +38,7 @@ class Options:
         models: for each name a file that `nnburst.load` reads, or `module:attribute`.
         grpc: "HOST:PORT"; port 0 lets the kernel choose.
         tls: None is plain text.
-        metrics: "HOST:PORT" on this host; empty is none.
+        metrics: "HOST:PORT" on this host; empty for no metrics.
         shared_memory: whether callers on this machine may register shared memory.
         max_message: bytes of a request, and of a response.
         max_rpcs: requests at once; more are refused.

@@ -81,7 +81,7 @@ class RememberedRequests:
         self._closed = False
 
     def take(self, key: Hashable) -> RememberedRequest | None:
-        """A request that nobody uses, until `give_back` or `forget`."""
+        """A request that is not in use, until `give_back` or `forget`."""
         with self._lock:
             idle = self._idle.get(key)
             return idle.pop() if idle else None
@@ -94,7 +94,7 @@ class RememberedRequests:
                 self._idle.move_to_end(request.key)
 
     def forget(self, request: RememberedRequest) -> None:
-        """Do not use it again. Its execution may be under way still, so nobody gets its pool."""
+        """Do not use it again. Its execution may be under way still, so its pool is not used again."""
         with self._lock:
             mine = self._all.pop(request.handle, None) is request
             if not self._idle.get(request.key):

@@ -180,7 +180,9 @@ class CallbackThread:
         try:
             threading.Thread(target=self._serve, name="nnburst callbacks", daemon=True).start()
         except RuntimeError as error:
-            logger.warning("cannot start the callback thread; the next callback tries again: %s", error)
+            logger.warning(
+                "cannot start the callback thread; the next callback tries again: %s", error
+            )
             return False
         return True
 
