@@ -43,7 +43,7 @@ uint64_t nnb_trace_ticks(uint32_t uses_tsc) {
 static void join(void) {
     mine.generation = generation;
     mine.written = 0;
-    /* TRUST: the area is this process's own; whoever else maps it can only read. */
+    /* TRUST: the area is this process's own; other processes that map it can only read. */
     mine.index = nnb_count_u32(&area->rings, 1);
     if (mine.index >= NNB_TRACE_RINGS) {
         mine.index = NNB_TRACE_RINGS;

@@ -4,7 +4,7 @@
  * overwrites its oldest ones. A process's rings lie in one sealed memfd with a header and the names, so what
  * was recorded stays with the collector when the process is killed.
  *
- * Built with -DNNBURST_NO_TRACE_POINTS there are none: what "off" is measured against. */
+ * Built with -DNNBURST_NO_TRACE_POINTS there is no trace point: what "off" is measured against. */
 #ifndef NNB_TRACE_H
 #define NNB_TRACE_H
 

@@ -35,7 +35,7 @@ def read(path: Path) -> Trace:
     """The trace of a file: Perfetto's format, Chrome's JSON, or the original's text.
 
     Raises:
-        InvalidArgument: it is none of them.
+        InvalidArgument: it is not one of them.
         OSError: it cannot be read.
     """
     data = path.read_bytes()
