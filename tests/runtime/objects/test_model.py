@@ -97,7 +97,7 @@ def test_an_operation_has_lists_a_known_code_and_operands_of_its_types() -> None
         model.add_operation(OperationType.ADD, None, [a])
     with unexpected_null():
         model.add_operation(OperationType.ADD, [a], None)
-    for code, inputs in ((106, [a]), (0x20003, [a]), (OperationType.ADD, [a, a]), (0, [a, 9])):
+    for code, inputs in ((106, [a]), (0x7ABC0003, [a]), (OperationType.ADD, [a, a]), (0, [a, 9])):
         with bad_data():
             model.add_operation(code, inputs, [a])
 
@@ -154,7 +154,7 @@ def test_a_cycle_is_no_model() -> None:
         OperandDescription(OperandType.TENSOR_QUANT8_ASYMM, (2,), 1.0, 256),
         OperandDescription(OperandType.TENSOR_FLOAT32, (1 << 20, 1 << 20)),
         OperandDescription(OperandType.TENSOR_FLOAT32, None),
-        OperandDescription(0x30001, (2,)),
+        OperandDescription(0x7ABC0001, (2,)),
         OperandDescription(17),
         OperandDescription(PER_CHANNEL, (2,), 1.0),
         OperandDescription(PER_CHANNEL, (2,), 0.0, 1),
