@@ -13,7 +13,7 @@ author = copyright = "The nnburst developers"  # noqa: A001 - Sphinx's word
 version = release = importlib.metadata.version("nnburst")
 html_theme = "furo"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "adr/template.md"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_use_ivar = True  # an attribute is described once, where its class says what it is

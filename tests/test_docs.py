@@ -103,6 +103,53 @@ def readme_example_output(number: int, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+TUTORIALS = {
+    "first_burst": ["[[10. 20. 30.]]", "[[1009. 1019. 1029.]]"],
+    "camera": [f"{2.0 * number}" for number in range(10)],
+    "own_executor": ["[2. 4. 6. 8.]"],
+}
+
+
+def typed_in(page: str, folder: Path) -> list[str]:
+    """What the code of a tutorial prints, typed in as it stands, in an empty folder."""
+    code = "\n".join(EXAMPLE.findall((ROOT / "docs" / "tutorial" / f"{page}.md").read_text()))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_tutorial_typed_in_as_it_stands_prints_what_it_promises(page: str, tmp_path: Path) -> None:
+    assert typed_in(page, tmp_path) == TUTORIALS[page]
+
+
+def test_tutorial_of_a_network_file_runs(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from nnburst.testing.models.tflite_networks import NETWORKS
+
+    (tmp_path / "network.tflite").write_bytes(NETWORKS["RELU-FLOAT32"]())
+    assert typed_in("tflite_network", tmp_path)[-1] == "float32"
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = (ROOT / "docs" / "index.md").read_text()
+    pages = {
+        str(path.relative_to(ROOT / "docs").with_suffix(""))
+        for path in (ROOT / "docs").rglob("*.md")
+        if "_build" not in path.parts
+    }
+    listed = set(re.findall(r"^([\w/.-]+)$", menu, re.MULTILINE))
+    apart = {"index", "adr/template", *(page for page in pages if page.startswith("adr/0"))}
+    assert pages - apart == listed & pages
+
+
 def test_readme_example_of_compiling_runs(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     from nnburst.testing.models.tflite_networks import NETWORKS
