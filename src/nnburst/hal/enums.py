@@ -37,7 +37,7 @@ class ErrorStatus(IntEnum):
 
 
 class ResultCode(IntEnum):
-    """Outcome of a call of the framework side (NNAPI: ANEURALNETWORKS_…)."""
+    """Outcome of a call of the framework side (NNAPI: `ANEURALNETWORKS_*`)."""
 
     NO_ERROR = 0
     OUT_OF_MEMORY = 1
