@@ -112,7 +112,7 @@ def test_executor_that_lacks_an_operation_makes_no_partition_and_says_why() -> N
     builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
     found = place("reference", builder.build(), ())
     assert (found.supported, found.partitions) == ((False,), ())
-    assert found.problem.startswith("operation 0 is not supported: P4")
+    assert found.problem.startswith("operation 0 is not supported: validation:P4")
 
 
 def test_unknown_executor_is_refused(network: Path, capsys: pytest.CaptureFixture[str]) -> None:

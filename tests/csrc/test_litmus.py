@@ -191,6 +191,21 @@ SHAPES: dict[str, tuple[set[str], list[tuple[list[list[Access]], tuple[int, ...]
         ],
     ),
     "L": ({STORE, LOAD}, [(message(STORE, LOAD), (1, 0, 1, 1))]),
+    # The collector is Python; what it needs of the order is that of these readers.
+    "T": (
+        {"nnb_fence_writes", STORE, STORE32},
+        [
+            (message(STORE, LOAD), (1, 0, 1, 1)),
+            (message(STORE32, LOAD32), (1, 0, 1, 1)),
+            (
+                [
+                    [access("nnb_store_relaxed_u64", "claim"), access("nnb_fence_writes", ""), w("data")],
+                    [r("data"), access("nnb_fence_reads", ""), access("nnb_load_relaxed_u64", "claim")],
+                ],
+                (1, 0, 1, 1),
+            ),
+        ],
+    ),
 }  # fmt: skip
 CASES = [
     (letter, index) for letter, (_, programs) in SHAPES.items() for index in range(len(programs))

@@ -110,7 +110,7 @@ def test_output_that_is_unknown_twice_or_to_be_classified_is_refused() -> None:
         message = service_pb2.ModelInferRequest()
         for name in names:
             message.outputs.add(name=name)
-        with pytest.raises(InvalidArgument, match="comes twice or is none"):
+        with pytest.raises(InvalidArgument, match="comes twice or is not one of"):
             wanted_outputs(message, TENSORS, None)
     message = service_pb2.ModelInferRequest()
     message.outputs.add(name="x").parameters["classification"].int64_param = 3

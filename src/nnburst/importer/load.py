@@ -95,4 +95,6 @@ def _load(content: bytes, directory: Path | None, options: _Options) -> Imported
 
 def _may_be_onnx(content: bytes) -> bool:
     """Whether the bytes begin as ONNX files do: with the version of the format, or a string after it."""
+    if content[:2] == b"\x08\x00":
+        return False  # no version is 0: a flatbuffer of another format begins like this
     return content[:1] in (b"\x08", b"\x12", b"\x1a", b"\x22", b"\x32", b"\x3a", b"\x42")
