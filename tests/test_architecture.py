@@ -82,9 +82,12 @@ EXTRA_DISTRIBUTIONS: Final = {
 }
 
 
-def modules() -> list[str]:
+@cache
+def modules() -> tuple[str, ...]:
     """Every module of the package, as a path below it without suffix."""
-    return sorted(str(path.relative_to(SOURCE).with_suffix("")) for path in SOURCE.rglob("*.py"))
+    return tuple(
+        sorted(str(path.relative_to(SOURCE).with_suffix("")) for path in SOURCE.rglob("*.py"))
+    )
 
 
 @cache
@@ -176,9 +179,15 @@ REGISTRIES: Final = ("cli", "executor/reference/operations", "importer/")
 MOST_MODULES: Final = 15
 
 
+@cache
+def known_modules() -> frozenset[str]:
+    return frozenset(modules())
+
+
+@cache
 def module_imports(module: str) -> set[str]:
     """The modules of this package that `module` imports, as paths; itself not among them."""
-    known = set(modules())
+    known = known_modules()
     found = set()
     for name in imports(module):
         path = name.removeprefix("nnburst.").replace(".", "/")
