@@ -117,6 +117,10 @@ def _is_copy(step: ExecutionStep, source: FinishedModel, old: Operand, new: Oper
     return True
 
 
+#: Operands of a source model.
+_Operands = tuple[int, Sequence[int]]
+
+
 class _Walk:
     """Goes through the steps in order and knows what is written by then.
 
@@ -129,8 +133,10 @@ class _Walk:
         self._plan = plan
         self._source = source
         self._known: set[SourceOperand] = set()
-        self._at: defaultdict[int, list[tuple[int, Sequence[int]]]] = defaultdict(list)
-        self._expected: defaultdict[int, list[tuple[int, Sequence[int]]]] = defaultdict(list)
+        #: For each step the control flow that ends before it: what must be written by then, and its outputs.
+        self._ends: defaultdict[int, list[tuple[Sequence[_Operands], _Operands]]] = defaultdict(
+            list
+        )
         self._write(0, source.model.main.input_indexes)
         for index, step in enumerate(plan.steps):
             self._arrive(index)
@@ -159,11 +165,8 @@ class _Walk:
         if not isinstance(leave, GotoStep):
             self.wrong.append(f"step {step.index}: its then-branch does not end with a jump")
             return
-        self._expected[leave.target] += [
-            (step.then_model, step.then_outputs),
-            (step.else_model, step.else_outputs),
-        ]
-        self._at[leave.target].append((step.source_model, step.outer_outputs))
+        read = [(step.then_model, step.then_outputs), (step.else_model, step.else_outputs)]
+        self._ends[leave.target].append((read, (step.source_model, step.outer_outputs)))
 
     def _enter_while(self, step: WhileStep) -> None:
         self._read(step.index, step.source_model, step.outer_inputs)
@@ -173,16 +176,13 @@ class _Walk:
             back = self._plan.steps[end - 1]
             if not isinstance(back, GotoStep) or back.target != step.index:
                 self.wrong.append(f"step {step.index}: step {end - 1} does not go back to it")
-        self._expected[step.exit_step] += [
-            (step.cond_model, [step.cond_output]),
-            (step.body_model, step.body_outputs),
-        ]
-        self._at[step.exit_step].append((step.source_model, step.outer_outputs))
+        read = [(step.cond_model, [step.cond_output]), (step.body_model, step.body_outputs)]
+        self._ends[step.exit_step].append((read, (step.source_model, step.outer_outputs)))
 
     def _arrive(self, index: int) -> None:
-        for model, operands in self._expected[index]:
-            self._read(index, model, operands)
-        for model, operands in self._at[index]:
+        for read, (model, operands) in reversed(self._ends[index]):  # what began last ends first
+            for inner, outputs in read:
+                self._read(index, inner, outputs)
             self._write(model, operands)
 
     def _read(self, step: int, model: int, operands: Sequence[int]) -> None:
