@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.memory import Memory as Pool
-from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.enums import DeviceType, ExecutionPreference, Priority
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.runtime.argument import PreparedPart
+from nnburst.runtime.planning.candidate import DeviceFacts
 from nnburst.runtime.planning.plan import Direction
 
 #: A use of a buffer: what a device has prepared, and which of its inputs or outputs.
@@ -31,36 +31,16 @@ class CacheRequest(NamedTuple):
     token: bytes
 
 
-class Device(Protocol):
+class Device(DeviceFacts, Protocol):
     """A driver, an engine, or the CPU. Thread-safe."""
-
-    @property
-    def name(self) -> str:
-        """Unique among the devices."""
 
     @property
     def type(self) -> DeviceType:
         """Kind of hardware."""
 
     @property
-    def version_string(self) -> str:
-        """Opaque; part of cache tokens."""
-
-    @property
-    def feature_level(self) -> FeatureLevel:
-        """Not above the runtime's (RT:D6)."""
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether it is the CPU device."""
-
-    @property
     def extensions(self) -> tuple[Extension, ...]:
         """Those that it has."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """How fast it says it is."""
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:

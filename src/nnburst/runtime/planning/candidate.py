@@ -10,8 +10,8 @@ from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.model import Model
 
 
-class Candidate(Protocol):
-    """A device that a plan may use."""
+class DeviceFacts(Protocol):
+    """What a device reports of itself, asked for once (RT:D2)."""
 
     @property
     def name(self) -> str:
@@ -35,8 +35,12 @@ class Candidate(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Its speed, asked for once (RT:D2)."""
+        """How fast it reports to be."""
         ...
+
+
+class Candidate(DeviceFacts, Protocol):
+    """A device that a plan may use."""
 
     def supported_operations(self, model: Model, pools: Sequence[int]) -> Sequence[bool]:
         """Which operations of the main subgraph it can run.
