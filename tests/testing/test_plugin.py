@@ -29,7 +29,7 @@ MULTIPLIER = EXAMPLE.replace("OperationType.ADD", "OperationType.MUL").replace(
 #: A few tests of each suite; all of them take more than a minute.
 SOME = "(sum and not test_pack) or deadline or given_back or no_sealed or reads_no_results or burst_runs"
 #: Tests that execute sums, or kill who does.
-SUMS = f"({SOME} or mutated_packets or test_faults) and not what_is_supported"
+SUMS = f"({SOME} or mutated_packets or test_faults) and not what_is_supported and not test_pack"
 
 Run = Callable[..., pytest.RunResult]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import weakref
 from typing import Final
 
 from nnburst.hal.errors import Closed
@@ -20,6 +21,9 @@ class Kicks:
         """Make both ends; the driver's stays until `give_away`."""
         self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
+        # A burst that is never closed gives its descriptors back with its channels, as its queues do.
+        for end in (self._socket, self._theirs):
+            weakref.finalize(self, end.close).atexit = False
         self._lock = threading.Lock()
         self._closed = False
         self._in_use = False
