@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import threading
+import warnings
 
 import pytest
 from hypothesis import given
@@ -128,3 +129,17 @@ def test_fence_that_cannot_be_duplicated_says_so(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(os, "dup", refuse)
         with pytest.raises(ResourceExhausted, match="Too many open files"):
             fence.duplicate()
+
+
+def test_signaller_that_the_collector_finds_in_a_cycle_fails_its_fence_in_silence() -> None:
+    for _ in range(20):
+        fence, signaller = SyncFence.create()
+        cycle: list[object] = [signaller]
+        cycle.append(cycle)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            del signaller, cycle
+            gc.collect()
+        with fence:
+            assert fence.wait(20) == FenceStatus.ERROR
+        assert [str(warning.message) for warning in warned] == []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import weakref
 from enum import IntEnum
 from typing import Final
 
@@ -42,6 +43,8 @@ class Signaller:
     def __init__(self, end: socket.socket) -> None:
         """Own `end` from here on."""
         self._end: socket.socket | None = end
+        # Not __del__: in a cycle the collector may finalise the socket first, which warns of that.
+        weakref.finalize(self, end.close).atexit = False
 
     def signal(self) -> None:
         """What the fence stands for is done. Later calls do nothing."""
@@ -64,9 +67,6 @@ class Signaller:
         end, self._end = self._end, None
         if end is not None:
             end.close()
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def create_fence() -> tuple[socket.socket, Signaller]:
