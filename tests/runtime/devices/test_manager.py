@@ -75,7 +75,8 @@ def test_no_driver_may_call_itself_the_cpu(
     serve: Serve, manager: Managers, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve("nnapi-reference", "null")
-    found = manager()
+    with caplog.at_level(logging.WARNING, "nnburst.runtime"):  # whatever an earlier test has set
+        found = manager()
     assert names(found) == ["nnapi-reference"]
     assert found.devices[0] is found.cpu
     assert "left out" in caplog.text
