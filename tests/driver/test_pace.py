@@ -16,6 +16,7 @@ from nnburst.driver.model.pace import QUICK_NS, Pace
 from nnburst.driver.session.scheduler import Scheduler
 from nnburst.executor.base import Outcome
 
+Noted = threading.Semaphore
 X = [np.ones((2, 3), np.float32)] * 2
 
 
@@ -55,15 +56,30 @@ def test_job_that_raises_is_timed_too() -> None:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedDriver]:
-    """Another thread can always receive; whatever has run once is quick, however busy the machine."""
+def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
+    """Released when an execution has been noted, which is after its answer was sent."""
+    note, released = Pace.note, threading.Semaphore(0)
+
+    def note_and_release(self: Pace, nanoseconds: float) -> None:
+        note(self, nanoseconds)
+        released.release()
+
+    monkeypatch.setattr(Pace, "note", note_and_release)
+    return released
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, noted: Noted) -> Iterator[ScriptedDriver]:
+    """Another thread can always receive; what has run once is quick, however busy the machine."""
     monkeypatch.setattr(pace_module, "QUICK_NS", 60_000_000_000)
     with ScriptedDriver() as made:
         made.worker.another_receives = lambda: True
         yield made
 
 
-def threads_of(driver: ScriptedDriver, priority: Priority = Priority.MEDIUM) -> list[bool]:
+def threads_of(
+    driver: ScriptedDriver, noted: Noted, priority: Priority = Priority.MEDIUM
+) -> list[bool]:
     """Prepares a model and runs it four times; for each whether it ran on the thread that receives."""
     ran_on: list[bool] = []
 
@@ -78,39 +94,40 @@ def threads_of(driver: ScriptedDriver, priority: Priority = Priority.MEDIUM) -> 
     ):
         for _ in range(4):
             execution.run()
+            assert noted.acquire(timeout=60)
     return ran_on
 
 
 @pytest.mark.parametrize("priority", [Priority.MEDIUM, Priority.HIGH])
 def test_quick_execution_runs_where_it_is_received(
-    driver: ScriptedDriver, priority: Priority
+    driver: ScriptedDriver, noted: Noted, priority: Priority
 ) -> None:
-    assert threads_of(driver, priority) == [False, True, True, True]
+    assert threads_of(driver, noted, priority) == [False, True, True, True]
 
 
-def test_low_execution_runs_on_a_thread_that_is_nice(driver: ScriptedDriver) -> None:
-    assert threads_of(driver, Priority.LOW) == [False] * 4
+def test_low_execution_runs_on_a_thread_that_is_nice(driver: ScriptedDriver, noted: Noted) -> None:
+    assert threads_of(driver, noted, Priority.LOW) == [False] * 4
 
 
 def test_slow_execution_leaves_the_thread_that_receives(
-    driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+    driver: ScriptedDriver, noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace_module, "QUICK_NS", 0)
-    assert threads_of(driver) == [False] * 4
+    assert threads_of(driver, noted) == [False] * 4
 
 
 def test_execution_waits_its_turn_where_others_wait(
-    driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+    driver: ScriptedDriver, noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Scheduler, "waiting", lambda *_: True)
-    assert threads_of(driver) == [False] * 4
+    assert threads_of(driver, noted) == [False] * 4
 
 
 def test_execution_leaves_the_thread_that_receives_where_no_other_stands_by(
-    driver: ScriptedDriver,
+    driver: ScriptedDriver, noted: Noted
 ) -> None:
     driver.worker.another_receives = lambda: False
-    assert threads_of(driver) == [False] * 4
+    assert threads_of(driver, noted) == [False] * 4
 
 
 def test_deadline_that_has_passed_is_missed_where_the_call_is_received(
@@ -124,7 +141,7 @@ def test_deadline_that_has_passed_is_missed_where_the_call_is_received(
             execution.run(timeout=1e-9)
 
 
-def test_every_way_over_the_socket_has_a_pace(driver: ScriptedDriver) -> None:
+def test_every_way_over_the_socket_has_a_pace(driver: ScriptedDriver, noted: Noted) -> None:
     threads: list[bool] = []
 
     def run(_: object) -> Outcome:
@@ -137,4 +154,5 @@ def test_every_way_over_the_socket_has_a_pace(driver: ScriptedDriver) -> None:
             threads.clear()
             for _ in range(5):
                 use(X)
+                assert noted.acquire(timeout=60)
             assert threads[-1]
