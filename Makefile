@@ -135,8 +135,9 @@ $(DOCUMENTATION): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[docs]"
 	@touch $@
 
-docs: setup $(DOCUMENTATION) ## docs/_build/html
+docs: setup $(DOCUMENTATION) ## docs/_build/html, its links checked
 	$(BIN)/sphinx-build -W --keep-going --quiet docs docs/_build/html
+	$(BIN)/python tools/site_links.py docs/_build/html
 
 $(WHEEL_TOOLS): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[wheels]"

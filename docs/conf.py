@@ -1,12 +1,24 @@
 """Sphinx: `make docs` builds docs/_build/html; a warning is an error."""
 
 import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
 
 import nnburst.client.memory.arguments
 from nnburst.compat.conversion.timing import ExecutionTiming
 
 # Imported for type checkers only, so that clients start fast; here annotations are evaluated.
 nnburst.client.memory.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
+
+# The table of messages is made here and not kept: every change of a message would change it.
+_HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(_HERE.parent / "tools"))
+import messages_page  # noqa: E402
+
+(_HERE / "messages.md").write_text(messages_page.page(), encoding="utf-8")
 
 project = "nnburst"
 author = copyright = "The nnburst developers"  # noqa: A001 - Sphinx's word
@@ -17,6 +29,38 @@ exclude_patterns = ["_build", "adr/template.md"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_use_ivar = True  # an attribute is described once, where its class says what it is
-# Pages of the root link to each other as files of the repository; tests/test_docs.py checks those.
+myst_heading_anchors = 4
 # Properties called `type` are NNAPI's word, and shadow the builtin in annotations.
-suppress_warnings = ["myst.xref_missing", "ref.python"]
+suppress_warnings = ["ref.python"]
+
+#: Pages of the root that are pages of the site, too; other files of the repository are offered as they are.
+_ROOT_PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "bench/README.md": "benchmarks.md",
+}
+_INCLUDED = re.compile(r"^```\{include\} \.\./(\S+\.md)\n```$", re.MULTILINE)
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+
+
+def _site_link(link: re.Match[str]) -> str:
+    """A link of a page of the root, as one of this folder."""
+    target = link[1].removeprefix("docs/")
+    return _ROOT_PAGES.get(target, target if target != link[1] else f"../{target}")
+
+
+def _include(_app: Sphinx, _name: str, source: list[str]) -> None:
+    """Put pages of the root in the place of their include, with links that lead to pages of the site."""
+
+    def text(found: re.Match[str]) -> str:
+        return _LINK.sub(_site_link, (_HERE.parent / found[1]).read_text(encoding="utf-8"))
+
+    source[0] = _INCLUDED.sub(text, source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _include)

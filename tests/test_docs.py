@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import cli_page
+import messages_page
 import nnburst
 from nnburst.cli import GROUPS
 
@@ -16,12 +18,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    if "_build" not in path.relative_to(ROOT).parts
+    if "_build" not in path.relative_to(ROOT).parts and path.name != "messages.md"
 )
 
 API = ROOT / "docs" / "api.md"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\[[^\]]*\]\(([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 MAKE_WORD = re.compile(r"\bmake ([a-z]+)\b")
 PATH = re.compile(r"`((?:src|csrc|tests|docs|tools|bench|examples)/[\w./-]+)`")
@@ -40,6 +44,40 @@ def test_relative_links_lead_to_files() -> None:
     inside = [(page, link) for page, link in links if "://" not in link]
     assert inside
     assert [(name(p), link) for p, link in inside if not (p.parent / link).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page can end with, as forges and our site make it."""
+    headings = HEADING.findall(
+        re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE)
+    )
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w -]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+def test_anchors_of_links_are_headings() -> None:
+    links = [(page, *link) for page in PAGES for link in ANCHOR.findall(text(page))]
+    inside = [(page, link, anchor) for page, link, anchor in links if "://" not in link]
+    targets = [
+        (page, (page.parent / link) if link else page, anchor) for page, link, anchor in inside
+    ]
+    assert [
+        (name(page), f"{target.name}#{anchor}")
+        for page, target, anchor in targets
+        if target.suffix == ".md" and anchor not in anchors(target)
+    ] == []
+
+
+def test_page_of_commands_is_what_their_parsers_give() -> None:
+    assert (ROOT / "docs" / "commands.md").read_text() == cli_page.page(), (
+        "python tools/cli_page.py"
+    )
+
+
+def test_page_of_messages_has_errors_and_lines_of_the_log() -> None:
+    page = messages_page.page()
+    assert "| `bits is 0, expected at least one bit` | `fmq/event_flag.py` |" in page
+    assert "| `worker {pid} ended with {code}` | `driver/service/supervisor.py` |" in page
 
 
 def test_paths_that_are_named_exist() -> None:

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parser(words).parse_args(words)
+        args = parser(words).parse_args(words)
         logging.basicConfig(
             level=["INFO", "DEBUG"][min(args.verbose, 2) - 1] if args.verbose else LOG.read(),
             format="%(name)s: %(message)s",
@@ -78,11 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="nnburst", description="NNAPI bursts on Linux.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="log more (twice: all)")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser for `words`, with all commands unless they name one."""
+    made = argparse.ArgumentParser(prog="nnburst", description="NNAPI bursts on Linux.")
+    made.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    made.add_argument("-v", "--verbose", action="count", default=0, help="log more (twice: all)")
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     groups: dict[str, Subparsers] = {}
     for name in _wanted(words):
         group = name.partition("_")[0]
@@ -92,7 +93,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
                 dest="subcommand", required=True, metavar="SUBCOMMAND"
             )
         _load(name).prepare_parser(groups.get(group, commands))
-    return parser
+    return made
 
 
 def _wanted(words: Sequence[str]) -> list[str]:

@@ -1,0 +1,98 @@
+"""Writes docs/commands.md from the parsers of the commands: `python tools/cli_page.py`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from nnburst.cli import parser as parser_of_all
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+
+_HEAD: Final = """\
+# Commands
+
+`nnburst COMMAND --help` prints the same. A command exits with 0 if it succeeds, with 1 and one line on
+stderr if it fails, and with 2 for a wrong option. `-v` before the command logs more, `-vv` all;
+`--version` prints the version. `python tools/cli_page.py` writes this page from the commands' parsers.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    return _HEAD + "".join(
+        section for parser in _commands(parser_of_all()) for section in _of(parser)
+    )
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The commands below a parser, those of groups in their place."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name in sorted(action.choices):
+                below = list(_commands(action.choices[name]))
+                yield from below or [action.choices[name]]
+
+
+def _of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    arguments = [action for action in parser._actions if action.dest != "help"]
+    shown = [action for action in arguments if action.help != argparse.SUPPRESS]
+    words = " ".join(_synopsis(action) for action in shown)
+    yield f"\n## {parser.prog}\n\n"
+    if parser.description:
+        yield f"{_sentence(' '.join(parser.description.split()), parser.prog)}\n\n"
+    yield f"```sh\n{parser.prog}{' ' if words else ''}{words}\n```\n"
+    if shown:
+        yield "\n| argument | |\n|---|---|\n"
+    for action in shown:
+        yield f"| `{_spelt(action)}` | {_help(parser, action)} |\n"
+
+
+def _sentence(text: str, prog: str) -> str:
+    """A description without the command's own name before it, as a sentence."""
+    text = text.removeprefix(f"`{prog}`: ")
+    return text[:1].upper() + text[1:]
+
+
+def _synopsis(action: argparse.Action) -> str:
+    value = _value(action)
+    if not action.option_strings:
+        return value
+    word = f"{action.option_strings[-1]} {value}".rstrip()
+    return word if action.required else f"[{word}]"
+
+
+def _value(action: argparse.Action) -> str:
+    """How the value of an argument is written in a synopsis; empty for a flag."""
+    if action.nargs == 0:
+        return ""
+    name = action.metavar or (
+        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    )
+    if isinstance(name, tuple):
+        return " ".join(name)
+    repeated: dict[object, str] = {
+        "*": f"[{name} ...]",
+        "+": f"{name} [{name} ...]",
+        "?": f"[{name}]",
+        "...": f"{name} ...",
+    }
+    if isinstance(action.nargs, int):
+        return " ".join([name] * action.nargs)
+    return repeated.get(action.nargs, name)
+
+
+def _spelt(action: argparse.Action) -> str:
+    words = [f"{option} {_value(action)}".rstrip() for option in action.option_strings]
+    return ", ".join(words) or _value(action)
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    facts = {**vars(action), "prog": parser.prog}
+    return " ".join(((action.help or "") % facts).split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
