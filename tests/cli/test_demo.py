@@ -219,4 +219,4 @@ def test_options_of_another_demo_are_refused(
     words: list[str], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", *words]) == 1
-    assert f"{option} is no option of demo" in capsys.readouterr().err
+    assert f"{option} is not an option of demo" in capsys.readouterr().err

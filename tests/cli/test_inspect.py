@@ -152,7 +152,7 @@ def test_format_that_graphviz_lacks_is_refused(
 ) -> None:
     pytest.importorskip("graphviz", reason="graphviz is not installed (extra 'cli')")
     assert main(["inspect", str(network), "--dot", str(network.with_suffix(".nonsense"))]) == 1
-    assert "--dot: .nonsense is no format" in capsys.readouterr().err
+    assert "--dot: .nonsense is not a format" in capsys.readouterr().err
 
 
 @pytest.mark.shared

@@ -16,10 +16,10 @@ from nnburst.cli.options import above_zero, at_least_one, cores, zero_or_more
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["conformance", ".", "--filter", "("], "'(' is no regular expression"),
-        (["conformance", ".", "--filter", "a{9999999999}"], "is no regular expression"),
-        (["fuzz", "models", "builtin", "--model", "("], "'(' is no regular expression"),
-        (["fuzz", "models", "builtin", "--mutation", "["], "'[' is no regular expression"),
+        (["conformance", ".", "--filter", "("], "'(' is not a regular expression"),
+        (["conformance", ".", "--filter", "a{9999999999}"], "is not a regular expression"),
+        (["fuzz", "models", "builtin", "--model", "("], "'(' is not a regular expression"),
+        (["fuzz", "models", "builtin", "--mutation", "["], "'[' is not a regular expression"),
         (["conformance", ".", "--jobs", "0"], "'0', expected a number of 1 or more"),
         (["conformance", ".", "--jobs", "many"], "'many', expected a number of 1 or more"),
         (["serve", "x", "--cpus", "abc"], "'abc', expected some of ["),

@@ -245,7 +245,7 @@ def test_file_that_is_not_what_its_name_says_is_refused(
     path = doubling(tmp_path, "FLOAT32", (1, 2, 2, 3))
     given = tmp_path / name
     given.write_bytes(b"nothing of the kind")
-    assert f"--input {given}: is no " in refusal(capsys, path, "--input", given)
+    assert f"--input {given}: is not " in refusal(capsys, path, "--input", given)
 
 
 @pytest.mark.parametrize(
@@ -268,13 +268,13 @@ def test_hostile_array_is_refused(
     path = doubling(tmp_path, "FLOAT32", (1, 4))
     given = tmp_path / "x.npy"
     given.write_bytes(content)
-    assert "is no .npy file of numbers" in refusal(capsys, path, "--input", given)
+    assert "is not a .npy file of numbers" in refusal(capsys, path, "--input", given)
 
 
 def test_pickled_objects_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = doubling(tmp_path, "FLOAT32", (1, 4))
     given = saved(tmp_path, np.array([object()]))
-    assert "is no .npy file of numbers" in refusal(capsys, path, "--input", given)
+    assert "is not a .npy file of numbers" in refusal(capsys, path, "--input", given)
 
 
 def test_picture_for_an_input_that_takes_none_is_refused(

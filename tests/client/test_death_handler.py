@@ -94,11 +94,11 @@ def test_closing_the_connection_is_an_end_like_death(driver: Driver) -> None:
 
 def test_nothing_cannot_be_protected_or_watched(driver: Driver) -> None:
     handler = DeathHandler.create(driver.connection)
-    with pytest.raises(InvalidArgument, match="callback: None"):
+    with pytest.raises(InvalidArgument, match="callback is None"):
         handler.protect_callback(None)
-    with pytest.raises(InvalidArgument, match="callback: None"):
+    with pytest.raises(InvalidArgument, match="callback is None"):
         handler.protect_callback_for_lifetime(None)
-    with pytest.raises(InvalidArgument, match="connection: None"):
+    with pytest.raises(InvalidArgument, match="connection is None"):
         DeathHandler.create(None)
 
 

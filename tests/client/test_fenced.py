@@ -322,7 +322,7 @@ def test_driver_that_answers_with_no_fence_is_told_so(
     prepared = lying(lambda: Fds([os.open(os.devnull, os.O_RDWR)]), False)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        with pytest.raises(GeneralFailure, match="a sync fence that is no socket"):
+        with pytest.raises(GeneralFailure, match="a sync fence must be a socket"):
             prepared.execute_fenced([X])
     gc.collect()  # private memory that nobody may have again
     # The driver, which is in this process, has yet to hear of the last releases; its waiter keeps two.

@@ -204,14 +204,14 @@ def descriptors_of_the_same_file(fd: int) -> list[int]:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (regular_file, "a regular file is no memfd and may shrink.*from_file"),
+        (regular_file, "a regular file is not a memfd and may shrink.*from_file"),
         (shm_file, "may shrink while it is read and takes no seals"),
         (unsealable, "made without MFD_ALLOW_SEALING"),
         (closed_for_seals, "takes no seals"),
         (unsealed_and_read_only, "open for reading only, so that they cannot be added"),
         (write_only, "open for writing only"),
-        (pipe, "a pipe is no memfd"),
-        (socket_end, "a socket is no memfd"),
+        (pipe, "a pipe is not a memfd"),
+        (socket_end, "a socket is not a memfd"),
         (lambda _: memfd(0), "has 0 bytes"),
     ],
 )
@@ -287,9 +287,9 @@ def test_files_that_cannot_be_pools_are_refused(device: Device, tmp_path: Path) 
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(InvalidArgument, match="is empty"):
         Memory.from_file(tmp_path / "empty")
-    with pytest.raises(InvalidArgument, match="is a pipe, no file"):
+    with pytest.raises(InvalidArgument, match="is a pipe, expected a file"):
         Memory.from_file(str(tmp_path / "fifo"))
-    with pytest.raises(InvalidArgument, match="is a device, no file"):
+    with pytest.raises(InvalidArgument, match="is a device, expected a file"):
         Memory.from_file("/dev/zero")
     with pytest.raises(IsADirectoryError):
         Memory.from_file(tmp_path)

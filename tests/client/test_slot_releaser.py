@@ -26,7 +26,7 @@ def test_new_pool_waits_for_a_driver_that_is_behind() -> None:
     releaser = SlotReleaser(free_memory, SlotTable())
     for slot in range(MAX_BACKLOG + 3):  # one is under way
         releaser.release(slot)
-    with pytest.raises(MissedDeadline, match="has not forgotten closed pools"):
+    with pytest.raises(MissedDeadline, match="has not released closed pools"):
         releaser.keep_up(0.01)
     waiting = threading.Thread(target=releaser.keep_up, args=(HANG,))
     waiting.start()

@@ -110,7 +110,7 @@ def test_closed_fence_says_so() -> None:
 )
 def test_descriptor_that_is_no_fence_is_refused_and_closed(make: object) -> None:
     fd = make()  # type: ignore[operator]
-    with pytest.raises(InvalidArgument, match="a sync fence that is no"):
+    with pytest.raises(InvalidArgument, match="a sync fence must be"):
         SyncFence(fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)

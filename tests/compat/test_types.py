@@ -103,7 +103,7 @@ def test_unspecified_dimensions_are_none_or_zeros() -> None:
 
 
 def test_scalar_has_no_dimensions_to_ask_for_and_nothing_aborts() -> None:
-    with pytest.raises(InvalidArgument, match="FLOAT32 is no tensor"):
+    with pytest.raises(InvalidArgument, match="FLOAT32 is not a tensor"):
         tensor_has_unspecified_dimensions(T.FLOAT32, ())
 
 

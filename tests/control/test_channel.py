@@ -211,7 +211,7 @@ def test_large_body_is_capped_before_memory_is_allocated(sockets: Sockets, size:
     fd = _unsealed()
     send_raw(sockets[0], packet(1, 0, b"", size), [fd])
     os.close(fd)
-    with pytest.raises(ProtocolError, match="no envelope"):
+    with pytest.raises(ProtocolError, match="malformed envelope"):
         Channel(sockets[1]).receive(timeout=5)
 
 

@@ -116,7 +116,7 @@ def test_overlap(other: tuple[float, float, float, float], expected: float) -> N
 
 def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(b"not a picture")
-    with pytest.raises(InvalidArgument, match="is no picture"):
+    with pytest.raises(InvalidArgument, match="is not a picture"):
         View(tmp_path / "x.png")
 
 

@@ -68,5 +68,5 @@ def test_other_formats_are_refused(tmp_path: Path, wrong: dict[str, int]) -> Non
 def test_what_is_no_sound_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.wav"
     path.write_bytes(content)
-    with pytest.raises(InvalidArgument, match=r"no \.wav file"):
+    with pytest.raises(InvalidArgument, match=r"not a \.wav file"):
         read_clip(path)

@@ -168,7 +168,7 @@ def test_token_of_no_buffer_is_refused(known: Any, burst: int) -> None:
     message = BurstExecute(burst, request(BufferToken(token=99)), memory_identifiers=(3,))
     reply = known.call(message)
     assert reply.status == INVALID
-    assert "no buffer has the token 99" in reply.message
+    assert "token: 99 does not name a buffer" in reply.message
 
 
 def test_more_identifiers_than_a_burst_remembers_are_refused(

@@ -258,7 +258,7 @@ def test_burst_that_gets_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -
     before = open_fds()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", _raising(RuntimeError("can't start new thread")))
-        with pytest.raises(ResourceExhausted, match="no thread"):
+        with pytest.raises(ResourceExhausted, match="cannot start the thread"):
             Harness()
     assert open_fds() == before
 
@@ -480,7 +480,7 @@ def test_channel_that_is_no_sealed_memory_is_refused_by_name(position: int) -> N
     os.close(fds[position])
     fds[position] = os.open("/dev/zero", os.O_RDWR)
     name = ("request_channel", "result_channel")[position]
-    with pytest.raises(InvalidArgument, match=f"{name}: fd is not a memfd"):
+    with pytest.raises(InvalidArgument, match=f"{name}: fd: not a memfd"):
         _open(*queues, fds=Fds(fds))
 
 

@@ -326,7 +326,7 @@ def test_kicks_with_something_in_their_queue_are_refused(
     before = len(list(open_fds.iterdir()))
     with monkeypatch.context() as patch:
         patch.setattr(burst_channels, "Kicks", _Kicks)
-        with pytest.raises(InvalidArgument, match="kicks: something lies in its queue"):
+        with pytest.raises(InvalidArgument, match="kicks: expected an empty socket"):
             RawBurst(prepared)
     assert len(list(open_fds.iterdir())) == before
     RawBurst(prepared).close()

@@ -457,7 +457,7 @@ def test_descriptors_that_do_not_fit_are_only_logged_at_save(
             caplog.clear()
             with caplog.at_level(logging.WARNING):
                 assert not of.compilation_cache.save(prepared, TOKEN, model, data)
-            assert "not cached: device:P5" in caplog.text
+            assert "could not be cached: device:P5" in caplog.text
     assert [path.read_bytes() for path in (*files.model, *files.data)] == before
     assert run(prepared)
 

@@ -68,7 +68,7 @@ def test_wait_for_which_no_thread_can_be_started_is_undone(
         patch.setattr(threading.Thread, "start", fail)
         for _ in range(3):
             with pytest.raises(
-                ResourceExhausted, match="no thread could be started that waits for fences"
+                ResourceExhausted, match="cannot start the thread that waits for fences"
             ):
                 waiter.wait([socket.socket(fileno=os.dup(fence.fileno()))], None, outcome)
     assert HELD_FDS.taken == before

@@ -152,7 +152,7 @@ def test_p9_preparation_that_cannot_be_launched_is_refused(
     driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_lanes(monkeypatch, "nnburst preparation")
-    check_refused(prepare(driver), ErrorStatus.GENERAL_FAILURE, "P9: no thread")
+    check_refused(prepare(driver), ErrorStatus.GENERAL_FAILURE, "P9: cannot start a thread")
 
 
 def refuse_lanes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -160,7 +160,7 @@ def refuse_lanes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
     def refuse(lanes: Lanes, *arguments: Any) -> None:
         if lanes._name == name:
-            raise GeneralFailure("P9: no thread could be started")
+            raise GeneralFailure("P9: cannot start a thread")
         submit(lanes, *arguments)
 
     monkeypatch.setattr(Lanes, "submit", refuse)
@@ -356,7 +356,7 @@ def test_execution_that_cannot_be_launched_is_refused(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_lanes(monkeypatch, "nnburst execution")
-    check_refused(model.execute(), ErrorStatus.GENERAL_FAILURE, "P9: no thread")
+    check_refused(model.execute(), ErrorStatus.GENERAL_FAILURE, "P9: cannot start a thread")
     assert model.driver.script.closed_executions == 1
 
 

@@ -247,7 +247,7 @@ def test_job_without_a_thread_is_refused_and_does_not_run_later(
 
     with monkeypatch.context() as patched:
         patched.setattr(lanes_module.threading.Thread, "start", fail)
-        with pytest.raises(GeneralFailure, match="P9: no thread"):
+        with pytest.raises(GeneralFailure, match="P9: cannot start a thread"):
             lanes.submit(order.job("refused"))
     lanes.submit(order.job("next"))
     assert order.wait(1) == ["next"]

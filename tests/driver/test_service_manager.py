@@ -66,7 +66,7 @@ def test_a_service_manager_that_is_gone_changes_nothing(
 ) -> None:
     manager.close()
     ServiceManager().ready("there")
-    assert "cannot be told" in caplog.text
+    assert "cannot notify the service manager" in caplog.text
 
 
 def test_without_a_service_manager_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:

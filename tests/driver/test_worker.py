@@ -51,9 +51,10 @@ def assert_alive(client: Any) -> None:
 def test_first_call_must_be_hello(raw: Any, model: Model) -> None:
     for message in (PrepareModel(model, 1), GetSupportedOperations(model)):
         reply = raw.call(message)
-        assert (reply.status, reply.message) == (INVALID, "the first call must be Hello")
+        text = f"the first call is {type(message).__name__}, expected Hello"
+        assert (reply.status, reply.message) == (INVALID, text)
     raw.introduce()
-    assert raw.hello().message == "Hello comes once"
+    assert raw.hello().message == "Hello: a second one, expected one for each connection"
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_kernel_that_raises_anything_ends_as_general_failure(
     monkeypatch.setitem(REGISTRY, OperationType.ADD, broken)
     outcome = bound(add_chain(1), [X], [np.zeros_like(X)]).run()
     assert outcome == Outcome(ErrorStatus.GENERAL_FAILURE, (), "ZeroDivisionError: a bug")
-    assert "an execution failed" in caplog.text
+    assert "an execution raised" in caplog.text
 
 
 def without_memory(_: Node) -> object:

@@ -169,7 +169,7 @@ def test_memory_that_the_kernel_does_not_have_is_refused_as_such(
         raise OSError("no space")
 
     monkeypatch.setattr(posix_ipc, "SharedMemory", refuse)
-    with pytest.raises(ResourceExhausted, match="no shared memory of 1220 bytes"):
+    with pytest.raises(ResourceExhausted, match="cannot create shared memory of 1220 bytes"):
         create_named_queue(name, ELEMENT, 8)
 
 

@@ -192,7 +192,7 @@ def test_duplicate_is_an_object_of_its_own_for_the_same_bytes() -> None:
 
 
 def test_memory_that_the_kernel_does_not_have_is_refused_as_such() -> None:
-    with pytest.raises(ResourceExhausted, match="no shared memory"):
+    with pytest.raises(ResourceExhausted, match="cannot create shared memory"):
         SharedMemory.create(8, "n" * 300)
     huge = SharedMemory.create(1 << 50)
     with pytest.raises(ResourceExhausted, match="cannot map 1125899906842624 bytes"):
@@ -207,7 +207,7 @@ def test_region_that_cannot_get_its_size_leaves_no_descriptor(
 
     monkeypatch.setattr(os, "ftruncate", refuse)
     before = descriptors()
-    with pytest.raises(ResourceExhausted, match="no shared memory of 8 bytes: no space"):
+    with pytest.raises(ResourceExhausted, match="cannot create shared memory of 8 bytes: no space"):
         SharedMemory.create(8)
     assert descriptors() == before
 
@@ -284,7 +284,7 @@ def test_file_must_hold_what_was_promised(promised: int, accepted: bool) -> None
     if accepted:
         assert SharedMemory.adopt(fd, promised).size == promised
     else:
-        with pytest.raises(InvalidArgument, match=f"4096 bytes, {promised} were promised"):
+        with pytest.raises(InvalidArgument, match=f"4096 bytes, expected {promised}"):
             SharedMemory.adopt(fd, promised)
 
 

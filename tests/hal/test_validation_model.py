@@ -574,7 +574,7 @@ def test_last_operation_of_a_version_is_old_enough_and_the_next_is_not(
     last: OperationType, level: FeatureLevel
 ) -> None:
     validate_model(with_operation(adder(), 0, type=last), {}, feature_level=level)
-    with pytest.raises(InvalidArgument, match=r"^validation:P1: .* after "):
+    with pytest.raises(InvalidArgument, match=r"^validation:P1: .* needs "):
         validate_model(with_operation(adder(), 0, type=last + 1), {}, feature_level=level)
 
 

@@ -127,7 +127,7 @@ def test_sequences_have_states_of_their_own(client: Any) -> None:
     assert step(7, one) == [12, 22]
     assert step("camera", two, sequence_end=True) == [14, 24]
     assert step(7, one, sequence_end=True) == [13, 23]
-    with pytest.raises(InferenceServerException, match="not started, or ended"):
+    with pytest.raises(InferenceServerException, match="not started, ended"):
         step(7, one)
     with pytest.raises(InferenceServerException, match="sequence_id is needed"):
         client.infer("accumulate", tensors(x=one))

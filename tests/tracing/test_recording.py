@@ -154,7 +154,7 @@ def slices_of(source: Source) -> list[str]:
 
 
 def test_memory_that_is_no_area_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="no area of marks"):
+    with pytest.raises(InvalidArgument, match="does not begin like an area"):
         Source(np.zeros(area.BYTES, np.uint8))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser(
-        "capabilities", help="measure what a device says about its speed", description=__doc__
+        "capabilities", help="measure the capabilities that a device reports", description=__doc__
     )
     default = "litert" if find_spec("ai_edge_litert") else "reference"
     parser.add_argument("--executor", default=default, help="to measure (default: %(default)s)")

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not installed.LIBRARY.is_file():
         raise DeviceUnavailable(
-            f"{installed.LIBRARY}: it is not there, this nnburst was built without"
+            f"{installed.LIBRARY}: the file does not exist: this nnburst was built without the C interface"
         )
     measured = _measure(args.rounds)
     beside = measured[BESIDE]

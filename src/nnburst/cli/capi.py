@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what was asked for; flags stand in one line."""
     if not installed.LIBRARY.is_file():
         raise DeviceUnavailable(
-            f"{installed.LIBRARY}: it is not there, this nnburst was built without"
+            f"{installed.LIBRARY}: the file does not exist: this nnburst was built without the C interface"
         )
     flags = [
         *([installed.cflags()] if args.cflags else []),

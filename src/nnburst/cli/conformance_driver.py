@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-latency",
         type=above_zero,
         metavar="US",
-        help="fail if the median of a round trip is longer: microseconds (default: only told)",
+        help="fail if the median of a round trip is longer: microseconds (default: only printed)",
     )
     group.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.json and report.html there"

@@ -20,7 +20,7 @@ _OPTIONS = {
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add `nnburst demo`."""
     parser = subparsers.add_parser(
-        "demo", help="recognise digits, hear a phrase or find a face in another process"
+        "demo", help="recognise digits, spot a phrase or find a face in another process"
     )
     parser.add_argument(
         "what",
@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; 1 if it does not find what it should, or finds more."""
     for option in {name for names in _OPTIONS.values() for name in names}:
         if getattr(args, option) and option not in _OPTIONS[args.what]:
-            raise InvalidArgument(f"--{option.replace('_', '-')} is no option of demo {args.what}")
+            raise InvalidArgument(
+                f"--{option.replace('_', '-')} is not an option of demo {args.what}"
+            )
     if args.what == "wakeword":
         from nnburst.cli.demo_wakeword import hear
 

@@ -65,7 +65,9 @@ def write_graph(model: Model, name: str, path: Path) -> None:
             f"--dot: a {path.suffix} file needs Graphviz's program dot; a .dot file does not"
         ) from None
     except (ValueError, RequiredArgumentError, CalledProcessError) as error:
-        raise InvalidArgument(f"--dot: {path.suffix} is no format of Graphviz: {error}") from None
+        raise InvalidArgument(
+            f"--dot: {path.suffix} is not a format of Graphviz: {error}"
+        ) from None
 
 
 def draw(model: Model, name: str) -> graphviz.Digraph:

@@ -98,7 +98,7 @@ class _Input:
             with self._path.open("rb") as file:
                 found: Array = np.lib.format.read_array(file, allow_pickle=False)
         except _NO_ARRAY as error:
-            raise self._refused(f"is no .npy file of numbers: {error}") from None
+            raise self._refused(f"is not a .npy file of numbers: {error}") from None
         self._check_shape(found.shape)
         shape = found.shape if 0 in self._operand.dimensions else self._operand.dimensions
         dtype = DTYPES[OperandType(self._operand.type)]
@@ -128,7 +128,7 @@ class _Input:
                 width, channels = file.getsampwidth(), file.getnchannels()
                 content = file.readframes(file.getnframes())
         except (wave.Error, EOFError) as error:
-            raise self._refused(f"is no PCM sound: {error}") from None
+            raise self._refused(f"is not PCM sound: {error}") from None
         content = content[: len(content) // (width * channels) * width * channels]  # may be cut off
         samples = self._samples(content, width).reshape(-1, channels).mean(axis=1)
         operand = self._operand
@@ -162,7 +162,7 @@ class _Input:
             with Image.open(self._path) as image:
                 content = np.asarray(image.convert("RGBA" if _has_alpha(image) else "RGB"))
         except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
-            raise self._refused(f"is no picture: {error}") from None
+            raise self._refused(f"is not a picture: {error}") from None
         return from_picture(content, self._operand, pixels)
 
     def _refused(self, why: str) -> InvalidArgument:

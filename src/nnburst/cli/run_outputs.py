@@ -43,7 +43,7 @@ def read_labels(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"--labels {path}: no UTF-8 text: {error}") from None
+        raise InvalidArgument(f"--labels {path}: not UTF-8 text: {error}") from None
 
 
 def packed_labels(model: Path) -> list[list[str]]:

@@ -17,7 +17,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--port", type=int, default=9001, help="on localhost (default: %(default)s)"
     )
-    parser.add_argument("--no-browser", action="store_true", help="only say the address")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
     args = parser.parse_args(words)
     with Viewer(args.file, args.port) as viewer:
         print(f"{viewer.address}  (Ctrl-C ends it)", flush=True)

@@ -43,7 +43,9 @@ def allocate_buffer(
         lambda prepared: prepared.model if prepared._prepared.session is session else None,
     )
     if operand.type not in DTYPES:
-        raise GeneralFailure(f"buffers cannot hold operands of type {operand.type}")
+        raise GeneralFailure(
+            f"buffers hold operands of core types only, not of type {operand.type}"
+        )
     message = Allocate(
         BufferDesc(tuple(dimensions)), tuple(model.handle for model in models), read, written
     )

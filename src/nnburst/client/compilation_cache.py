@@ -221,7 +221,7 @@ class CachedCompilation:
             return max(deadline - time.monotonic(), 1e-3)
 
         if not any(self._needed):
-            log.info("%s caches no compilations", self._device.name)
+            log.info("%s caches no compilations: each model is compiled", self._device.name)
             return self._compile(None, left())
         return self._load(left) or self._compile_and_save(left)
 

@@ -95,7 +95,9 @@ def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
         session = Session(connected, f"driver {text}", lambda: DriverDied(ending), timeout=seconds)
         return Device(session)
     except DeadObject as error:
-        raise DeviceUnavailable(f"{path} closed the connection at once") from error
+        raise DeviceUnavailable(
+            f"{path}: the driver closed the connection before its first answer"
+        ) from error
 
 
 def _connect(path: Path, timeout: float) -> socket.socket:

@@ -70,7 +70,9 @@ class Preparation(Pending[PreparedModel]):
             self._complete(outcome)
             return
         if not isinstance(outcome, NotifyPrepared) or outcome.handle is None:
-            self._complete(GeneralFailure("the driver notifies of a model without its handle"))
+            self._complete(
+                GeneralFailure("the driver notified of a prepared model without a handle")
+            )
             return
         message = outcome
         handle: int = outcome.handle

@@ -103,10 +103,10 @@ def noncompliant_operations(
 def _canonical(value: Any, source: FeatureLevel, target: FeatureLevel) -> Any:  # noqa: ANN401
     for name, level in (("source", source), ("target", target)):
         if level not in HIDL:
-            raise InvalidArgument(f"{name}: {level.name} is no HIDL version")
+            raise InvalidArgument(f"{name}: {level.name} is not a HIDL version")
     canonical = to_canonical.unvalidated_convert(value, source)
     if not isinstance(canonical, Capabilities | ErrorStatus | Model | Request):
-        raise InvalidArgument(f"value: nothing is said about the compliance of {type(value)}")
+        raise InvalidArgument(f"value: {type(value).__name__} has no rule of compliance")
     return canonical
 
 

@@ -159,7 +159,7 @@ def body_of_whole_packet(packet: bytes) -> bytes:
     try:
         opened = _decode(packet)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a packet that is no envelope: {error}") from error
+        raise ProtocolError(f"malformed envelope: {error}") from error
     if opened.fds or opened.body_size:
         raise ProtocolError(f"a packet with 0 file descriptors that declares {opened.fds}")
     return opened.body
@@ -307,7 +307,7 @@ class Channel:
                     return Incoming(packet.id, packet.body, fds)
             return _open_packet(data, fds, flags)
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"a packet that is no envelope: {error}") from error
+            raise ProtocolError(f"malformed envelope: {error}") from error
         except BaseException:
             fds.close()
             raise
@@ -376,10 +376,10 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
     try:
         packet = _decode(data)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a packet that is no envelope: {error}") from error
+        raise ProtocolError(f"malformed envelope: {error}") from error
     if no_room:
         fds.close()
-        failure = ResourceExhausted("there are no file descriptors left for those of a message")
+        failure = ResourceExhausted("no file descriptors are left for those of a message")
         return Incoming(packet.id, packet.body, fds, failure)
     if len(fds) != packet.fds + (packet.body_size > 0):
         raise ProtocolError(f"a packet with {len(fds)} file descriptors that declares {packet.fds}")
@@ -397,7 +397,7 @@ def _large_body(fd: int, size: int) -> bytes:
     try:
         memory = SharedMemory.adopt(fd, size)
     except NnburstError as error:
-        raise ProtocolError(f"a body that is no sealed memfd: {error}") from error
+        raise ProtocolError(f"the body must be a sealed memfd: {error}") from error
     try:
         return memory.map(writable=False)[:size].tobytes()
     finally:

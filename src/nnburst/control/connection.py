@@ -153,7 +153,9 @@ class _Listener:
         try:
             self._answered(error)
         except Exception:
-            logger.exception("who heard of an answer of %s", self._name)
+            logger.exception(
+                "the callback of a call to %s raised; the connection goes on", self._name
+            )
 
 
 class Connection:
@@ -528,7 +530,9 @@ class Connection:
             try:
                 callback()
             except Exception:
-                logger.exception("after the end of %s", self._name)
+                logger.exception(
+                    "a callback for the end of %s raised; the others follow", self._name
+                )
 
     def disown(self) -> None:
         """Leave the connection to the parent of this forked process."""

@@ -87,10 +87,10 @@ def adopt_fence(fd: int) -> socket.socket:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.close(fd)
-        raise InvalidArgument(f"a sync fence that is no socket: {error}") from error
+        raise InvalidArgument(f"a sync fence must be a socket: {error}") from error
     if (fence.family, fence.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
         fence.close()
-        raise InvalidArgument("a sync fence that is no AF_UNIX STREAM socket")
+        raise InvalidArgument("a sync fence must be an AF_UNIX STREAM socket")
     return fence
 
 

@@ -67,7 +67,7 @@ class Line:
         failed = lib.nnb_line_open(self._struct, socket)
         self._open = not failed
         if failed:
-            raise ResourceExhausted(f"a connection has no line: {os.strerror(failed)}")
+            raise ResourceExhausted(f"cannot open the line of a connection: {os.strerror(failed)}")
 
     def call(self, caller: Caller, packet: bytes | None, timeout: float) -> int:
         """Send a packet, unless it is None, and wait for its answer.

@@ -83,7 +83,7 @@ class Service(Generic[M]):
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise TimeoutError(f"the peer is not known after {patience} s")
+                raise TimeoutError(f"the peer did not introduce itself in {patience} s")
             try:
                 job = self.accept(left)
             except Disconnected:
@@ -163,6 +163,6 @@ def failure(error: BaseException) -> Reply:
     if isinstance(error, msgspec.MsgspecError | RecursionError):
         text = f"malformed message: {error}"
         return Reply(ErrorStatus.INVALID_ARGUMENT, text[:MAX_MESSAGE_CHARACTERS])
-    logger.error("unexpected failure", exc_info=error)
+    logger.error("a handler raised: the call is answered with GENERAL_FAILURE", exc_info=error)
     text = f"{type(error).__name__}: {error}"
     return Reply(ErrorStatus.GENERAL_FAILURE, text[:MAX_MESSAGE_CHARACTERS])

@@ -95,7 +95,7 @@ class View:
             with Image.open(path) as opened:
                 image = opened.convert("RGB")
         except UnidentifiedImageError:
-            raise InvalidArgument(f"{path} is no picture") from None
+            raise InvalidArgument(f"{path} is not a picture") from None
         self._factor = max(image.size) / SIDE
         width, height = (max(1, round(side / self._factor)) for side in image.size)
         small = image.resize((width, height), Image.Resampling.BILINEAR)

@@ -68,7 +68,7 @@ def read_clip(path: Path) -> Clip:
             found = file.getframerate(), 8 * file.getsampwidth(), file.getnchannels()
             content = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
-        raise InvalidArgument(f"{path} is no .wav file: {error}") from None
+        raise InvalidArgument(f"{path} is not a .wav file: {error}") from None
     if found != (RATE, 16, 1):
         raise InvalidArgument(
             f"{path} has {found[0]} Hz, {found[1]} bits, {found[2]} channels, expected {RATE}, 16, 1"

@@ -85,7 +85,7 @@ def layout(
     """
     if quantum < 1 or capacity < 1 or quantum * capacity > _MAX_DATA_BYTES:
         raise InvalidArgument(
-            f"queue of {capacity} elements of {quantum} bytes: expected positive sizes, 4 GiB in all"
+            f"queue of {capacity} elements of {quantum} bytes: expected positive sizes, at most 4 GiB in all"
         )
     data_bytes = quantum * capacity
     line = COUNTER_BYTES if original else _CACHE_LINE

@@ -92,7 +92,7 @@ class MessageQueue(Closing):
             descriptor.flags == Flavor.SYNCHRONIZED_READ_WRITE,
         )
         if status != lib.NNB_RING_OK:
-            raise QueueCorrupted("the queue's counters are impossible")
+            raise QueueCorrupted("the queue's counters contradict its size")
 
     def _address(self, region: int, offset: int) -> int:
         return int(self._views[region].ctypes.data) + offset
@@ -320,7 +320,7 @@ class MessageQueue(Closing):
 
     def _check_corruption(self) -> None:
         if self.ring.corrupted:
-            raise QueueCorrupted("the peer's counter of the queue is impossible")
+            raise QueueCorrupted("the peer's counter contradicts the queue's size")
 
     def _done(self, status: int) -> bool:
         if status == lib.NNB_RING_CORRUPT:

@@ -66,9 +66,9 @@ def create_named_queue(
         # A name that exists is never taken over: O_CREX fails, whatever its owner.
         region = posix_ipc.SharedMemory(path, posix_ipc.O_CREX, mode=0o600, size=size)
     except posix_ipc.ExistentialError:
-        raise DeviceUnavailable(f"name: {name} exists") from None
+        raise DeviceUnavailable(f"name: {name} exists already") from None
     except (OSError, ValueError) as error:
-        raise ResourceExhausted(f"no shared memory of {size} bytes: {error}") from error
+        raise ResourceExhausted(f"cannot create shared memory of {size} bytes: {error}") from error
     memory = SharedMemory(region.fd, size)
     view = memory.map(writable=True)
     text = msgspec.json.encode(descriptor)

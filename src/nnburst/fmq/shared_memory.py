@@ -64,7 +64,7 @@ class SharedMemory(Closing):
         try:
             fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as error:
-            raise ResourceExhausted(f"no shared memory: {error.strerror}") from error
+            raise ResourceExhausted(f"cannot create shared memory: {error.strerror}") from error
         try:
             os.ftruncate(fd, size)
             if not read_only_for_others:
@@ -72,7 +72,7 @@ class SharedMemory(Closing):
         except OSError as error:
             os.close(fd)
             raise ResourceExhausted(
-                f"no shared memory of {size} bytes: {error.strerror}"
+                f"cannot create shared memory of {size} bytes: {error.strerror}"
             ) from error
         return cls(fd, size)
 
@@ -96,7 +96,7 @@ class SharedMemory(Closing):
         try:
             actual = _checked_size(fd)
             if size is not None and not 0 < size <= actual:
-                raise InvalidArgument(f"shared memory has {actual} bytes, {size} were promised")  # noqa: TRY301
+                raise InvalidArgument(f"shared memory has {actual} bytes, expected {size}")  # noqa: TRY301
         except BaseException:
             os.close(fd)
             raise
@@ -172,7 +172,7 @@ def _checked_size(fd: int) -> int:
         # TRUST: only memfds answer F_GET_SEALS; the size seals make fstat's answer final.
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
-        raise InvalidArgument("fd is not a memfd") from error
+        raise InvalidArgument("fd: not a memfd") from error
     if seals & SIZE_SEALS != SIZE_SEALS:
         raise InvalidArgument("memfd lacks the seals SHRINK, GROW and SEAL")
     status = os.fstat(fd)

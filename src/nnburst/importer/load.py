@@ -80,7 +80,7 @@ def _load(content: bytes, directory: Path | None, options: _Options) -> Imported
     if content[4:8] == _TFLITE or not _may_be_onnx(content):
         if any(options):
             raise InvalidArgument(
-                f"{', '.join(options._fields)} are for .onnx files; a .tflite file says its own"
+                f"{', '.join(options._fields)} are for .onnx files; a .tflite file has its own"
             )
         return Translation(TfliteFile(content)).run()
     file = read_model(content)

@@ -187,7 +187,7 @@ class SubgraphWriter:
             shape = integers(value.type.dimensions)
             self.add(OperationType.RESHAPE, [value, shape], [copied], "output")
         else:
-            raise Refused(f"an output of type {value.type.type.name} that nothing computes")
+            raise Refused(f"an output of type {value.type.type.name} that no operation computes")
         return copied.index
 
 

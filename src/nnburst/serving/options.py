@@ -212,7 +212,7 @@ def _models(given: Sequence[str]) -> dict[str, str]:
         if name in models:
             raise InvalidArgument(f"--model: {name!r} comes twice")
         if ":" not in source and not Path(source).is_file():
-            raise InvalidArgument(f"--model: {source} is no file")
+            raise InvalidArgument(f"--model: {source} is not a file")
         models[name] = source if ":" in source else str(Path(source).resolve())
     return models
 
@@ -246,5 +246,5 @@ def _tls(args: argparse.Namespace) -> Tls | None:
         raise InvalidArgument("--grpc-client-ca: needs --grpc-tls-cert and --grpc-tls-key")
     for path in (certificate, key, client_ca):
         if path is not None and not path.is_file():
-            raise InvalidArgument(f"{path} is no file")
+            raise InvalidArgument(f"{path} is not a file")
     return None if certificate is None else Tls(certificate, key, client_ca)

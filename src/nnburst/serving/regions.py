@@ -58,7 +58,7 @@ class Region:
         """
         self._check(offset, len(data))
         if os.fstat(self.fd).st_size < self.offset + offset + len(data):
-            raise InvalidArgument(f"shared memory {self.key} has become too short")
+            raise InvalidArgument(f"shared memory {self.key} was cut short after it was registered")
         os.pwrite(self.fd, data, self.offset + offset)
 
     def _check(self, offset: int, size: int) -> None:
@@ -98,7 +98,7 @@ class Regions:
         os.close(fd)
         if taken:
             raise InvalidArgument(f"name: a region {name!r} is registered already")
-        raise ResourceExhausted(f"{MAX_REGIONS} regions are registered")
+        raise ResourceExhausted(f"{MAX_REGIONS} regions are registered, as many as may be")
 
     def unregister(self, name: str) -> None:
         """Forget a region, or all if `name` is empty; an unknown one is ignored."""
@@ -142,5 +142,7 @@ def _open(key: str, end: int) -> int:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size < end:
         os.close(fd)
-        raise InvalidArgument(f"key: {key} is no shared memory of this user of {end} bytes")
+        raise InvalidArgument(
+            f"key: {key} is not shared memory of this user with at least {end} bytes"
+        )
     return fd

@@ -80,7 +80,7 @@ class Sequences(Closing):
             found = self._sequences.get(key)
             if found is None:
                 raise InvalidArgument(
-                    f"sequence {key}: not started, or ended, idle for too long or dead"
+                    f"sequence {key}: not started, ended, expired while idle, or lost with its driver"
                 )
             found.used = time.monotonic()
             self._sequences.move_to_end(key)
@@ -104,7 +104,7 @@ class Sequences(Closing):
             return
         key, oldest = next(iter(self._sequences.items()))
         if time.monotonic() - oldest.used < IDLE_SECONDS or not oldest.lock.acquire(blocking=False):
-            raise ResourceExhausted(f"{self._limit} sequences are in use")
+            raise ResourceExhausted(f"{self._limit} sequences are in use, as many as the model has")
         del self._sequences[key]
         oldest.close()
         oldest.lock.release()

@@ -76,7 +76,7 @@ class Server:
             raise DeviceUnavailable(f"--grpc: {options.grpc} cannot be served: {error}") from None
         if not port:
             raise DeviceUnavailable(
-                f"--grpc: {options.grpc} is taken, or its certificate is no good"
+                f"--grpc: {options.grpc} is taken, or its certificate is not valid"
             )
         return f"{host}:{port}"
 

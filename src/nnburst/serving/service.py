@@ -142,7 +142,7 @@ class InferenceService:
     def ModelStreamInfer(self, requests: Iterator[Message], context: Context) -> Iterator[Message]:  # noqa: N802
         """Execute one after the other; what fails is answered with its error, and the stream goes on."""
         if not self._streams.acquire(blocking=False):
-            raise ResourceExhausted("there are too many streams")
+            raise ResourceExhausted("as many streams are open as are served at once")
         try:
             regions = self._regions_for(context)
             for request in requests:

@@ -79,7 +79,7 @@ class Tensor:
         """
         if not self.kind.contents:
             raise InvalidArgument(
-                f"input {self.name!r}: {self.kind.name} goes as raw contents only"
+                f"input {self.name!r}: {self.kind.name} is accepted as raw contents only"
             )
         others = [
             field.name for field, _ in contents.ListFields() if field.name != self.kind.contents
@@ -93,7 +93,9 @@ class Tensor:
         wide = np.array(values, np.int64 if self.kind.dtype.kind in "iu" else self.kind.dtype)
         array = wide.astype(self.kind.dtype)
         if wide.dtype.kind == "i" and not np.array_equal(array, wide):
-            raise InvalidArgument(f"input {self.name!r} has values that {self.kind.name} has not")
+            raise InvalidArgument(
+                f"input {self.name!r} has values outside the range of {self.kind.name}"
+            )
         return array.reshape(shape)
 
 
@@ -154,13 +156,13 @@ def read_inputs(
             data = next(raw, None)
             if data is None or given.HasField("contents"):
                 raise InvalidArgument(
-                    f"input {given.name!r}: raw contents are for all inputs or none"
+                    f"input {given.name!r}: raw contents must be given for all inputs or none"
                 )
             arrays[given.name] = tensor.array(shape, data)
         else:
             arrays[given.name] = tensor.typed(shape, given.contents)
     if next(raw, None) is not None:
-        raise InvalidArgument("raw_input_contents: there are more than inputs")
+        raise InvalidArgument("raw_input_contents: more entries than inputs")
     if missing := [name for name in by_name if name not in arrays]:
         raise InvalidArgument(f"inputs: {missing} are missing")
     return [arrays[tensor.name] for tensor in tensors]
@@ -210,7 +212,7 @@ def write_outputs(
         if each.region and regions is not None:
             if len(data) > each.size:
                 raise InvalidArgument(
-                    f"output {output.name!r} has {len(data)} bytes, room is {each.size}"
+                    f"output {output.name!r} has {len(data)} bytes, its region has room for {each.size}"
                 )
             regions.write(each.region, each.offset, data)
             output.parameters["shared_memory_region"].string_param = each.region

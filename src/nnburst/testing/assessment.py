@@ -116,7 +116,7 @@ def describe(device: Device, named: str, profile: str) -> About:
     try:
         capabilities = str(device.capabilities)
     except NnburstError as error:
-        capabilities = f"not told: {error}"
+        capabilities = f"unknown: {error}"
     return About(
         driver=named,
         name=device.name,

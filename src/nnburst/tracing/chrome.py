@@ -47,7 +47,7 @@ def read(data: bytes) -> Trace:
     try:
         content = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f"trace: this is no JSON: {error}") from error
+        raise InvalidArgument(f"trace: the file is not JSON: {error}") from error
     found = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(found, list):
         raise InvalidArgument("trace: the JSON has no traceEvents")
@@ -62,7 +62,7 @@ def read(data: bytes) -> Trace:
     }
     for event in found:
         if not isinstance(event, dict):
-            raise InvalidArgument("trace: an event is no object")
+            raise InvalidArgument("trace: an event is not an object")
         key = (int(event.get("pid", 0)), int(event.get("tid", 0)))
         kind, name = event.get("ph"), str(event.get("name", ""))
         if kind == "M":

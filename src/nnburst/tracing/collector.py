@@ -70,7 +70,7 @@ class Source:
         """
         self._area: Final = area.view(memory)
         if int(self._area["magic"]) != area.MAGIC:
-            raise InvalidArgument("trace: the memory is no area of marks")
+            raise InvalidArgument("trace: the memory does not begin like an area of marks")
         self.lost = 0
         self._taken: Final = [0] * area.RINGS
         self._records: Final[list[list[Records]]] = [[] for _ in range(area.RINGS)]

@@ -45,7 +45,7 @@ def read(data: bytes) -> Trace:
             _take(threads, found)
     kept = [b for b in threads.values() if any(is_mark(s.name) for s in b.thread.slices)]
     if not kept:
-        raise InvalidArgument("trace: there are no marks of NNAPI in this text")
+        raise InvalidArgument("trace: the text has no marks of NNAPI")
     problems = []
     for builder in kept:
         builder.finish()

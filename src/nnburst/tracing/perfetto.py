@@ -172,7 +172,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             size = {_FIXED64: 8, _FIXED32: 4}.get(wire, -1)
         if size < 0 or at + size > len(data):
-            raise InvalidArgument("trace: this is no Perfetto file, or it was cut off")
+            raise InvalidArgument("trace: the file is not a Perfetto trace, or was cut off")
         part = data[at : at + size]
         at += size
         yield number, part if wire == _BYTES else int.from_bytes(part, "little")
@@ -182,7 +182,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise InvalidArgument("trace: this is no Perfetto file, or it was cut off")
+            raise InvalidArgument("trace: the file is not a Perfetto trace, or was cut off")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -126,7 +126,7 @@ def report(trace: Trace) -> list[Table]:
     """
     roots = [root for thread in trace.threads for root in tree(thread)]
     if not roots:
-        raise InvalidArgument("trace: there are no marks of NNAPI in this file")
+        raise InvalidArgument("trace: the file has no marks of NNAPI")
     _serve(roots)
     cases = [n for n in _walk(roots) if n.bucket == (_L.APPLICATION, _P.OVERALL)]
     cases.sort(key=lambda node: node.begin)

@@ -39,7 +39,7 @@ class Viewer(Closing):
             OSError: the port is taken.
         """
         if not trace.is_file():
-            raise InvalidArgument(f"trace: there is no file {trace}")
+            raise InvalidArgument(f"trace: {trace} does not exist")
         handler = partial(_Handler, trace, directory=str(_pages()))
         self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}/"

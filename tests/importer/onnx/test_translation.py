@@ -128,7 +128,7 @@ def test_open_dimensions_are_asked_for_and_taken() -> None:
     with pytest.raises(InvalidArgument, match=r"'x' has open dimensions \(n, 3\): give shapes"):
         nnburst.load(made.SerializeToString())
     assert run(made, normal(2, 3), shapes={"x": (2, 3)})[0].shape == (2, 3)
-    with pytest.raises(InvalidArgument, match=r"shapes\['x'\]: \[2, 4\], the file says"):
+    with pytest.raises(InvalidArgument, match=r"shapes\['x'\]: \[2, 4\], the file declares"):
         nnburst.load(made.SerializeToString(), shapes={"x": (2, 4)})
 
 
@@ -256,7 +256,7 @@ def test_an_input_that_never_changes_decides_a_branch() -> None:
     imported = nnburst.load(made.SerializeToString(), constants={"rate": 16000})
     assert imported.input_names == ("x",)
     assert [OperationType(o.type) for o in imported.model.main.operations] == [_O.NEG]
-    with pytest.raises(InvalidArgument, match="'speed' is no input of the network"):
+    with pytest.raises(InvalidArgument, match="'speed' is not an input of the network"):
         nnburst.load(made.SerializeToString(), constants={"speed": 1})
     with pytest.raises(InvalidArgument, match=r"constants\['rate'\] has shape \(2,\)"):
         nnburst.load(made.SerializeToString(), constants={"rate": [1, 2]})

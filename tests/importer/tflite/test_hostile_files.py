@@ -101,7 +101,7 @@ def relu_file(change: Callable[[TfliteBuilder], None]) -> bytes:
         (lambda b: setattr(b.raw.tensors[0], "shape", [2**30] * 4), "larger than an operand"),
         (lambda b: setattr(b.raw.tensors[0], "buffer", 77), None),
         (lambda b: b.model.subgraphs.clear(), "subgraph 0 of 0"),
-        (lambda b: b.signature("x", {"y": 1}, {}), "no input or output"),
+        (lambda b: b.signature("x", {"y": 1}, {}), "not an input or output"),
         (lambda b: b.metadata("m", b"") or setattr(b.model.metadata[0], "buffer", 9), "buffer 9"),
     ],
 )

@@ -317,4 +317,4 @@ def test_check_of_plans_finds_what_is_wrong_with_one() -> None:
     renamed = replace(first, device=2)
     assert broken_rules(replace(plan, steps=(renamed, second, third)), source, devices) == []
     newer = [device("adder", ADD), device("multiplier", MUL), device("old", EXP, level=1)]
-    assert "EXP came with V1_2" in broken_rules(plan, source, newer)[0]
+    assert "EXP needs V1_2" in broken_rules(plan, source, newer)[0]

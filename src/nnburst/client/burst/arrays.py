@@ -121,7 +121,9 @@ class ArrayExecutor:
                 if sizes is None:
                     raise
                 if left <= 0:
-                    raise MissedDeadline("timeout: no result of sufficient size in time") from error
+                    raise MissedDeadline(
+                        "timeout: no result of sufficient size came in time"
+                    ) from error
                 continue
             if not measure and not (self._last_request and self._last_request.is_of(bound)):
                 self._last_request = LastRequest.of(core.outputs, bound, inputs, given)

@@ -186,15 +186,17 @@ class BurstCore:
     def fail(self, code: int) -> NoReturn:
         """Raise what a code that is no result stands for."""
         if code == TIMED_OUT:
-            raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
+            raise MissedDeadline("timeout: no result came in time; a late one is dropped")
         if code == BUSY_CODE:
             self.check_running()
             raise BurstBusy(BUSY)
         if code == IN_FLIGHT:
             self.check_running()
-            raise BurstBusy(f"{self.max_in_flight} requests are under way, as many as agreed")
+            raise BurstBusy(
+                f"{self.max_in_flight} requests are under way, as many as the burst was opened for"
+            )
         if code == MALFORMED:
-            raise GeneralFailure("the driver sent an ill-formed result packet")
+            raise GeneralFailure("the driver sent a malformed result packet")
         if code == NO_ROOM:
             raise NoRoom("the request does not fit the channel")
         if code in (_CORRUPT, _SURPLUS):

@@ -99,7 +99,7 @@ class ResultWaiter:
             if condition():
                 return
             if time.monotonic_ns() >= deadline_ns:
-                raise MissedDeadline("timeout: no result in time; it will be dropped when it comes")
+                raise MissedDeadline("timeout: no result came in time; a late one is dropped")
             if self._ended_ns:
                 await self._ending()
             else:

@@ -122,7 +122,7 @@ class SlotReleaser:
             self._progress.clear()
             left = deadline - time.monotonic()
             if left <= 0:
-                raise MissedDeadline(f"the driver has not forgotten closed pools in {timeout:g} s")
+                raise MissedDeadline(f"the driver has not released closed pools in {timeout:g} s")
             if self._queue.qsize() > MAX_BACKLOG:
                 self._progress.wait(left)
 

@@ -171,7 +171,7 @@ class Buffer(Closing):
 
     def _new_array(self) -> Array:
         if not self._is_known:
-            raise GeneralFailure("the buffer holds nothing, and its shape is not known")
+            raise GeneralFailure("the buffer holds nothing, and its shape is unknown")
         return np.empty(self._dimensions, self.parameter.dtype)
 
     @property

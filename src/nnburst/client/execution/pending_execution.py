@@ -96,7 +96,9 @@ class PendingExecution(Pending[ExecutionResult]):
             try:
                 threading.Thread(target=self._again, name="nnburst execute again").start()
             except RuntimeError as error:
-                self._fail(GeneralFailure(f"there is no thread to offer more room: {error}"))
+                self._fail(
+                    GeneralFailure(f"cannot start the thread that offers more room: {error}")
+                )
         elif isinstance(outcome, NotifyExecuted):
             message = outcome
             self._let_go()
@@ -105,7 +107,11 @@ class PendingExecution(Pending[ExecutionResult]):
         elif isinstance(outcome, NnburstError):
             self._fail(outcome)
         else:
-            self._fail(GeneralFailure("the driver notifies of an execution as of a preparation"))
+            self._fail(
+                GeneralFailure(
+                    "the driver answered an execution with the notification of a preparation"
+                )
+            )
 
     def _grows(self, outcome: Notification | NnburstError) -> bool:
         """Whether there is now more room where the driver asked for it."""

@@ -104,7 +104,9 @@ class SyncFence(Closing):
         try:
             return os.dup(fd)
         except OSError as error:
-            raise ResourceExhausted(f"the fence has no second descriptor: {error}") from error
+            raise ResourceExhausted(
+                f"the fence's descriptor cannot be duplicated: {error}"
+            ) from error
 
     def orphan(self) -> None:
         """Its signaller is gone: the error state, unless it was signalled before."""

@@ -67,7 +67,7 @@ def _seal(fd: int) -> None:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         raise InvalidArgument(
-            f"fd: {_kind(fd)} is no memfd and may shrink while it is read; {_COPY_INSTEAD}"
+            f"fd: {_kind(fd)} is not a memfd and may shrink while it is read; {_COPY_INSTEAD}"
         ) from None
     if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):
         raise InvalidArgument("fd: a memfd of huge pages is not accepted")
@@ -81,7 +81,7 @@ def _seal(fd: int) -> None:
         return
     if seals & fcntl.F_SEAL_SEAL:
         raise InvalidArgument(
-            "fd: may shrink while it is read and takes no seals: it is no memfd, or was made without"
+            "fd: may shrink while it is read and takes no seals: not a memfd, or made without"
             f" MFD_ALLOW_SEALING; {_COPY_INSTEAD}"
         )
     if access != os.O_RDWR:
@@ -125,7 +125,9 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
     with io.FileIO(os.fspath(path), "r", opener=opener) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise InvalidArgument(f"path: {os.fspath(path)} is {_kind(file.fileno())}, no file")
+            raise InvalidArgument(
+                f"path: {os.fspath(path)} is {_kind(file.fileno())}, expected a file"
+            )
         if status.st_size == 0:
             raise InvalidArgument(f"path: {os.fspath(path)} is empty")
         yield file, status.st_size
@@ -144,7 +146,9 @@ def read_all(file: io.FileIO, target: memoryview) -> None:
             count = file.readinto(target[done:])
         except OSError as error:
             if error.errno in (errno.EFAULT, errno.ENOMEM):
-                raise ResourceExhausted(f"no memory for {len(target)} bytes") from error
+                raise ResourceExhausted(
+                    f"this process has no memory for {len(target)} bytes"
+                ) from error
             raise
         if not count:
             raise InvalidArgument(

@@ -222,7 +222,9 @@ class Memory(Closing):
             try:
                 return os.dup(self._state.shared.fd)
             except OSError as error:
-                raise ResourceExhausted(f"the pool has no second descriptor: {error}") from error
+                raise ResourceExhausted(
+                    f"the pool's descriptor cannot be duplicated: {error}"
+                ) from error
 
     def on_close(self, callback: Callable[[int], None]) -> None:
         """Call `callback(number)` once when the pool is closed or cannot be reached any more.

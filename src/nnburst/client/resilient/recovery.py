@@ -101,7 +101,7 @@ class Recoverable(Generic[T]):
         except NnburstError as error:
             raise DeadObject(f"the driver has died and was not recovered: {error}") from error
         self.recoveries += 1
-        logger.info("made %s again after its driver died", type(dead).__name__)
+        logger.info("%s made again after its driver died", type(dead).__name__)
         try:
             dead.close()
         except NnburstError as error:

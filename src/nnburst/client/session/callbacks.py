@@ -202,4 +202,4 @@ def _attempt(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:
-        logger.exception("a callback")
+        logger.exception("a callback raised; later ones are still called")

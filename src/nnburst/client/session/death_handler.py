@@ -36,7 +36,7 @@ class DeathHandler:
             GeneralFailure: it has ended already.
         """
         if connection is None:
-            raise InvalidArgument("connection: None, expected a driver's")
+            raise InvalidArgument("connection is None, expected that of a driver")
         if not connection.is_alive:
             raise GeneralFailure("the driver has died before its death could be watched for")
         return cls(connection)
@@ -57,7 +57,7 @@ class DeathHandler:
             InvalidArgument: it is None.
         """
         if callback is None:
-            raise InvalidArgument("callback: None, expected one to protect")
+            raise InvalidArgument("callback is None, expected one to protect")
         self.protect_callback_for_lifetime(callback)
         return Protection(self, callback)
 
@@ -68,7 +68,7 @@ class DeathHandler:
             InvalidArgument: it is None.
         """
         if callback is None:
-            raise InvalidArgument("callback: None, expected one to protect")
+            raise InvalidArgument("callback is None, expected one to protect")
         with self._lock:
             dead = self._dead
             if not dead:
@@ -89,7 +89,9 @@ class DeathHandler:
             try:
                 callback.notify_as_dead_object()
             except Exception:
-                logger.exception("a callback that was told of a driver's death")
+                logger.exception(
+                    "a callback for a driver's death raised; the others are still called"
+                )
 
 
 class Protection(Closing):

@@ -52,4 +52,4 @@ def _run(callbacks: list[Callback]) -> None:
         try:
             callback()
         except Exception:
-            logger.exception("after the death of a driver")
+            logger.exception("a handler of a driver's death raised; the others still run")

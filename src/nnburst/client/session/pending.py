@@ -159,7 +159,7 @@ class Pending(Generic[T]):
                     self._error = _again(error)
                     raise
                 except BaseException as error:  # Ctrl-C, say, which is told once
-                    self._error = GeneralFailure(f"an interruption took the result: {error!r}")
+                    self._error = GeneralFailure(f"an interruption lost the result: {error!r}")
                     raise
         if self._error is not None:
             raise _again(self._error)

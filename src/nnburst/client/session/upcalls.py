@@ -102,7 +102,7 @@ class UpcallServer:
             raise InvalidArgument(f"getMemories: {len(call.slots)} slots, at most {MAX_FDS}")
         callback = self._callbacks.get(call.callback)
         if callback is None:
-            raise InvalidArgument(f"getMemories: there is no burst {call.callback}")
+            raise InvalidArgument(f"getMemories: burst {call.callback} does not exist")
         memories = callback.get_memories(call.slots)
         fds = Fds()
         for memory in memories:

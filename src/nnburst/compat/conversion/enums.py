@@ -100,7 +100,7 @@ def check_aidl_type(name: str, code: int, level: FeatureLevel) -> None:
         InvalidArgument: so it is, and `level` is an AIDL one.
     """
     if is_aidl(level) and not 0 <= code < 2**31:
-        raise InvalidArgument(f"{name}: {code} is no AIDL type: 15 bits of prefix, 16 of type")
+        raise InvalidArgument(f"{name}: {code} is not an AIDL type (15 bits of prefix, 16 of type)")
     oem = (OperandType.OEM, OperandType.TENSOR_OEM_BYTE, OperationType.OEM_OPERATION)
     if is_aidl(level) and not is_extension(code) and code in oem:
-        raise InvalidArgument(f"{name}: {code} is an OEM type, which AIDL has not")
+        raise InvalidArgument(f"{name}: {code} is an OEM type, which AIDL does not have")

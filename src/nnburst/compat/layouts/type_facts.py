@@ -72,7 +72,7 @@ def tensor_has_unspecified_dimensions(kind: int, dimensions: Sequence[int]) -> b
         InvalidArgument: `kind` is a core scalar.
     """
     if not is_extension(kind) and is_scalar(_core(kind)):
-        raise InvalidArgument(f"kind: {OperandType(kind).name} is no tensor")
+        raise InvalidArgument(f"kind: {OperandType(kind).name} is not a tensor")
     return not dimensions or 0 in dimensions
 
 
@@ -80,4 +80,4 @@ def _core(kind: int) -> OperandType:
     try:
         return OperandType(kind)
     except ValueError:
-        raise InvalidArgument(f"kind: {kind:#x} is no core operand type") from None
+        raise InvalidArgument(f"kind: {kind:#x} is not a core operand type") from None

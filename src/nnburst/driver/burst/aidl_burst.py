@@ -166,7 +166,9 @@ def _choose(
             brought.close()
         return known
     if brought is None:
-        raise InvalidArgument(f"memory identifier {identifier} is not known, and no memory came")
+        raise InvalidArgument(
+            f"memory identifier {identifier} is not known, and no memory was sent with it"
+        )
     if identifier >= 0:
         new[identifier] = brought
     else:

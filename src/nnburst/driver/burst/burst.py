@@ -136,13 +136,13 @@ def _adopt_kicks(fd: int) -> socket.socket:
         kicks = socket.socket(fileno=fd)
     except OSError as error:
         os.close(fd)
-        raise InvalidArgument(f"kicks: no socket: {error}") from error
+        raise InvalidArgument(f"kicks: expected a socket: {error}") from error
     if (kicks.family, kicks.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
         kicks.close()
         raise InvalidArgument("kicks: expected an AF_UNIX STREAM socket")
     if _keeps_something(kicks):
         kicks.close()
-        raise InvalidArgument("kicks: something lies in its queue")
+        raise InvalidArgument("kicks: expected an empty socket, bytes are in it")
     return kicks
 
 
@@ -236,7 +236,7 @@ class BurstContext:
         except RuntimeError as error:
             for queue_ in queues:
                 queue_.close()
-            raise ResourceExhausted(f"a burst has no thread: {error}") from error
+            raise ResourceExhausted(f"cannot start the thread of a burst: {error}") from error
 
     def free_memory(self, slot: int) -> None:
         """Forget `slot` once the execution under way is finished (NNAPI: freeMemory).
@@ -293,7 +293,9 @@ class BurstContext:
             try:
                 step()
             except Exception:
-                logger.exception("a burst did not let go of all that it held")
+                logger.exception(
+                    "closing a burst failed: what it held is kept until the worker ends"
+                )
 
     def _loop(self) -> str:
         """Serve until told to stop; why, where it was not asked for."""
@@ -358,7 +360,7 @@ class BurstContext:
             logger.log(level, "a request is not executed: %s", error)
             return reply_with(error.status)
         except Exception:
-            logger.exception("a request could not be bound")
+            logger.exception("binding a request raised: answered with GENERAL_FAILURE")
             return reply_with(ErrorStatus.GENERAL_FAILURE)
         binding = Binding(execution, frozenset(slots), self._prepared.shapes_vary)
         self._bindings.add(packet, binding)

@@ -180,7 +180,9 @@ class FencedExecution:
         try:
             run.cleanup.close()
         except Exception:
-            logger.exception("a fenced execution did not let go of all that it held")
+            logger.exception(
+                "ending a fenced execution failed: what it held is kept until the worker ends"
+            )
         info = ExecutionInfo(outcome.status, reason=outcome.message)
         if run.measure and outcome.status == ErrorStatus.NONE:
             now = time.perf_counter_ns()

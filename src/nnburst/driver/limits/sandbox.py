@@ -53,7 +53,7 @@ def enter_sandbox(writable: Path | None = None) -> Sandbox:
             writable.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = os.fsencode(writable)
         except OSError as error:  # what would be remembered there is not, and that is all
-            logger.info("%s cannot be made: %s", writable, error)
+            logger.info("%s cannot be made, so workers cannot write there: %s", writable, error)
     entered = lib.nnb_sandbox_enter(folder or ffi.NULL)
     if entered < 0:
         raise GeneralFailure(f"the worker's sandbox: {os.strerror(-entered)}")

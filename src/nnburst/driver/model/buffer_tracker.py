@@ -63,7 +63,7 @@ class BufferTracker:
                 return self._objects.acquire(handle, DeviceBuffer)
             except Closed:
                 pass  # released, and still used
-        raise InvalidArgument(f"no buffer has the token {token}")
+        raise InvalidArgument(f"token: {token} does not name a buffer")
 
     def _take(self) -> int:
         with self._lock:

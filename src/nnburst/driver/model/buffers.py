@@ -85,7 +85,9 @@ class DeviceBuffer:
         """
         dtype = None if is_extension(operand.type) else DTYPES.get(OperandType(operand.type))
         if dtype is None:
-            raise GeneralFailure(f"buffers cannot hold operands of type {operand.type}")
+            raise GeneralFailure(
+                f"buffers hold operands of core types only, not of type {operand.type}"
+            )
         self.token: Final = token
         self.dimensions: Final = operand.dimensions
         self._element_bytes: Final = dtype.itemsize

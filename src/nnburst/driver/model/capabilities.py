@@ -68,7 +68,7 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         unknown = self.operands.keys() - OperandType.__members__.keys()
         if unknown:
-            raise InvalidArgument(f"validation:S3: operands: there is no type {min(unknown)!r}")
+            raise InvalidArgument(f"validation:S3: operands: type {min(unknown)!r} is unknown")
         table = (
             OperandPerformance(OperandType[name], info) for name, info in self.operands.items()
         )
@@ -114,7 +114,7 @@ def load_capabilities(
         except FileNotFoundError:
             continue
         except (InvalidArgument, msgspec.MsgspecError, OSError) as error:
-            log.warning("the capabilities in %s do not count: %s", path, error)
+            log.warning("the capabilities in %s are ignored: %s", path, error)
             continue
         if found is not None:
             log.info("%s: capabilities of %s", device, path)

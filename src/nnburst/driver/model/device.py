@@ -80,9 +80,7 @@ class Device:
             pools: its pools, which have been checked against their declared sizes.
         """
         if len(pools) != len(model.pools):
-            raise InvalidArgument(
-                f"{len(pools)} pools came with a model that has {len(model.pools)}"
-            )
+            raise InvalidArgument(f"pools: {len(pools)} given, the model has {len(model.pools)}")
         validate_model(model, _SIGNATURES)
 
     def check_supported(self, model: Model) -> None:

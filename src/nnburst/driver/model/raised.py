@@ -20,5 +20,8 @@ def outcome_of(error: BaseException) -> Outcome:
         return Outcome(error.status, error.output_shapes, str(error))
     if isinstance(error, MemoryError):
         return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
-    logger.error("an execution raised instead of reporting", exc_info=error)
+    logger.error(
+        "an execution raised instead of returning an error: answered with GENERAL_FAILURE",
+        exc_info=error,
+    )
     return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"{type(error).__name__}: {error}")

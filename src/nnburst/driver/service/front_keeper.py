@@ -83,7 +83,7 @@ class FrontKeeper:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)  # noqa: S603
         except OSError as error:
             self._due = now + self._pause
-            logger.warning("the front cannot be started, it is tried again: %s", error)
+            logger.warning("cannot start the front, trying again: %s", error)
 
     def _close_pipe(self) -> None:
         if self._process is not None and self._process.stdin is not None:

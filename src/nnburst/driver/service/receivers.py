@@ -46,7 +46,7 @@ class Receivers:
         self._standing_by: set[int] = set()
         self._turn: Any = ffi.new("struct nnb_turn *")
         if lib.nnb_turn_init(self._turn):
-            raise MemoryError("no mutex")
+            raise MemoryError("no memory for the mutex of the receivers")
 
     def have_another(self) -> bool:
         """Whether another thread receives as soon as this one, whose turn it is, does not."""
@@ -59,7 +59,9 @@ class Receivers:
         try:
             threading.Thread(target=self.receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
-            logger.warning("executions go through the scheduler: no second receiver: %s", error)
+            logger.warning(
+                "cannot start a second receiver, so executions go through the scheduler: %s", error
+            )
             self._most = self._threads
         else:
             self._threads += 1
@@ -72,7 +74,7 @@ class Receivers:
                 try:
                     job()
                 except BaseException:  # as on the scheduler's lanes
-                    logger.exception("a job failed")
+                    logger.exception("a job raised; the receiver goes on with the next")
                 del job  # with all that it holds, before the next one comes
         except Disconnected:
             self._ended(None)

@@ -45,4 +45,4 @@ class ServiceManager:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
                 manager.sendto(text.encode(), address)
         except OSError as error:
-            logger.warning("the service manager cannot be told: %s", error)
+            logger.warning("cannot notify the service manager, and goes on without: %s", error)

@@ -181,7 +181,7 @@ class Supervisor:
                 self._become_worker(connected, supervisor)
             self._workers[pid] = whose
         except OSError as error:
-            logger.warning("no worker could be started: %s", error)
+            logger.warning("cannot start a worker, the connection is closed: %s", error)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
@@ -200,7 +200,7 @@ class Supervisor:
             self._receiver.close()
             serve_client(connected, self._executor, self._name)
         except BaseException:
-            logger.exception("a worker failed to start")
+            logger.exception("a worker failed and ends")
         finally:
             os._exit(70)
 
@@ -225,7 +225,7 @@ class Supervisor:
             os.kill(pid, signal.SIGKILL)
         self._await_workers(_LAST_GRACE)
         for pid in self._workers:  # the kernel holds it up; init reaps it
-            logger.warning("worker %d does not end", pid)
+            logger.warning("worker %d still runs after SIGKILL and is left to init", pid)
         signal.set_wakeup_fd(-1)
 
     def _await_workers(self, seconds: float) -> None:

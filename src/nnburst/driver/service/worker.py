@@ -153,12 +153,12 @@ class Worker:
         if isinstance(call, Ping):
             return nothing()
         if self._session is None:
-            raise InvalidArgument("the first call must be Hello")
+            raise InvalidArgument(f"the first call is {type(call).__name__}, expected Hello")
         return HANDLERS[type(call)](self._session, call, fds)
 
     def _introduce(self, call: Hello, fds: Fds) -> Answer:
         if self._session is not None:
-            raise InvalidArgument("Hello comes once")
+            raise InvalidArgument("Hello: a second one, expected one for each connection")
         if call.protocol != PROTOCOL_VERSION:
             raise DeviceUnavailable(
                 f"the driver speaks protocol {PROTOCOL_VERSION}, the client {call.protocol}"

@@ -86,7 +86,9 @@ class FenceWaiter:
     def _add(self, wait: _Wait) -> None:
         with self._lock:
             if len(self._waits) + len(self._new) >= self._limit:
-                raise ResourceExhausted(f"{self._limit} executions are waiting for their fences")
+                raise ResourceExhausted(
+                    f"{self._limit} executions are waiting for their fences, as many as a client may have"
+                )
             if self._wake < 0:
                 self._start()
             self._new.append(wait)
@@ -106,7 +108,7 @@ class FenceWaiter:
             if wake >= 0:
                 os.close(wake)
             raise ResourceExhausted(
-                f"no thread could be started that waits for fences: {error}"
+                f"cannot start the thread that waits for fences: {error}"
             ) from error
 
     def _serve(self, poller: select.epoll) -> None:
@@ -132,7 +134,7 @@ class FenceWaiter:
                     poller.register(fd, select.EPOLLIN)
                     owners[fd] = wait
             except OSError:  # the kernel has no room for it
-                logger.exception("a fence cannot be waited for")
+                logger.exception("waiting for a fence failed: its execution ends with an error")
                 self._end(poller, owners, wait, FenceStatus.ERROR)
                 continue
             if not wait.active:
@@ -160,7 +162,7 @@ class FenceWaiter:
         try:
             wait.done(status)
         except Exception:
-            logger.exception("after the fences of an execution")
+            logger.exception("what follows an execution's fences raised; other executions go on")
 
     def _expire(self, poller: select.epoll, owners: dict[int, _Wait]) -> None:
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)

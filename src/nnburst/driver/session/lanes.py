@@ -74,7 +74,9 @@ class Lanes:
         crew = self._crew(priority)
         with self._lock:
             if sum(map(len, self._waiting.values())) >= self._capacity:
-                raise ResourceExhausted(f"{self._capacity} jobs are waiting for a {self._name}")
+                raise ResourceExhausted(
+                    f"{self._capacity} jobs are waiting for a {self._name}, as many as may wait"
+                )
             self._waiting[priority].append(job)
             # Those that were woken count as idle until they run, so it is the jobs that are counted.
             grow = self._jobs_of(crew) > crew.idle and crew.threads < crew.limit
@@ -97,7 +99,7 @@ class Lanes:
                 if crew.threads or job not in self._waiting[priority]:
                     return  # the others will come to it
                 self._waiting[priority].remove(job)
-            raise GeneralFailure(f"device:P9: no thread could be started: {error}") from error
+            raise GeneralFailure(f"device:P9: cannot start a thread: {error}") from error
 
     def _serve(self, crew: _Crew) -> None:
         if crew is not self._usual:
@@ -107,7 +109,7 @@ class Lanes:
             try:
                 job()
             except BaseException:  # SystemExit too: a thread that it ended would still be counted
-                logger.exception("a job failed")
+                logger.exception("a job raised; its lane goes on with the next")
             del job  # with all that it holds, before the next one comes
 
     def _next(self, crew: _Crew, bell: threading.Semaphore) -> Job | None:

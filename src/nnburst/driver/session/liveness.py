@@ -28,7 +28,10 @@ class Liveness:
         error = int(lib.nnb_death_word_hold(word))
         self._held = error == 0
         if error:
-            logger.warning("no death word: %s", os.strerror(error))
+            logger.warning(
+                "no death word (%s): clients notice a death by the end of the socket",
+                os.strerror(error),
+            )
 
     @property
     def has_death_word(self) -> bool:

@@ -43,7 +43,9 @@ class Outbox:
         """
         with self._lock:
             if self._tickets >= self._limit:
-                raise ResourceExhausted(f"{self._limit} notifications are to come or to be read")
+                raise ResourceExhausted(
+                    f"{self._limit} notifications are due or unread, as many as a client may have"
+                )
             self._tickets += 1
         return Ticket(self)
 
@@ -60,7 +62,9 @@ class Outbox:
         try:
             threading.Thread(target=self._send, name="nnburst outbox", daemon=True).start()
         except RuntimeError as error:
-            logger.warning("the outbox has no thread until the next notification: %s", error)
+            logger.warning(
+                "cannot start the outbox's thread; the next notification tries again: %s", error
+            )
             with self._lock:
                 self._sending = False
 
@@ -92,9 +96,9 @@ class Outbox:
             time.sleep(min(timeout, _PAUSE))
             return False
         except (Closed, DeadObject) as error:
-            logger.debug("%s had no receiver, dropped: %s", type(message).__name__, error)
+            logger.debug("%s has no receiver and is dropped: %s", type(message).__name__, error)
         except NnburstError as error:
-            logger.warning("%s cannot be sent: %s", type(message).__name__, error)
+            logger.warning("%s cannot be sent and is dropped: %s", type(message).__name__, error)
         return True
 
 

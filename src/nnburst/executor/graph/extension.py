@@ -152,7 +152,9 @@ class VendorExtension:
             InvalidArgument: the number is taken or no 16 bits.
         """
         if number in self._operations or number_of(number) != number:
-            raise InvalidArgument(f"{self.name}: operation {number} is taken or no 16 bits")
+            raise InvalidArgument(
+                f"{self.name}: operation {number} is taken, or not in 0 to 2**16 - 1"
+            )
         code = ExtensionCode(extension_code(self._prefix, number), name)
         since = FeatureLevel.V1_2
         signature = Signature(
@@ -188,7 +190,7 @@ def install(extension: VendorExtension) -> None:
         InvalidArgument: another one has its name.
     """
     if _installed.setdefault(extension.name, extension) is not extension:
-        raise InvalidArgument(f"extension {extension.name} is there twice")
+        raise InvalidArgument(f"extension {extension.name} is registered twice")
     _by_prefix[extension.local_prefix] = extension
 
 

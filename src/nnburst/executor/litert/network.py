@@ -83,7 +83,7 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
     try:
         translation = _Translation(model, pools)
     except (NnburstError, *_REFUSALS) as error:
-        log.debug("nothing of the model can be lowered: %s", error)
+        log.debug("LiteRT runs no part of the model, the reference executor does: %s", error)
         count = len(model.main.operations)
         why = dict.fromkeys(range(count), str(error))
         return Survey((False,) * count, frozenset(), {}, None, why)

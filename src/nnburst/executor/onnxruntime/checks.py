@@ -40,13 +40,17 @@ def check_content(content: bytes, files: Collection[str]) -> OnnxFile:
         if tensor.is_external and tensor.external.get("location") not in files:
             location = tensor.external.get("location", "")
             raise InvalidArgument(
-                f"tensor {tensor.name!r} of {where} names the file {location!r}, which did not come along"
+                f"tensor {tensor.name!r} of {where} names the file {location!r}, which was not given"
             )
         if tensor.external and not tensor.is_external:
-            raise InvalidArgument(f"tensor {tensor.name!r} of {where} names a file and has values")
+            raise InvalidArgument(
+                f"tensor {tensor.name!r} of {where} names a file and has values, expected one of the two"
+            )
     for node in nodes_of(file):
         if node.op_type in _NAMING_FILES:
-            raise InvalidArgument(f"node {node.name!r} is a {node.op_type}, which names files")
+            raise InvalidArgument(
+                f"node {node.name!r} is a {node.op_type}, which may open files and is not run"
+            )
     return file
 
 
@@ -108,14 +112,14 @@ def check_border(
     """
     known = BY_NUMBER.get(element)
     if known is None or extents is None:
-        raise InvalidArgument(f"{what} is no tensor of a type that {NAME} has (ONNX's {element})")
+        raise InvalidArgument(f"{what} is of ONNX's type {element}, which {NAME} does not take")
     if is_extension(said.type):
         matches = prefix_of(said.type) == prefix and number_of(said.type) == known.extension
         matches = matches and known.core is None
     else:
         matches = said.type == known.core
     if not matches:
-        raise InvalidArgument(f"{what} is {known.name}, operand type {said.type} is not")
+        raise InvalidArgument(f"{what} is {known.name}, the model's operand type is {said.type}")
     wanted = extents or (1,)
     if said.dimensions and (
         len(said.dimensions) != len(wanted)
@@ -123,4 +127,6 @@ def check_border(
             0 not in (a, max(b, 0)) and a != b for a, b in zip(said.dimensions, wanted, strict=True)
         )
     ):
-        raise InvalidArgument(f"{what} is {list(wanted)}, the model says {list(said.dimensions)}")
+        raise InvalidArgument(
+            f"{what} is {list(wanted)}, the model declares {list(said.dimensions)}"
+        )

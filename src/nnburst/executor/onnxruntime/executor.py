@@ -190,7 +190,7 @@ class GraphPrepared(Prepared):
             if names != tuple(border.name for border in borders) or len(names) != len(indexes):
                 raise InvalidArgument(
                     f"the graph has the {side}s {[border.name for border in borders]},"
-                    f" the model says {list(names)}"
+                    f" the model declares {list(names)}"
                 )
             for border, index in zip(borders, indexes, strict=True):
                 extents = border.extents if border.element else None
@@ -343,7 +343,7 @@ class OnnxRuntimeExecutor(Executor):
         prefix = graph_operation(model)
         if prefix is None:
             if any(entry.name == NAME for entry in model.extension_name_to_prefix):
-                raise InvalidArgument(f"a model with {NAME} is one operation and nothing else")
+                raise InvalidArgument(f"a model with {NAME} must be that one operation alone")
             return self._reference.prepare(model, pools)
         return self._prepared(model, prefix, _graph_of(model, prefix, pools), options)
 

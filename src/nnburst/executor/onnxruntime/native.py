@@ -155,7 +155,9 @@ class Session:
         for at in range(int(lib.nnb_onnx_count(self._handle, outputs))):
             border = ffi.new("struct nnb_onnx_border *")
             if lib.nnb_onnx_describe(self._handle, outputs, at, border) != lib.NNB_ONNX_OK:
-                raise InvalidArgument(f"{'output' if outputs else 'input'} {at} has too many axes")
+                raise InvalidArgument(
+                    f"{'output' if outputs else 'input'} {at} has too many axes, or cannot be described"
+                )
             extents = tuple(int(border.dimensions[axis]) for axis in range(border.rank))
             found.append(Border(_text(border.name), int(border.element), extents))
         return tuple(found)

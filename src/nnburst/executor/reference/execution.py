@@ -170,7 +170,7 @@ class ReferenceExecution(Execution):
         except MemoryError:
             return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
         except Exception as error:
-            log.exception("an execution failed")
+            log.exception("an execution raised: answered with GENERAL_FAILURE")
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"{type(error).__name__}: {error}")
 
     def close(self) -> None:

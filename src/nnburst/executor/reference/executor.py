@@ -66,7 +66,7 @@ class ReferencePrepared(Prepared):
         except MemoryError as error:
             raise ResourceExhausted("out of memory") from error
         except Exception as error:
-            log.exception("a request could not be bound")
+            log.exception("binding a request raised: answered with GENERAL_FAILURE")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
 
     def to_cache(self) -> Cached:
@@ -142,7 +142,7 @@ class ReferenceExecutor(Executor):
         except MemoryError as error:
             raise ResourceExhausted("out of memory") from error
         except Exception as error:
-            log.exception("a model could not be prepared")
+            log.exception("preparing a model raised: answered with GENERAL_FAILURE")
             raise GeneralFailure(f"{type(error).__name__}: {error}") from error
 
     def prepare_from_cache(

@@ -97,5 +97,5 @@ def _contents(directory: Path, location: str, what: str) -> bytes:
         os.close(here)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise InvalidArgument(f"{what}, which is no regular file")
+            raise InvalidArgument(f"{what}, which is not a regular file")
         return file.read()

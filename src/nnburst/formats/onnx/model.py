@@ -163,9 +163,9 @@ def read_model(content: bytes | memoryview) -> OnnxFile:
             once(f"function {function.name!r}", functions.get(key))
             functions[key] = function
         elif entry.number == 20:
-            raise Malformed("it holds a training graph")
+            raise Malformed("the file has a training graph, expected inference alone")
     if graph is None or not version or not opsets:
-        raise Malformed("it holds no graph, or does not say of which version it is")
+        raise Malformed("the file has no graph or no version of its operators")
     return OnnxFile(budget, graph, opsets, functions, metadata, description or producer)
 
 

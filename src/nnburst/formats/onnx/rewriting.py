@@ -72,7 +72,7 @@ def _fields(view: memoryview) -> list[tuple[int, int, int, int]]:
         elif kind in _SIZES:
             value, at = at, at + _SIZES[kind]
         else:
-            raise Malformed(f"a field of kind {kind}")
+            raise Malformed(f"a field has the unknown kind {kind}")
         if at > len(view):
             raise Malformed("a field ends behind its message")
         found.append((tag >> 3, start, value, at))

@@ -73,7 +73,7 @@ class TensorProto:
         """
         found = DTYPES.get(self.element)
         if found is None:
-            raise Malformed(f"tensor {self.name!r} is of type {self.element}")
+            raise Malformed(f"tensor {self.name!r} has the unknown type {self.element}")
         return found
 
     @property
@@ -129,7 +129,7 @@ def read_tensor(message: Message) -> TensorProto:
             found.name = text(entry, message.budget)
         elif entry.number == 9:
             if not entry.packed:
-                raise Malformed("the bytes of a tensor are a number")
+                raise Malformed("the raw data of a tensor is a number, expected bytes")
             found._raw = entry.view
         elif entry.number == 13:
             key, value = read_pair(message.inner(entry))
@@ -140,7 +140,7 @@ def read_tensor(message: Message) -> TensorProto:
         else:
             _read_values(found, entry, message)
     if len(dims) > _MOST_RANK or any(extent < 0 for extent in dims):
-        raise Malformed(f"tensor {found.name!r} has the shape {dims[:_MOST_RANK]}")
+        raise Malformed(f"tensor {found.name!r} has the impossible shape {dims[:_MOST_RANK]}")
     found.shape, found.external = tuple(dims), external
     return found
 

@@ -81,7 +81,7 @@ class Message:
             self.budget.spend(_FIELD_COST)
             tag, at = varint(view, at)
             if tag > 0xFFFFFFFF:
-                raise Malformed(f"a field's number of {tag >> 3}")
+                raise Malformed(f"a field has the number {tag >> 3}, expected 1 to 2**29 - 1")
             number, kind = tag >> 3, tag & 7
             if kind == _VARINT:
                 value, at = varint(view, at)
@@ -93,7 +93,7 @@ class Message:
             elif kind in (_FOUR, _EIGHT):
                 size = 4 if kind == _FOUR else 8
             else:
-                raise Malformed(f"field {number} at byte {at} is of kind {kind}")
+                raise Malformed(f"field {number} at byte {at} is of the unknown kind {kind}")
             if size > end - at:
                 raise Malformed(f"field {number} has {size} bytes where {end - at} are left")
             yield Field(number, size, view[at : at + size], packed=packed)
@@ -103,7 +103,7 @@ class Message:
 def once(what: str, before: object) -> None:
     """Refuse a second occurrence of what may be there once: other readers take both together."""
     if before is not None:
-        raise Malformed(f"{what} is there twice")
+        raise Malformed(f"{what} comes twice")
 
 
 def varint(view: memoryview, at: int) -> tuple[int, int]:
@@ -111,7 +111,7 @@ def varint(view: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         if at >= len(view):
-            raise Malformed("an integer ends with the message")
+            raise Malformed("the message ends within an integer")
         byte = view[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -149,7 +149,7 @@ def reals(field: Field, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
 def real(field: Field) -> float:
     """A 32-bit floating-point number."""
     if field.packed or len(field.view) != 4:
-        raise Malformed(f"field {field.number} is no 32-bit number")
+        raise Malformed(f"field {field.number} is not a 32-bit number")
     return float(struct.unpack("<f", field.view)[0])
 
 

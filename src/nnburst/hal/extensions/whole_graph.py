@@ -103,5 +103,5 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
         for name in found.files:
             # Engines read names of a form of their own as addresses of memory.
             if not name or name[0] in "*/\\" or "\0" in name or "_ORT_MEM_ADDR_" in name:
-                raise InvalidArgument(f"{NAME}: {name!r} is no name of a file")
+                raise InvalidArgument(f"{NAME}: {name!r} is not the name of a file")
         return found

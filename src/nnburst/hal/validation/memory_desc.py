@@ -41,9 +41,11 @@ def validate_memory_desc(
         InvalidArgument: a rule is broken ("validation:D7: input role 1: …").
     """
     if not prepared_models:
-        raise Broken("D1", "no prepared models").at("memory description")
+        raise Broken("D1", "models is empty, expected at least one prepared model").at(
+            "memory description"
+        )
     if not input_roles and not output_roles:
-        raise Broken("D2", "no roles").at("memory description")
+        raise Broken("D2", "no roles are given, expected at least one").at("memory description")
     models = [None if p is None else get_model(p) for p in prepared_models]
     wanted = _Wanted(tuple(dimensions))
     for where, kind, role in _roles(input_roles, output_roles):

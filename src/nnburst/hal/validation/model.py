@@ -65,7 +65,7 @@ def _subgraphs(model: Model) -> Iterator[tuple[str, Subgraph]]:
 
 def _surroundings(model: Model, feature_level: FeatureLevel) -> Surroundings:
     if model.referenced and feature_level < FeatureLevel.V1_3:
-        raise Broken("M8", "referenced subgraphs came with 1.3").at("model")
+        raise Broken("M8", "referenced subgraphs need version 1.3").at("model")
     for index, pool in enumerate(model.pools):
         _located(f"pools[{index}]", check_range, "M4", "size", pool.size, 1, _POOL_MAX)
         _located(f"pools[{index}]", check_range, "M3", "fd_index", pool.fd_index, 0, _POOL_MAX)

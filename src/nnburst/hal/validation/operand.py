@@ -102,7 +102,7 @@ def core_type(code: int, around: Surroundings) -> OperandType | None:
     except ValueError:
         raise Broken("O1", f"type {code} is unknown") from None
     if INTRODUCED[kind] > around.feature_level:
-        raise Broken("O1", f"type {kind.name} came after {around.feature_level.name}")
+        raise Broken("O1", f"type {kind.name} is newer than {around.feature_level.name}")
     return kind
 
 
@@ -221,4 +221,6 @@ def _check_constant(operand: Operand, kind: OperandType) -> None:
     if size > UINT32_MAX:
         raise Broken("O5", f"a constant of {size} bytes, expected at most {UINT32_MAX}")
     if operand.location.length != size:
-        raise Broken("O22", f"length is {operand.location.length}, type and dimensions say {size}")
+        raise Broken(
+            "O22", f"length is {operand.location.length}, expected {size} from type and dimensions"
+        )

@@ -106,5 +106,7 @@ def _core_type(code: int, around: Surroundings) -> tuple[OperationType | None, F
         raise Broken("P1", f"operation type {code} is unknown") from None
     since = next(level for last, level in _LAST if kind <= last)
     if since > around.feature_level:
-        raise Broken("P1", f"{kind.name} came with {since.name}, after {around.feature_level.name}")
+        raise Broken(
+            "P1", f"{kind.name} needs {since.name}, the model is of {around.feature_level.name}"
+        )
     return kind, since

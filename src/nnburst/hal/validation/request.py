@@ -144,7 +144,9 @@ def _check(known: _Expected, argument: RequestArgument, pool_sizes: Sequence[int
         raise Broken(known.unknown_rule, f"dimensions {list(dimensions)} are not all known")
     size = 0 if unknown else known.element_bytes * math.prod(dimensions)
     if size and argument.location.length not in (0, size):
-        raise Broken("R11", f"length is {argument.location.length}, type and dimensions say {size}")
+        raise Broken(
+            "R11", f"length is {argument.location.length}, expected {size} from type and dimensions"
+        )
     return dimensions
 
 
@@ -171,7 +173,7 @@ def _check_dimensions(known: _Expected, given: Shape) -> None:
     if known.is_scalar:
         raise Broken("R14", f"a scalar takes no dimensions, got {list(given)}")
     if known.dimensions and len(given) != len(known.dimensions):
-        raise Broken("R7", f"rank is {len(given)}, the model says {len(known.dimensions)}")
+        raise Broken("R7", f"rank is {len(given)}, the model declares {len(known.dimensions)}")
     if len(given) > MAX_RANK:
         # DEVIATES: no limit in the original; arrays of higher rank cannot be computed with.
         raise Broken("R7", f"rank is {len(given)}, expected at most {MAX_RANK}")

@@ -34,9 +34,9 @@ def validate_extension_prefixes(entries: Iterable[ExtensionNameAndPrefix]) -> No
     for index, entry in enumerate(entries):
         where = f"extension_name_to_prefix[{index}]"
         if not is_extension_name(entry.name):
-            raise Broken("M6", f"{entry.name[:80]!r} is not like vendor.extension").at(where)
+            raise Broken("M6", f"{entry.name[:80]!r} is not of the form vendor.extension").at(where)
         if not 0 <= entry.prefix <= _UINT16_MAX:
-            raise Broken("M6", f"prefix is {entry.prefix}, expected 16 bits").at(where)
+            raise Broken("M6", f"prefix is {entry.prefix}, expected 0 to 2**16 - 1").at(where)
         if entry.name in names or entry.prefix in prefixes:
             raise Broken("M6", "repeats a name or a prefix").at(where)
         names.add(entry.name)
@@ -89,7 +89,7 @@ def validate_extensions(extensions: Iterable[Extension]) -> None:
     names: set[str] = set()
     for extension in extensions:
         if not is_extension_name(extension.name) or extension.name in names:
-            message = f"{extension.name[:80]!r} repeats, or is not like vendor.extension"
+            message = f"{extension.name[:80]!r} repeats, or is not of the form vendor.extension"
             raise Broken("S4", message).at("extensions")
         names.add(extension.name)
         codes = [info.type for info in extension.operand_types]

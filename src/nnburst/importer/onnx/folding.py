@@ -138,7 +138,7 @@ def _binary(node: Node, arrays: list[Array]) -> Array:
     x, y = arrays
     _charge_like(node, arrays)
     if x.dtype != y.dtype and node.kind != "Pow":
-        raise Malformed(f"inputs are {x.dtype} and {y.dtype}")
+        raise Malformed(f"inputs are {x.dtype} and {y.dtype}, expected one type")
     return np.asarray(_BINARY[node.kind](x, y))
 
 
@@ -175,12 +175,12 @@ def _constant(node: Node, arrays: list[Array]) -> Array:  # noqa: ARG001
     if isinstance(value, np.ndarray):
         return value
     if isinstance(node.attribute("sparse_value"), SparseTensor):
-        raise Refused("a sparse constant")
+        raise Refused("a sparse constant is not supported")
     for name, dtype in _CONSTANTS.items():
         found = node.attribute(name)
         if found is not None:
             return np.array(found, dtype)
-    raise Refused("a constant that is no tensor of numbers")
+    raise Refused("a constant must be a tensor of numbers")
 
 
 _CONSTANTS: Final = {
@@ -196,7 +196,7 @@ def _constant_of_shape(node: Node, arrays: list[Array]) -> Array:
     value = node.attribute("value", np.zeros(1, np.float32))
     shape = [int(extent) for extent in arrays[0].reshape(-1)]
     if any(extent < 0 for extent in shape):
-        raise Malformed(f"a constant of shape {shape}")
+        raise Malformed(f"a constant of shape {shape}, expected no extent below 0")
     charge(node, shape, value.itemsize)
     return np.full(shape, value.reshape(-1)[0], value.dtype)
 
@@ -205,7 +205,7 @@ def _constant_of_shape(node: Node, arrays: list[Array]) -> Array:
 def _range(node: Node, arrays: list[Array]) -> Array:
     start, limit, delta = (array.reshape(-1)[0] for array in arrays)
     if not delta:
-        raise Malformed("a range in steps of 0")
+        raise Malformed("a range in steps of 0 never ends")
     count = max(0, math.ceil((float(limit) - float(start)) / float(delta)))
     charge(node, (count,), 8)
     found: Array = (start + np.arange(count) * delta).astype(arrays[0].dtype)
@@ -224,13 +224,15 @@ def target_shape(node: Node, shape: Sequence[int], wanted: Array) -> tuple[int, 
         for axis, extent in enumerate(target):
             if extent == 0:
                 if axis >= len(shape):
-                    raise Malformed(f"extent {axis} of {list(shape)} is to be kept")
+                    raise Malformed(
+                        f"extent {axis} is to be kept, the input has only {list(shape)}"
+                    )
                 target[axis] = shape[axis]
     elements, known = math.prod(shape), math.prod(extent for extent in target if extent != -1)
     if target.count(-1) == 1 and known and elements % known == 0:
         target[target.index(-1)] = elements // known
     if any(extent < 0 for extent in target) or math.prod(target) != elements:
-        raise Malformed(f"{list(shape)} as {target}")
+        raise Malformed(f"shape {list(shape)} cannot become {target}")
     return tuple(target)
 
 
@@ -301,7 +303,7 @@ def slices(node: Node, shape: Sequence[int]) -> list[slice]:
     found = [slice(0, extent, 1) for extent in shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
-            raise Malformed("a slice in steps of 0")
+            raise Malformed("a slice in steps of 0 never ends")
         at = node.axis(axis, len(shape))
         # As numpy's, but that an end below the first element is said by a number, not by None.
         low, high, by = slice(start, end, step).indices(shape[at])
@@ -376,7 +378,7 @@ def target_type(node: Node) -> np.dtype[Any]:
     """
     name = element_name(node.integer("to"))
     if name not in DTYPES:
-        raise Refused(f"a cast to {name}")
+        raise Refused(f"a cast to {name} is not supported")
     return DTYPES[name]
 
 

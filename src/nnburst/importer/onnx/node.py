@@ -103,7 +103,10 @@ class Node:
         """The elements of an input that steers the operation."""
         array = self.array(position, what)
         if array.dtype.kind not in "iu" or array.size > _MOST_INTEGERS:
-            raise Refused(f"input {position} ({what}) is {array.size} of {array.dtype}")
+            raise Refused(
+                f"input {position} ({what}) is {array.size} values of {array.dtype},"
+                f" expected up to {_MOST_INTEGERS} integers"
+            )
         return [int(value) for value in array.reshape(-1)]
 
     def attribute(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - of any kind
@@ -132,7 +135,7 @@ class Node:
         if found is None:
             return None if default is None else list(default)
         if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
-            raise Malformed(f"attribute {name} is no list of integers")
+            raise Malformed(f"attribute {name} is not a list of integers")
         return found
 
     def _checked(self, name: str, default: Any, kind: Any) -> Any:  # noqa: ANN401

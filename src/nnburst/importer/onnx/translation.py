@@ -112,7 +112,9 @@ class OnnxTranslation:
         open_ones = [info for info in graph.inputs if info.name not in graph.initializers]
         for name in {*self._values, *self._shapes} - {info.name for info in open_ones}:
             names = [info.name for info in open_ones]
-            raise InvalidArgument(f"{name!r} is no input of the network, its inputs are {names}")
+            raise InvalidArgument(
+                f"{name!r} is not an input of the network, its inputs are {names}"
+            )
         for info in open_ones:
             if info.name in self._values:
                 scope.define(info.name, self._known(info))
@@ -127,7 +129,9 @@ class OnnxTranslation:
 
     def _input(self, info: ValueInfo, scope: Scope) -> Tensor:
         if not info.is_tensor or info.element not in DTYPES:
-            raise Refused(f"input {info.name!r} is {info.element}, no tensor of NNAPI's; {_HINT}")
+            raise Refused(
+                f"input {info.name!r} is {info.element}, which is not a tensor type of NNAPI; {_HINT}"
+            )
         shape = self._shape(info)
         dtype = DTYPES[info.element]
         try:
@@ -145,7 +149,7 @@ class OnnxTranslation:
     def _known(self, info: ValueInfo) -> Tensor:
         """An input whose value is the same in every execution."""
         if info.element not in DTYPES:
-            raise Refused(f"input {info.name!r} is {info.element}, no tensor of numbers")
+            raise Refused(f"input {info.name!r} is {info.element}, expected a tensor of numbers")
         array = np.asarray(self._values[info.name], DTYPES[info.element])
         if info.shape is not None:
             said = tuple(e if isinstance(e, int) and e > 0 else -1 for e in info.shape)
@@ -154,7 +158,7 @@ class OnnxTranslation:
             )
             if not fits:
                 raise InvalidArgument(
-                    f"constants[{info.name!r}] has shape {array.shape}, the file says {list(said)}"
+                    f"constants[{info.name!r}] has shape {array.shape}, the file declares {list(said)}"
                 )
         return constant(array)
 
@@ -172,7 +176,7 @@ class OnnxTranslation:
             )
             if not fits:
                 raise InvalidArgument(
-                    f"shapes[{info.name!r}]: {list(found)}, the file says {list(info.shape)}"
+                    f"shapes[{info.name!r}]: {list(found)}, the file declares {list(info.shape)}"
                 )
         if not all(isinstance(extent, int) and extent > 0 for extent in found):
             said = ", ".join("?" if e is None else str(e) for e in found)
@@ -408,7 +412,7 @@ class OnnxTranslation:
 def _subgraph(proto: NodeProto, name: str) -> GraphProto:
     found = proto.attributes.get(name)
     if found is None or not isinstance(found.value, GraphProto):
-        raise Malformed(f"attribute {name} is no graph")
+        raise Malformed(f"attribute {name} is not a graph")
     return found.value
 
 

@@ -61,7 +61,7 @@ def _dense(name: str, kind: TensorType, data: npt.NDArray[np.uint8], key: Hashab
     dtype = _STORED.get(name, DTYPES[kind.type])
     expected = (kind.elements + 1) // 2 if name == "INT4" else kind.elements * dtype.itemsize
     if len(data) != expected:
-        raise Malformed(f"a constant has {len(data)} bytes, its shape says {expected}")
+        raise Malformed(f"a constant has {len(data)} bytes, expected {expected} from its shape")
     stored = data.view(dtype)
     convert = _CONVERSIONS.get(name)
     if convert is None:

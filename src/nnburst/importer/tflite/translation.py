@@ -124,5 +124,5 @@ def _positions(
 def _placed(tensors: Mapping[str, int], places: Mapping[int, int]) -> dict[str, int]:
     for name, tensor in tensors.items():
         if tensor not in places:
-            raise Malformed(f"a signature's {name!r} is tensor {tensor}, no input or output")
+            raise Malformed(f"a signature's {name!r} is tensor {tensor}, not an input or output")
     return {name: places[tensor] for name, tensor in tensors.items()}

@@ -36,11 +36,11 @@ def support_is_what_prepare_accepts(subject: Subject) -> None:
             subject.device.prepare(model, pools=pools).close()
         except NnburstError as error:
             if supported:
-                raise Broken(f"{case.name} is said to be supported, but {error}") from error
+                raise Broken(f"{case.name} is reported as supported, but {error}") from error
             if not isinstance(error, InvalidArgument):
                 raise Broken(f"{case.name} is refused with {error.status.name}") from error
         else:
             if not supported:
-                raise Broken(f"{case.name} is prepared, but said not to be supported")
+                raise Broken(f"{case.name} is prepared, but reported as not supported")
         for pool in pools:
             pool.close()

@@ -85,7 +85,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_File).cases
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidArgument(f"{path}: no file of expected plans: {error}") from error
+        raise InvalidArgument(f"{path}: not a file of expected plans: {error}") from error
 
 
 def case_model(models: Sequence[CaseModel]) -> Model:

@@ -214,7 +214,5 @@ def missing(required: Sequence[str], triples: Sequence[TripleResult]) -> tuple[s
         of_it = [t for t in triples if t.operation == operation and kind in ("", t.type)]
         if not any(t.passed or t.failures for t in of_it):
             why = grouped((r, n) for t in of_it for r, n in t.skipped.items())
-            lines.append(
-                f"{word} was not executed: {why[0][0] if why else 'there is no such case'}"
-            )
+            lines.append(f"{word} was not executed: {why[0][0] if why else 'no such case'}")
     return tuple(lines)

@@ -56,5 +56,5 @@ def test_descriptor_that_is_no_sealed_memory_is_refused(nnburst_device: Device) 
                 nnburst_device._session.connection.call(message, Executed, [fd], timeout=30)
             except InvalidArgument:
                 continue
-            pytest.fail(f"memory that is no such thing was accepted: {kind}")
+            pytest.fail(f"a descriptor that is not memory was accepted: {kind}")
         prepared.execute(summands(1))

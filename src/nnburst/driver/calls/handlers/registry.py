@@ -36,7 +36,7 @@ def answers(
         handler: Callable[[ClientSession, M, Fds], Answer],
     ) -> Callable[[ClientSession, M, Fds], Answer]:
         if kind in HANDLERS:
-            raise TypeError(f"{kind.__name__} has a handler: {HANDLERS[kind].__name__}")
+            raise TypeError(f"{kind.__name__} has a handler already: {HANDLERS[kind].__name__}")
         HANDLERS[kind] = handler
         WORK[kind] = work
         return handler

@@ -103,7 +103,7 @@ def unseal(
     magic, version, zero, payload_bytes, data_bytes, digest = _HEADER.unpack(header)
     expected = (_MAGIC, FORMAT_VERSION, 0, len(payload))
     if (magic, version, zero, payload_bytes) != expected:
-        raise GeneralFailure("the model cache is of another format")
+        raise GeneralFailure("the model cache is of another format than this driver's")
     # DEVIATES: NNAPI lets a data cache that was changed give wrong results; here it is not used.
     if len(constants) != data_bytes or sha256(constants) != digest:
         raise GeneralFailure("the data cache is not the one that belongs to the model cache")

@@ -76,9 +76,9 @@ class CompilationCache:
             self._check(model_cache, data_cache)
             return self._save(prepared, token, model_cache, data_cache)
         except (NnburstError, OSError, MemoryError) as error:
-            log.warning("a model was prepared and not cached: %s", error)
+            log.warning("a model is prepared, but could not be cached: %s", error)
         except Exception:  # of an executor: what it prepared is as good as before
-            log.exception("a model was prepared and not cached")
+            log.exception("a model is prepared, but could not be cached")
         return False
 
     def _save(
@@ -94,7 +94,7 @@ class CompilationCache:
                 overwrite(fd, b"")
             return False
         if cached.constants and not data_cache:
-            raise GeneralFailure("the executor has constants to keep and wants no file for them")
+            raise GeneralFailure("the executor keeps constants but declares no data cache file")
         key = cache_key()
         entry = Entry(
             cached.model,

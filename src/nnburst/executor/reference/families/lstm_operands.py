@@ -173,7 +173,7 @@ class LstmOperands:
         state = "omitted" if wanted else "given"
         self.node.require(
             self.has(name) == wanted,
-            f"operand '{self.prefix}{name}' is {state}, against what the operands beside it say",
+            f"operand '{self.prefix}{name}' is {state}, which contradicts the operands beside it",
         )
 
     def _check_dimensions(self, sizes: LstmSizes, inputs: int) -> None:

@@ -79,7 +79,10 @@ def _arithmetic_shape(node: Node) -> list[TensorType]:
 
 def _divide_shape(node: Node) -> list[TensorType]:
     # NNAPI: validation lets the type through, the kernel does not know it.
-    node.require(node.tensor("input0").type != Q8S, f"operand 'input0' is {Q8S.name}")
+    node.require(
+        node.tensor("input0").type != Q8S,
+        f"operand 'input0' is {Q8S.name}, which DIV does not take",
+    )
     return _arithmetic_shape(node)
 
 

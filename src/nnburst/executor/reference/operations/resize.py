@@ -76,7 +76,10 @@ def _resize_shape(node: Node) -> list[TensorType]:
         "operands 'align_corners' and 'half_pixel_centers' are both true",
     )
     dimensions = list(node.tensor("input").shape)
-    node.require(min(dimensions[1:]) > 0, f"operand 'input' has shape {tuple(dimensions)}")
+    node.require(
+        min(dimensions[1:]) > 0,
+        f"operand 'input' has shape {tuple(dimensions)}, expected no extent of 0",
+    )
     height, width = _axes(node)
     dimensions[height] = _size(node, "height", dimensions[height])
     dimensions[width] = _size(node, "width", dimensions[width])

@@ -100,7 +100,9 @@ def _dropout(node: Node) -> None:
 def _transpose(node: Node) -> None:
     x = node.input()
     perm = node.integer_list("perm", list(reversed(range(x.rank)))) or []
-    node.require(sorted(perm) == list(range(x.rank)), f"{perm} is no order of {x.rank} axes")
+    node.require(
+        sorted(perm) == list(range(x.rank)), f"{perm} is not a permutation of {x.rank} axes"
+    )
     node.put(transposed(x, perm))
 
 

@@ -192,6 +192,6 @@ def _cast(op: Operator) -> None:
     plain = FLOAT | INT32 | frozenset({OperandType.TENSOR_QUANT8_ASYMM})
     op.require(
         (x.type.type in plain and kind.type in plain) or x.type.type == kind.type,
-        f"{x.type.type.name} to {kind.type.name} is no conversion of NNAPI's",
+        f"{x.type.type.name} to {kind.type.name} is not a conversion of NNAPI",
     )
     op.emit(_O.CAST, [x])

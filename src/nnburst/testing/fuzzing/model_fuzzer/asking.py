@@ -196,7 +196,7 @@ def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[in
                 connection.call(message, Fenced, [*memory, *fds], timeout=_TIMEOUT)
         except NnburstError as error:
             return _refusal(target, error)
-        return Answer(_NONE, measured=False, problems=["waits for what is no fence"])
+        return Answer(_NONE, measured=False, problems=["waits for something that is not a fence"])
 
     return ask
 
