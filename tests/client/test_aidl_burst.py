@@ -31,7 +31,7 @@ from nnburst import (
     PreparedModel,
 )
 from nnburst.client.allocation import allocate_buffer
-from nnburst.control.messages import BurstExecute, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import BurstExecute, ReleaseMemoryResource
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0

@@ -33,7 +33,8 @@ from nnburst import (
 )
 from nnburst.client.execution.pending_execution import PendingExecution
 from nnburst.client.prepared_model import executes_synchronously
-from nnburst.control.messages import Execute, ExecuteSynchronously, Message
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
 from nnburst.driver.calls.handlers import HANDLERS
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus

@@ -35,7 +35,7 @@ from nnburst import (
 from nnburst.client.compilation_cache import CacheFiles
 from nnburst.client.preparation import Preparation
 from nnburst.client.session.callbacks import Callback, CallbackThread
-from nnburst.control.messages import NotifyPrepared
+from nnburst.control.messages.device import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
 
 MODEL = add_model()

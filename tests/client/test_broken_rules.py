@@ -14,7 +14,7 @@ from nnburst import Closed, Device, ExecutionResult, ResilientDevice
 from nnburst.client.resilient.recovery import Recoverable
 from nnburst.control import connection as connection_module
 from nnburst.control.channel import ProtocolError
-from nnburst.control.messages import Nothing, Ping
+from nnburst.control.messages.session import Nothing, Ping
 
 X = [np.ones((2, 3), np.float32)] * 2
 

@@ -35,7 +35,7 @@ from nnburst.client.execution.fenced_execution import FencedExecution
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages import ExecuteFenced, Fenced
+from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced
 from nnburst.control.service import Answer
 from nnburst.driver.calls.handlers import HANDLERS
 from nnburst.driver.calls.handlers.fenced import execute_fenced

@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,39 +19,18 @@ import nnburst
 from nnburst import Device, ErrorStatus, Memory, ModelBuilder, NnburstError, PreparedModel
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import driver_environment
-from nnburst.control.messages import (
-    Allocate,
-    Allocated,
-    BurstExecute,
-    Call,
-    ConfigureExecutionBurst,
-    CopyFrom,
-    CopyTo,
-    CreateReusableExecution,
-    Execute,
-    Executed,
-    ExecuteFenced,
-    ExecuteReusable,
-    ExecuteReusableFenced,
-    ExecuteSynchronously,
-    ExecutionInfo,
-    Fenced,
-    FreeMemory,
-    GetExecutionInfo,
-    Message,
-    Nothing,
-    OpenBurst,
-    Opened,
-    Release,
-    ReleaseMemoryResource,
-)
-from nnburst.fmq.message_queue import MessageQueue
+from nnburst.control.messages.aidl_burst import OpenBurst
+from nnburst.control.messages.buffer import Allocate
+from nnburst.control.messages.burst import FreeMemory
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
+from nnburst.control.messages.session import Nothing, Release
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.enums import MeasureTiming, OperandType, OperationType
 from nnburst.hal.model import BufferToken, DataLocation
 from nnburst.hal.request import Request, RequestArgument
-from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM, deserialize_result, serialize_request
+from nnburst.serialize import deserialize_result, serialize_request
+from nnburst.testing.fuzzing.honest_calls import POOL_BYTES, honest_calls, takes_a_handle
 from nnburst.testing.peers.raw_burst import RawBurst
 
 #: 64 random bytes that the first client hands to its driver in every way that there is.
@@ -159,36 +137,15 @@ def test_numbers_are_each_clients_own_and_name_only_its_own_things(served: Serve
 def test_guessed_handles_are_refused_by_every_call(served: Served) -> None:
     second = served.second
     guesses = [handle for handle in GUESSES if handle not in own_handles(second)]
-    queues = MessageQueue.create(REQUEST_DATUM, 64), MessageQueue.create(RESULT_DATUM, 64)
-    encoded = [msgspec.Raw(msgspec.msgpack.encode(q.descriptor)) for q in queues]
-    rings = tuple(q.memories[0].fd for q in queues)
-    nothing = Request((), ())
-    take_a_handle = {kind for kind in get_args(Call) if "handle" in kind.__struct_fields__}
-    with SharedMemory.create(64) as memory:
+    with SharedMemory.create(POOL_BYTES) as memory:
         for handle in guesses:
-            calls: list[tuple[Message, type[Message], tuple[int, ...]]] = [
-                (Release(handle), Nothing, ()),
-                (FreeMemory(handle, 0), Nothing, ()),
-                (CopyTo(handle, 64), Nothing, (memory.fd,)),
-                (CopyFrom(handle, 64), Nothing, (memory.fd,)),
-                (ExecuteSynchronously(handle, nothing), Executed, ()),
-                (Execute(handle, nothing, callback=1), Nothing, ()),
-                (ExecuteFenced(handle, nothing), Fenced, ()),
-                (GetExecutionInfo(handle), ExecutionInfo, ()),
-                (CreateReusableExecution(handle, nothing), Opened, ()),
-                (ExecuteReusable(handle), Executed, ()),
-                (ExecuteReusableFenced(handle), Fenced, ()),
-                (OpenBurst(handle), Opened, ()),
-                (BurstExecute(handle, nothing), Executed, ()),
-                (ReleaseMemoryResource(handle, 0), Nothing, ()),
-                (Allocate(BufferDesc(), (handle,), (BufferRole(0, 0),)), Allocated, ()),
-                (ConfigureExecutionBurst(handle, 1, *encoded), Opened, rings),
-            ]
-            assert {type(call) for call, *_ in calls} == take_a_handle | {Allocate}
-            answers = {type(call[0]): status(second.device, *call) for call in calls}
-            assert answers == dict.fromkeys(answers, INVALID)
-    for queue in queues:
-        queue.close()
+            calls = [call for call in honest_calls(handle) if takes_a_handle(type(call))]
+            assert {Release, Allocate, OpenBurst} < {type(call) for call in calls}
+            for call in calls:
+                fds = [memory.fd] * (2 if call.fd_count is None else call.fd_count)
+                with pytest.raises(NnburstError, match=f"handle {handle} is not open") as caught:
+                    second.device._session.connection.call(call, Message, fds, timeout=30)
+                assert caught.value.status == INVALID
     assert np.array_equal(served.first.buffer.copy_to(), SECRET.view(np.int32))
 
 

@@ -18,7 +18,8 @@ from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDea
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import _Waiting
-from nnburst.control.messages import PROTOCOL_VERSION, Hello, Reply, Welcome, decode_call, encode
+from nnburst.control.messages.session import Hello, Welcome
+from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_call, encode
 
 A = np.zeros((2, 3), np.float32)
 

@@ -26,7 +26,8 @@ from nnburst import (
     PreparedModel,
 )
 from nnburst.client.execution import remembered_requests, synchronous_execution
-from nnburst.control.messages import CreateReusableExecution, ExecuteReusable, ExecuteSynchronously
+from nnburst.control.messages.prepared_model import ExecuteSynchronously
+from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 

@@ -12,7 +12,7 @@ from nnburst.client.session.upcalls import BurstCallback, UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages import GetMemories, Memories
+from nnburst.control.messages.burst import GetMemories, Memories
 
 
 def count_fds() -> int:

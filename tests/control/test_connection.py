@@ -18,16 +18,10 @@ from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, Protoc
 from nnburst.control.connection import Connection, _Answer, _Waiting
 from nnburst.control.limits import SEND_TIMEOUT
 from nnburst.control.line import Line
-from nnburst.control.messages import (
-    Fenced,
-    Message,
-    Nothing,
-    Ping,
-    Release,
-    Reply,
-    decode_call,
-    encode,
-)
+from nnburst.control.messages.fenced_execution import Fenced
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Nothing, Ping, Release
+from nnburst.control.protocol import Reply, decode_call, encode
 from nnburst.hal.errors import DeadObject, MissedDeadline, ResourceExhausted
 
 HANG = 10.0

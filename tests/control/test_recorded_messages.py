@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 import pytest
 
-from nnburst.control.messages import (
+from nnburst.control.messages.aidl_burst import OpenBurst
+from nnburst.control.messages.burst import ConfigureExecutionBurst
+from nnburst.control.protocol import (
     PROTOCOL_VERSION,
-    ConfigureExecutionBurst,
-    OpenBurst,
     decode_call,
     decode_reply,
     decode_upcall,

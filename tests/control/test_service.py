@@ -19,23 +19,13 @@ from nnburst.control.budget import CallBudget, Cost
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_CALLS, MAX_MESSAGE_CHARACTERS
-from nnburst.control.messages import (
-    Allocated,
-    Execute,
-    Executed,
-    Fenced,
-    FreeMemory,
-    GetMemories,
-    Memories,
-    Message,
-    Nothing,
-    Opened,
-    Ping,
-    Release,
-    Reply,
-    decode_call,
-    encode,
-)
+from nnburst.control.messages.buffer import Allocated
+from nnburst.control.messages.burst import FreeMemory, GetMemories, Memories
+from nnburst.control.messages.fenced_execution import Fenced
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Execute, Executed
+from nnburst.control.messages.session import Nothing, Opened, Ping, Release
+from nnburst.control.protocol import Reply, decode_call, encode
 from nnburst.control.service import Answer, Service, failure, nothing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (

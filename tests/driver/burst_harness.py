@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import ConfigureExecutionBurst
+from nnburst.control.messages.burst import ConfigureExecutionBurst
 from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, NativeCall, Outcome

@@ -12,20 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import wait_until
-from nnburst.control.messages import (
-    BurstExecute,
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.fenced_execution import GetExecutionInfo
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.reusable_execution import (
     CreateReusableExecution,
-    Executed,
     ExecuteReusable,
     ExecuteReusableFenced,
-    GetExecutionInfo,
-    OpenBurst,
-    Opened,
-    Ping,
-    Release,
-    ReleaseMemoryResource,
-    encode,
 )
+from nnburst.control.messages.session import Opened, Ping, Release
+from nnburst.control.protocol import encode
 from nnburst.driver.burst.aidl_burst import MAX_IDENTIFIERS
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus

@@ -21,7 +21,9 @@ from nnburst.client.burst.kicks import Kicks
 from nnburst.client.launch import driver_environment
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Channel
-from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, Ping, decode_reply, encode
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Hello, Ping
+from nnburst.control.protocol import PROTOCOL_VERSION, decode_reply, encode
 from nnburst.driver.session import client_process
 from nnburst.driver.session.client_process import watch_client
 from nnburst.hal.enums import ErrorStatus
@@ -32,7 +34,8 @@ PRELUDE = """
 import array, os, socket, sys
 import nnburst
 from nnburst.control.channel import Channel
-from nnburst.control.messages import PROTOCOL_VERSION, Hello, Ping, decode_reply, encode
+from nnburst.control.messages.session import Hello, Ping
+from nnburst.control.protocol import PROTOCOL_VERSION, decode_reply, encode
 
 def connect():
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

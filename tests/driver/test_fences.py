@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 
 from driver.burst_harness import wait_until
 from nnburst.control.fences import FenceStatus, create_fence
-from nnburst.control.messages import (
-    ExecuteFenced,
-    Fenced,
-    GetExecutionInfo,
-    Ping,
-    Release,
-)
+from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
+from nnburst.control.messages.session import Ping, Release
 from nnburst.driver.limits.quotas import HELD_FDS
 from nnburst.driver.session.fence_waiter import FenceWaiter
 from nnburst.fmq.shared_memory import SharedMemory

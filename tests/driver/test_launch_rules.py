@@ -13,14 +13,10 @@ from msgspec.structs import replace
 from client.conftest import add_model
 from client.scripted_driver import HANG, Gate, ScriptedDriver
 from nnburst import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
-from nnburst.control.messages import (
-    Execute,
-    Message,
-    Nothing,
-    NotifyExecuted,
-    NotifyPrepared,
-    PrepareModel,
-)
+from nnburst.control.messages.device import NotifyPrepared, PrepareModel
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Execute, NotifyExecuted
+from nnburst.control.messages.session import Nothing
 from nnburst.driver.model import pools as pools_module
 from nnburst.driver.session.lanes import Lanes
 from nnburst.executor.base import Outcome

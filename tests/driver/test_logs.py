@@ -16,7 +16,8 @@ import pytest
 import nnburst
 from driver.conftest import RawClient, add_model
 from nnburst.client.launch import driver_environment
-from nnburst.control.messages import ExecuteSynchronously, PrepareModel
+from nnburst.control.messages.device import PrepareModel
+from nnburst.control.messages.prepared_model import ExecuteSynchronously
 from nnburst.driver.limits.logs import OneLineFormatter, RepetitionFilter
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.request import Request

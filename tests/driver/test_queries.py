@@ -14,7 +14,7 @@ import nnburst
 from client.scripted_driver import ScriptedDriver
 from nnburst.compat.layouts.performance import FLT_MAX, lookup
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
+from nnburst.control.messages.device import (
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,

@@ -23,13 +23,9 @@ from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control import limits
 from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BUFFERS, MAX_BURSTS
-from nnburst.control.messages import (
-    Allocate,
-    Allocated,
-    ConfigureExecutionBurst,
-    Ping,
-    Release,
-)
+from nnburst.control.messages.buffer import Allocate, Allocated
+from nnburst.control.messages.burst import ConfigureExecutionBurst
+from nnburst.control.messages.session import Ping, Release
 from nnburst.driver.burst.slots import SlotCache
 from nnburst.driver.limits.quotas import (
     HELD_FDS,

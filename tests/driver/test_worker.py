@@ -14,18 +14,11 @@ from hypothesis import strategies as st
 
 from nnburst.control.channel import Disconnected
 from nnburst.control.limits import MAX_MODELS
-from nnburst.control.messages import (
-    PROTOCOL_VERSION,
-    ConfigureExecutionBurst,
-    ExecuteSynchronously,
-    FreeMemory,
-    GetSupportedOperations,
-    Hello,
-    Ping,
-    PrepareModel,
-    Release,
-    encode,
-)
+from nnburst.control.messages.burst import ConfigureExecutionBurst, FreeMemory
+from nnburst.control.messages.device import GetSupportedOperations, PrepareModel
+from nnburst.control.messages.prepared_model import ExecuteSynchronously
+from nnburst.control.messages.session import Hello, Ping, Release
+from nnburst.control.protocol import PROTOCOL_VERSION, encode
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model

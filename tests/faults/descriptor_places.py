@@ -16,33 +16,19 @@ import numpy as np
 
 from driver.conftest import RawClient, add_model
 from nnburst._native import lib
-from nnburst.control.messages import (
-    PROTOCOL_VERSION,
-    Allocate,
-    Allocated,
-    BurstExecute,
-    ConfigureExecutionBurst,
-    CopyFrom,
-    CopyTo,
-    CreateReusableExecution,
-    Execute,
-    ExecuteFenced,
-    ExecuteSynchronously,
-    Fenced,
-    GetMemories,
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
+from nnburst.control.messages.burst import ConfigureExecutionBurst, GetMemories, Memories
+from nnburst.control.messages.device import (
     GetSupportedOperations,
-    Hello,
-    Memories,
-    OpenBurst,
-    Opened,
     PrepareModel,
     PrepareModelFromCache,
-    Release,
-    ReleaseMemoryResource,
-    Reply,
-    decode_upcall,
-    encode,
 )
+from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced
+from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
+from nnburst.control.messages.reusable_execution import CreateReusableExecution
+from nnburst.control.messages.session import Hello, Opened, Release
+from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_upcall, encode
 from nnburst.fmq.descriptor import layout
 from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.fmq.message_queue import MessageQueue

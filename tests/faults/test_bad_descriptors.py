@@ -19,7 +19,7 @@ from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst.control.address import socket_path
 from nnburst.control.fences import create_fence
 from nnburst.control.limits import MAX_INLINE_BYTES
-from nnburst.control.messages import Ping
+from nnburst.control.messages.session import Ping
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_and_writable
 from nnburst.testing.faults.footprint import footprint, settle

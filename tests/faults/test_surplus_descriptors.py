@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 
 import msgspec
 import pytest
@@ -17,17 +16,12 @@ import nnburst
 from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst.control.channel import Channel
 from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages import (
-    PROTOCOL_VERSION,
-    Hello,
-    Message,
-    Ping,
-    PrepareModel,
-    encode,
-)
+from nnburst.control.messages.device import PrepareModel
+from nnburst.control.messages.session import Hello, Ping
+from nnburst.control.protocol import PROTOCOL_VERSION, encode
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.testing.faults.footprint import footprint, settle
-from nnburst.testing.fuzzing.control_fuzzer import ControlReport, _Campaign
+from nnburst.testing.fuzzing.honest_calls import honest_calls
 from nnburst.testing.fuzzing.packet_fuzzer import small_model
 from nnburst.testing.peers.raw_connection import RawConnection
 
@@ -40,13 +34,6 @@ def file() -> Iterator[int]:
     fd = os.open("/dev/null", os.O_RDWR)
     yield fd
     os.close(fd)
-
-
-def each_call(model: int) -> list[Message]:
-    """One call of each kind that the protocol has."""
-    campaign = _Campaign(None, None, Random(0), ControlReport())  # type: ignore[arg-type]
-    campaign._model = model
-    return campaign._calls()
 
 
 def prepared(driver: RawConnection) -> int:
@@ -62,7 +49,7 @@ def prepared(driver: RawConnection) -> int:
 def test_surplus_descriptors_beside_any_message_are_refused_and_closed(file: int, row: Row) -> None:
     rounds = KILLS
     with RawConnection("null") as driver:
-        calls = each_call(prepared(driver))
+        calls = honest_calls(prepared(driver))
         before = driver.count_fds()
         for _ in range(rounds):
             for call in calls:
@@ -72,7 +59,7 @@ def test_surplus_descriptors_beside_any_message_are_refused_and_closed(file: int
                     assert reply.status != ErrorStatus.NONE, call
                     if call.fd_count is not None:
                         assert "file descriptors" in reply.message, reply
-        driver.call(calls[1])  # what was refused last has been closed
+        driver.call(Ping())  # what was refused last has been closed
         assert driver.count_fds() <= before
     row("surplus descriptors", rounds * len(calls) * 2, left="0 descriptors")
 
@@ -100,7 +87,7 @@ def test_as_many_descriptors_as_a_packet_can_carry_end_that_connection_alone(
         path = Path(nnburst.devices()[0].address)
         baseline = footprint(supervisor.pid)
         others = footprint(bystander.pid)
-        for call in each_call(model=1):
+        for call in honest_calls(handle=1):
             connection, upcalls = introduced(path)
             body = encode(call)
             packet = msgspec.msgpack.encode([2, MOST, body, len(body)])

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Annotated
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.control.messages import Call, ConfigureExecutionBurst, Message
-from nnburst.testing.fuzzing.control_fuzzer import (
-    _Campaign,
-    fuzz_control,
-    mutate_bytes,
-    mutate_tree,
-)
+from nnburst.control.messages.message import Call
+from nnburst.control.protocol import CALLS, decode_call, encode
+from nnburst.hal.buffers import BufferDesc
+from nnburst.hal.enums import Priority
+from nnburst.testing.fuzzing.control_fuzzer import fuzz_control, mutate_bytes, mutate_tree
+from nnburst.testing.fuzzing.honest_calls import _variants, honest_calls, takes_a_handle
 
 _FAULTY = """
 import os
@@ -61,14 +61,6 @@ def test_a_driver_that_dies_is_found(faulty: str) -> None:
     assert report.messages < 20_000
 
 
-def test_every_call_of_the_protocol_is_mutated() -> None:
-    campaign = _Campaign(None, None, Random(0), None)  # type: ignore[arg-type]
-    campaign._model = 1
-    made: set[type[Message]] = {type(call) for call in campaign._calls()}
-    assert made == set(Call.__args__)  # type: ignore[attr-defined]
-    assert ConfigureExecutionBurst in made
-
-
 _TREES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
@@ -84,3 +76,30 @@ def test_a_mutated_tree_can_still_be_said(tree: object, seed: int) -> None:
 @given(body=st.binary(max_size=100), seed=st.integers(0, 1000))
 def test_any_bytes_can_be_mutated(body: bytes, seed: int) -> None:
     assert mutate_bytes(body, Random(seed)) == mutate_bytes(body, Random(seed))
+
+
+def test_honest_calls_are_of_every_kind_and_can_be_sent() -> None:
+    calls = honest_calls(handle=5)
+    assert {type(call) for call in calls} == CALLS
+    for call in calls:
+        assert decode_call(encode(call)) == call
+        assert call.fd_count is None or call.fd_count < 4
+
+
+def test_honest_calls_name_their_handle_wherever_their_type_has_one() -> None:
+    for call in honest_calls(handle=987):
+        assert ("987" in repr(call)) == takes_a_handle(type(call))
+
+
+def test_field_that_no_word_is_about_gets_a_value_of_its_type() -> None:
+    class Novel(Call, frozen=True):
+        desc: BufferDesc
+        level: Annotated[int, msgspec.Meta(ge=3)]
+        priority: Priority
+        name: str
+        is_fast: bool
+        numbers: tuple[int, ...]
+        limit: int | None
+
+    [call] = _variants(Novel, 5)
+    assert msgspec.msgpack.Decoder(Novel).decode(encode(call)) == call

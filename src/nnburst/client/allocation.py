@@ -8,7 +8,7 @@ from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.arguments import check_timeout
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.handshake import Session
-from nnburst.control.messages import Allocate, Allocated
+from nnburst.control.messages.buffer import Allocate, Allocated
 from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.operand_types import DTYPES

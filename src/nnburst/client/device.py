@@ -23,17 +23,17 @@ from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
+from nnburst.control.messages.device import (
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,
     GetSupportedOperations,
-    Message,
     PrepareModel,
     PrepareModelFromCache,
     SupportedOperations,
 )
-from nnburst.control.messages import NumberOfCacheFiles as CacheFileCounts
+from nnburst.control.messages.device import NumberOfCacheFiles as CacheFileCounts
+from nnburst.control.messages.message import Message
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.closing import Closing
 from nnburst.hal.configs import NumberOfCacheFiles

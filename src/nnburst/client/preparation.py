@@ -10,7 +10,8 @@ from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.callbacks import Notification
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.pending import Pending
-from nnburst.control.messages import Message, NotifyPrepared
+from nnburst.control.messages.device import NotifyPrepared
+from nnburst.control.messages.message import Message
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.model import Model

@@ -26,17 +26,11 @@ from nnburst.control.channel import (
 )
 from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
 from nnburst.control.line import INTERRUPTED, NOT_SENT, TIMED_OUT, Caller, Line
-from nnburst.control.messages import (
-    Allocated,
-    Fenced,
-    Message,
-    Nothing,
-    Opened,
-    Release,
-    Reply,
-    decode_reply,
-    encode,
-)
+from nnburst.control.messages.buffer import Allocated
+from nnburst.control.messages.fenced_execution import Fenced
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Nothing, Opened, Release
+from nnburst.control.protocol import Reply, decode_reply, encode
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,

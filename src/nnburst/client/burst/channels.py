@@ -9,14 +9,9 @@ import msgspec
 from nnburst.client.burst.kicks import Kicks
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.session.upcalls import BurstCallback
-from nnburst.control.messages import (
-    ConfigureExecutionBurst,
-    FreeMemory,
-    Message,
-    Nothing,
-    Opened,
-    Release,
-)
+from nnburst.control.messages.burst import ConfigureExecutionBurst, FreeMemory
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Nothing, Opened, Release
 from nnburst.fmq.cores import allowed_cores
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference

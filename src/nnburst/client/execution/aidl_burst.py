@@ -27,14 +27,9 @@ from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
-from nnburst.control.messages import (
-    BurstExecute,
-    Executed,
-    Nothing,
-    OpenBurst,
-    Opened,
-    ReleaseMemoryResource,
-)
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.session import Nothing, Opened
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     Closed,

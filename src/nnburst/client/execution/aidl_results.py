@@ -10,7 +10,7 @@ from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.memory.memory import Memory
 from nnburst.compat.conversion.timing import ExecutionTiming, to_hal
-from nnburst.control.messages import Executed
+from nnburst.control.messages.prepared_model import Executed
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.timing import OutputShape, Timing

@@ -23,7 +23,8 @@ from nnburst.client.memory.arguments import Array, Parameter, check_timeout
 from nnburst.client.memory.memory import Memory, find_memory
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Allocated, CopyFrom, CopyTo, Nothing
+from nnburst.control.messages.buffer import Allocated, CopyFrom, CopyTo
+from nnburst.control.messages.session import Nothing
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (

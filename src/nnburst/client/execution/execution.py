@@ -23,7 +23,7 @@ from nnburst.client.memory.arguments import (
 from nnburst.client.memory.memory import Memory, find_memory
 from nnburst.client.memory.staging import Layout
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Executed, ExecuteSynchronously
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
 from nnburst.hal.errors import (
     GeneralFailure,
     InvalidArgument,

@@ -26,15 +26,11 @@ from nnburst.compat.conversion.timing import ExecutionTiming
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages import (
-    Executed,
-    ExecuteFenced,
-    Fenced,
-    GetExecutionInfo,
-    Message,
-    Release,
-)
-from nnburst.control.messages import ExecutionInfo as InfoMessage
+from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
+from nnburst.control.messages.fenced_execution import ExecutionInfo as InfoMessage
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.session import Release
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (

@@ -14,7 +14,8 @@ from nnburst.client.memory.memory import Memory
 from nnburst.client.session.callbacks import Interrupted, Notification
 from nnburst.client.session.pending import Pending
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Execute, Executed, Message, NotifyExecuted
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Execute, Executed, NotifyExecuted
 from nnburst.hal.errors import GeneralFailure, NnburstError, OutputInsufficientSize
 
 #: Seconds that a driver gets to take a call whose outcome comes later.

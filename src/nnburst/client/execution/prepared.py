@@ -11,7 +11,7 @@ from nnburst.client.memory.arguments import parameters
 from nnburst.client.memory.staging import StagingPools
 from nnburst.client.session.handshake import Session
 from nnburst.control.connection import Connection
-from nnburst.control.messages import Release
+from nnburst.control.messages.session import Release
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import Closed
 from nnburst.hal.model import Model

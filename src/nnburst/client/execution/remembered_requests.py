@@ -15,7 +15,8 @@ from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_n
 from nnburst.client.memory.memory import Memory, find_memory
 from nnburst.client.memory.staging import StagingPools
 from nnburst.control.connection import Connection
-from nnburst.control.messages import Executed, ExecuteReusable
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.reusable_execution import ExecuteReusable
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.timing import Timing

@@ -28,13 +28,13 @@ from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages import (
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.reusable_execution import (
     CreateReusableExecution,
-    Executed,
     ExecuteReusable,
     ExecuteReusableFenced,
-    Opened,
 )
+from nnburst.control.messages.session import Opened
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     BurstBusy,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnburst.client.memory.arguments import Array, Parameter, complete_shapes
-from nnburst.control.messages import Executed
+from nnburst.control.messages.prepared_model import Executed
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.timing import OutputShape
 

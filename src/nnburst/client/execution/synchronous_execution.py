@@ -12,7 +12,8 @@ from nnburst.client.execution.remembered_requests import LARGEST, RememberedRequ
 from nnburst.client.memory.arguments import Array, ExecutionResult, check_timeout
 from nnburst.client.memory.memory import Memory
 from nnburst.control.channel import Fds
-from nnburst.control.messages import CreateReusableExecution, Opened
+from nnburst.control.messages.reusable_execution import CreateReusableExecution
+from nnburst.control.messages.session import Opened
 from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
 
 

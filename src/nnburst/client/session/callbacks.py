@@ -15,13 +15,10 @@ from typing import Final
 
 from nnburst.client.session.death_handler import DeathHandler
 from nnburst.control.connection import Connection
-from nnburst.control.messages import (
-    Message,
-    Nothing,
-    NotifyExecuted,
-    NotifyPrepared,
-    Release,
-)
+from nnburst.control.messages.device import NotifyPrepared
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import NotifyExecuted
+from nnburst.control.messages.session import Nothing, Release
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, NnburstError, error_for
 

@@ -16,13 +16,9 @@ from nnburst.client.session.ending import PATIENCE, how_it_ended
 from nnburst.client.session.upcalls import UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
-from nnburst.control.messages import (
-    PROTOCOL_VERSION,
-    GetSupportedExtensions,
-    Hello,
-    SupportedExtensions,
-    Welcome,
-)
+from nnburst.control.messages.device import GetSupportedExtensions, SupportedExtensions
+from nnburst.control.messages.session import Hello, Welcome
+from nnburst.control.protocol import PROTOCOL_VERSION
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import (
     Closed,

@@ -10,15 +10,11 @@ from typing import NamedTuple
 from nnburst.client.memory.memory import Memory
 from nnburst.control.channel import Channel, Fds, ProtocolError
 from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages import (
-    BurstClosed,
-    GetMemories,
-    Memories,
-    Message,
-    NotifyExecuted,
-    NotifyPrepared,
-    decode_upcall,
-)
+from nnburst.control.messages.burst import BurstClosed, GetMemories, Memories
+from nnburst.control.messages.device import NotifyPrepared
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import NotifyExecuted
+from nnburst.control.protocol import decode_upcall
 from nnburst.control.service import Answer, Service, nothing
 from nnburst.hal.errors import InvalidArgument
 

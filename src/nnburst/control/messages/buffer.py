@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nnburst.control.messages.message import Handle, Message, Size, Token
+from nnburst.control.messages.message import Call, Handle, Result, Size, Token
 from nnburst.hal.buffers import BufferDesc, BufferRole
 
 
-class Allocate(Message, frozen=True):
+class Allocate(Call, frozen=True):
     """IDevice::allocate: a buffer of the driver's for arguments of prepared models.
 
     Attributes:
@@ -22,14 +22,14 @@ class Allocate(Message, frozen=True):
     output_roles: tuple[BufferRole, ...] = ()
 
 
-class Allocated(Message, frozen=True):
+class Allocated(Result, frozen=True):
     """Answer to `Allocate`: the buffer's handle, and the token that requests name it by."""
 
     handle: Handle
     token: Token
 
 
-class CopyTo(Message, frozen=True):
+class CopyTo(Call, frozen=True):
     """IBuffer::copyTo: copy a buffer's content into shared memory of `size` bytes, which is the fd."""
 
     handle: Handle
@@ -41,7 +41,7 @@ class CopyTo(Message, frozen=True):
         return 1
 
 
-class CopyFrom(Message, frozen=True):
+class CopyFrom(Call, frozen=True):
     """IBuffer::copyFrom: fill a buffer from shared memory of `size` bytes, which is the fd.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Bursts: HIDL's over message queues, AIDL's over this channel."""
+"""IBurstContext and IBurstCallback of HIDL: bursts over message queues."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from nnburst.control.messages.execution import RequestMessage
-from nnburst.control.messages.message import Handle, MemoryIdentifier, Message, Slot
+from nnburst.control.messages.message import Call, Handle, Result, Slot, Upcall
 from nnburst.hal.enums import ExecutionPreference
-from nnburst.hal.model import MemoryPool
 
 
-class ConfigureExecutionBurst(Message, frozen=True):
+class ConfigureExecutionBurst(Call, frozen=True):
     """Open a burst on a prepared model; the fds are those of the two descriptors.
 
     A third one is the driver's end of a stream socket, to which it sends a byte with a result that the client
@@ -42,21 +40,21 @@ class ConfigureExecutionBurst(Message, frozen=True):
         return
 
 
-class FreeMemory(Message, frozen=True):
+class FreeMemory(Call, frozen=True):
     """IBurstContext::freeMemory: forget a slot; answered when it is forgotten."""
 
     handle: Handle
     slot: Slot
 
 
-class GetMemories(Message, frozen=True):
+class GetMemories(Upcall, frozen=True):
     """IBurstCallback::getMemories: the pools behind these slots of one burst (upcall)."""
 
     callback: int
     slots: tuple[Slot, ...]
 
 
-class Memories(Message, frozen=True):
+class Memories(Result, frozen=True):
     """Answer to `GetMemories`: sizes of the pools, one fd for each, in the order of the slots."""
 
     sizes: tuple[Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)], ...]
@@ -67,7 +65,7 @@ class Memories(Message, frozen=True):
         return len(self.sizes)
 
 
-class BurstClosed(Message, frozen=True):
+class BurstClosed(Upcall, frozen=True):
     """A burst has ended by itself: its queues cannot be trusted, or results were not read (upcall).
 
     Attributes:
@@ -77,34 +75,3 @@ class BurstClosed(Message, frozen=True):
 
     callback: int
     reason: str
-
-
-class OpenBurst(Message, frozen=True):
-    """AIDL IPreparedModel::configureExecutionBurst: an IBurst, whose requests come over this channel."""
-
-    handle: Handle
-
-
-class BurstExecute(RequestMessage, frozen=True):
-    """AIDL IBurst::executeSynchronously; `handle` is the burst.
-
-    Attributes:
-        memory_identifiers: one for each pool of the request: under which number the burst remembers its
-            mapping, or -1 not to. A pool whose number the burst knows comes without a descriptor, with
-            `fd_index` -1.
-    """
-
-    memory_identifiers: tuple[MemoryIdentifier, ...] = ()
-
-    @property
-    def fd_count(self) -> int:
-        """The pools that the burst does not know yet."""
-        pools = (pool for pool in self.request.pools if isinstance(pool, MemoryPool))
-        return sum(pool.fd_index >= 0 for pool in pools)
-
-
-class ReleaseMemoryResource(Message, frozen=True):
-    """AIDL IBurst::releaseMemoryResource: forget a memory identifier; an unknown one is fine."""
-
-    handle: Handle
-    memory_identifier: MemoryIdentifier

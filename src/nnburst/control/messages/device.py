@@ -6,10 +6,12 @@ import msgspec
 
 from nnburst.control.messages.message import (
     CacheFiles,
+    Call,
     Callback,
     Count,
     Handle,
-    Message,
+    Result,
+    Upcall,
 )
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NO_CACHE_TOKEN
@@ -18,38 +20,38 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 
 
-class GetCapabilities(Message, frozen=True):
+class GetCapabilities(Call, frozen=True):
     """IDevice::getCapabilities."""
 
 
-class DeviceCapabilities(Message, frozen=True):
+class DeviceCapabilities(Result, frozen=True):
     """Answer to `GetCapabilities`."""
 
     capabilities: Capabilities
 
 
-class GetSupportedExtensions(Message, frozen=True):
+class GetSupportedExtensions(Call, frozen=True):
     """IDevice::getSupportedExtensions."""
 
 
-class SupportedExtensions(Message, frozen=True):
+class SupportedExtensions(Result, frozen=True):
     """Answer to `GetSupportedExtensions`."""
 
     extensions: tuple[Extension, ...]
 
 
-class GetNumberOfCacheFilesNeeded(Message, frozen=True):
+class GetNumberOfCacheFilesNeeded(Call, frozen=True):
     """IDevice::getNumberOfCacheFilesNeeded."""
 
 
-class NumberOfCacheFiles(Message, frozen=True):
+class NumberOfCacheFiles(Result, frozen=True):
     """Answer to `GetNumberOfCacheFilesNeeded`; both 0 where nothing is cached."""
 
     model_cache: CacheFiles
     data_cache: CacheFiles
 
 
-class GetSupportedOperations(Message, frozen=True):
+class GetSupportedOperations(Call, frozen=True):
     """Which operations of the main subgraph the device can run; one fd for each pool of the model."""
 
     model: Model
@@ -60,13 +62,13 @@ class GetSupportedOperations(Message, frozen=True):
         return len(self.model.pools)
 
 
-class SupportedOperations(Message, frozen=True):
+class SupportedOperations(Result, frozen=True):
     """Answer to `GetSupportedOperations`, one for each operation of the main subgraph."""
 
     supported: tuple[bool, ...]
 
 
-class PrepareModel(Message, frozen=True):
+class PrepareModel(Call, frozen=True):
     """Prepare a model; `NotifyPrepared` says how it went.
 
     One fd for each pool of the model, in order; then the model cache files, then the data cache files.
@@ -99,7 +101,7 @@ class PrepareModel(Message, frozen=True):
         return len(self.model.pools) + self.model_cache + self.data_cache
 
 
-class PrepareModelFromCache(Message, frozen=True):
+class PrepareModelFromCache(Call, frozen=True):
     """Prepare a model from its cache files alone; attributes as in `PrepareModel`."""
 
     callback: Callback
@@ -114,7 +116,7 @@ class PrepareModelFromCache(Message, frozen=True):
         return self.model_cache + self.data_cache
 
 
-class NotifyPrepared(Message, frozen=True):
+class NotifyPrepared(Upcall, frozen=True):
     """IPreparedModelCallback::notify (upcall); comes exactly once for each `callback`.
 
     Attributes:

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from nnburst.hal.limits import MAX_NUMBER_OF_CACHE_FILES
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_NUMBER_OF_CACHE_FILES
+from nnburst.hal.request import Request
 
-Handle = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+#: The title tells a handle from other numbers of the same range where messages are looked at by their types.
+Handle = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1, title="handle")]
 Slot = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
@@ -26,3 +28,38 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
     def fd_count(self) -> int | None:
         """How many file descriptors belong to the message; None where its handler decides."""
         return 0
+
+
+class Call(Message, frozen=True):
+    """Root of what a client asks of its driver."""
+
+
+class Upcall(Message, frozen=True):
+    """Root of what a driver asks of its client, or notifies it of."""
+
+
+class Result(Message, frozen=True):
+    """Root of what a call or an upcall is answered with."""
+
+
+class RequestMessage(Call, frozen=True):
+    """What brings a request: one fd for each pool of it that is shared memory, in order.
+
+    Attributes:
+        handle: the prepared model (or what the call says).
+        request: inputs and outputs.
+        measure: whether to time it.
+        deadline_ns: CLOCK_BOOTTIME at which the result is useless.
+        loop_timeout_ns: limit of a WHILE.
+    """
+
+    handle: Handle
+    request: Request
+    measure: bool = False
+    deadline_ns: Nanoseconds | None = None
+    loop_timeout_ns: Nanoseconds = DEFAULT_LOOP_TIMEOUT_NS
+
+    @property
+    def fd_count(self) -> int:
+        """The pools."""
+        return self.request.memory_count

@@ -1,14 +1,14 @@
-"""The connection itself: who speaks, what is held."""
+"""The connection itself: greeting, looking whether the peer answers, releasing what is held."""
 
 from __future__ import annotations
 
 import msgspec
 
-from nnburst.control.messages.message import Count, Handle, Message
+from nnburst.control.messages.message import Call, Count, Handle, Result, Upcall
 from nnburst.hal.enums import DeviceType
 
 
-class Hello(Message, frozen=True):
+class Hello(Call, frozen=True):
     """First call of a client; fd 0 is the driver's end of the upcall socket.
 
     The process that made that socketpair is the client: its worker ends when it does.
@@ -27,28 +27,28 @@ class Hello(Message, frozen=True):
         return 1
 
 
-class Ping(Message, frozen=True):
+class Ping(Call, Upcall, frozen=True):
     """Asks for nothing but an answer."""
 
 
-class Release(Message, frozen=True):
+class Release(Call, frozen=True):
     """Drop a handle. What still uses the object finishes first."""
 
     handle: Handle
 
 
-class Nothing(Message, frozen=True):
+class Nothing(Result, frozen=True):
     """The call succeeded and has nothing to say."""
 
 
-class Opened(Message, frozen=True):
+class Opened(Result, frozen=True):
     """An object was created: its handle, and numbers that its opener may need."""
 
     handle: Handle
     fields: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Welcome(Message, frozen=True):
+class Welcome(Result, frozen=True):
     """Answer to `Hello`; fd 0 is the worker's pidfd, fd 1 its death word where there is one.
 
     Attributes:

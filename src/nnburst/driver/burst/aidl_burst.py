@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from typing import Final
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import BurstExecute, Executed
+from nnburst.control.messages.aidl_burst import BurstExecute
+from nnburst.control.messages.prepared_model import Executed
 from nnburst.driver.model.buffer_tracker import BufferTracker
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools

@@ -25,7 +25,7 @@ import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
-from nnburst.control.messages import ConfigureExecutionBurst
+from nnburst.control.messages.burst import ConfigureExecutionBurst
 from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_with
 from nnburst.driver.burst.slots import GetMemories, SlotCache
 from nnburst.driver.limits.quotas import SHARED_BYTES

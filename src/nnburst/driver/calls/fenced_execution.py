@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence_status
-from nnburst.control.messages import ExecutionInfo
+from nnburst.control.messages.fenced_execution import ExecutionInfo
 from nnburst.control.service import failure
 from nnburst.driver.calls.launching import has_passed
 from nnburst.driver.model.buffered_execution import BufferedExecution

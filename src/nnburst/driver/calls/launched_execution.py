@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Execute, NotifyExecuted
+from nnburst.control.messages.prepared_model import Execute, NotifyExecuted
 from nnburst.driver.calls.launching import naming
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel, execute_bound

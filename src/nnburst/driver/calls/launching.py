@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from nnburst.control.messages import Message, Reply
+from nnburst.control.messages.message import Message
+from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer, failure, nothing
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.scheduler import Work

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from nnburst.control.limits import MAX_MODELS
-from nnburst.control.messages import Executed
+from nnburst.control.messages.prepared_model import Executed
 from nnburst.driver.model.buffered_execution import BufferArgument, BufferedExecution, invalidate
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.pace import Pace

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from nnburst.control.messages import CreateReusableExecution, Executed
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.reusable_execution import CreateReusableExecution
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.prepared_model import execute_bound
 from nnburst.executor.base import Execution

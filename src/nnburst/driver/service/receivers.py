@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Channel, Disconnected
-from nnburst.control.messages import Message
+from nnburst.control.messages.message import Message
 from nnburst.control.service import Service
 
 logger = logging.getLogger(__name__)

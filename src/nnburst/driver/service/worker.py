@@ -17,14 +17,9 @@ from typing import NoReturn
 from nnburst.control.channel import Channel, Fds, ProtocolError
 from nnburst.control.connection import Connection
 from nnburst.control.limits import HELLO_TIMEOUT
-from nnburst.control.messages import (
-    PROTOCOL_VERSION,
-    Hello,
-    Message,
-    Ping,
-    Welcome,
-    decode_call,
-)
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Hello, Ping, Welcome
+from nnburst.control.protocol import PROTOCOL_VERSION, decode_call
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.control.user_files import state_directory
 from nnburst.driver.calls.handlers import HANDLERS, WORK

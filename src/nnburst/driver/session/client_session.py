@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nnburst.control.connection import Connection
-from nnburst.control.messages import GetMemories, Memories
+from nnburst.control.messages.burst import GetMemories, Memories
 from nnburst.control.objects import ObjectTable
 from nnburst.driver.model.buffer_tracker import BufferTracker
 from nnburst.driver.model.device import Device

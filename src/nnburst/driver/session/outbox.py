@@ -10,7 +10,7 @@ from typing import Final
 
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_NOTIFICATIONS, SEND_TIMEOUT
-from nnburst.control.messages import Message
+from nnburst.control.messages.message import Message
 from nnburst.hal.errors import Closed, DeadObject, NnburstError, ResourceExhausted
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from nnburst.client.memory.memory import Memory
 from nnburst.client.memory.staging import Layout
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Executed, ExecuteSynchronously
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS

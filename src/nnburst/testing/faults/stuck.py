@@ -18,7 +18,9 @@ from nnburst.client.burst.burst import Burst
 from nnburst.client.connect import connect
 from nnburst.control.address import socket_path
 from nnburst.control.channel import Channel, Disconnected
-from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, Ping, encode
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Hello, Ping
+from nnburst.control.protocol import PROTOCOL_VERSION, encode
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import NnburstError
 from nnburst.testing.faults.activities import sum_model

@@ -16,44 +16,18 @@ from typing import Any, Final
 import msgspec
 
 from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages import (
-    Allocate,
-    Allocated,
-    BurstExecute,
-    ConfigureExecutionBurst,
-    CopyFrom,
-    CopyTo,
-    CreateReusableExecution,
-    Execute,
-    ExecuteFenced,
-    ExecuteReusable,
-    ExecuteReusableFenced,
-    ExecuteSynchronously,
-    Fenced,
-    FreeMemory,
-    GetCapabilities,
-    GetExecutionInfo,
-    GetNumberOfCacheFilesNeeded,
-    GetSupportedExtensions,
-    GetSupportedOperations,
-    Hello,
-    Message,
-    OpenBurst,
-    Opened,
-    Ping,
+from nnburst.control.messages.aidl_burst import OpenBurst
+from nnburst.control.messages.buffer import Allocated
+from nnburst.control.messages.device import (
     PrepareModel,
-    PrepareModelFromCache,
-    Release,
-    ReleaseMemoryResource,
-    encode,
 )
+from nnburst.control.messages.fenced_execution import Fenced
+from nnburst.control.messages.session import Opened, Ping, Release
+from nnburst.control.protocol import encode
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.closing import Closing
-from nnburst.hal.configs import NO_CACHE_TOKEN
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.model import DataLocation, MemoryPool
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.testing.fuzzing.honest_calls import POOL_BYTES, honest_calls
 from nnburst.testing.fuzzing.packet_fuzzer import small_model
 from nnburst.testing.peers.raw_connection import PATIENCE, RawConnection
 
@@ -64,7 +38,6 @@ _SLACK_FDS: Final = 8
 _ENOUGH: Final = 20
 #: Seconds until what waited for a fence must have let go of its descriptors.
 _PATIENCE: Final = 5.0
-_POOL_BYTES: Final = 4096
 _INTEGERS: Final = (
     0,
     1,
@@ -212,7 +185,7 @@ class _Campaign:
 
     def _mutated(self) -> tuple[bytes, Sequence[int]]:
         random = self._random
-        call = random.choice(self._calls())
+        call = random.choice(honest_calls(self._model))
         tree = msgspec.msgpack.decode(encode(call))
         for _ in range(random.choice((0, 1, 1, 2, 4))):
             tree = mutate_tree(tree, random)
@@ -224,43 +197,6 @@ class _Campaign:
         if random.random() < 0.2:
             count = random.choice((0, 1, count + 1, MAX_FDS))
         return body, self._descriptors.some(count, random)
-
-    def _calls(self) -> list[Message]:
-        """One of each, as an honest client might make it."""
-        model, at = (
-            self._model,
-            [RequestArgument(location=DataLocation(0, n * 64, 16)) for n in (0, 1)],
-        )
-        request = Request((at[0],), (at[1],), (MemoryPool(_POOL_BYTES),))
-        role = (BufferRole(0, 0),)
-        raw = msgspec.Raw(msgspec.msgpack.encode({"flags": 0, "grantors": []}))
-        return [
-            Hello(2, 8),
-            Ping(),
-            GetCapabilities(),
-            GetSupportedExtensions(),
-            GetNumberOfCacheFilesNeeded(),
-            GetSupportedOperations(small_model()),
-            PrepareModel(small_model(), 1),
-            PrepareModel(small_model(), 1, model_cache=1, data_cache=1),
-            PrepareModelFromCache(1, 1, 1, NO_CACHE_TOKEN),
-            Allocate(BufferDesc(), (model,), role),
-            CopyTo(model, _POOL_BYTES),
-            CopyFrom(model, _POOL_BYTES),
-            Release(model + 1),
-            ExecuteSynchronously(model, request),
-            Execute(model, request, callback=3),
-            ExecuteFenced(model, request, wait_for=1),
-            GetExecutionInfo(model),
-            CreateReusableExecution(model, request),
-            ExecuteReusable(model),
-            ExecuteReusableFenced(model, wait_for=1),
-            ConfigureExecutionBurst(model, 1, raw, raw),
-            FreeMemory(model, 0),
-            OpenBurst(model),
-            BurstExecute(model, request, memory_identifiers=(-1,)),
-            ReleaseMemoryResource(model, 0),
-        ]
 
 
 def mutate_tree(tree: Any, random: Random) -> Any:  # noqa: ANN401 - whatever msgpack can say
@@ -331,9 +267,9 @@ class _Descriptors(Closing):
     """Descriptors of every kind that a client could send, open as long as this object."""
 
     def __init__(self) -> None:
-        self._memories = [SharedMemory.create(_POOL_BYTES) for _ in range(2)]
+        self._memories = [SharedMemory.create(POOL_BYTES) for _ in range(2)]
         unsealed = os.memfd_create("unsealed")
-        os.ftruncate(unsealed, _POOL_BYTES)
+        os.ftruncate(unsealed, POOL_BYTES)
         self._fences = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._others = [
             unsealed,

@@ -13,16 +13,10 @@ from typing import Final
 
 from nnburst.client.launch import driver_environment
 from nnburst.control.channel import Channel, Disconnected
-from nnburst.control.messages import (
-    PROTOCOL_VERSION,
-    Hello,
-    Message,
-    NotifyPrepared,
-    Reply,
-    decode_reply,
-    decode_upcall,
-    encode,
-)
+from nnburst.control.messages.device import NotifyPrepared
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Hello
+from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_reply, decode_upcall, encode
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import GeneralFailure, MissedDeadline

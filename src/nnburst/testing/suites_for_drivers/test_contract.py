@@ -13,7 +13,7 @@ import pytest
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Executed, ExecuteSynchronously
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import DataLocation, MemoryPool, Model

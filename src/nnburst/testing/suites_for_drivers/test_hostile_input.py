@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnburst.client.device import Device
-from nnburst.control.messages import Executed, ExecuteSynchronously
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument

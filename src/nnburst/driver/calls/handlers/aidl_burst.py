@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import BurstExecute, OpenBurst, Opened, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst.aidl_burst import AidlBurst
 from nnburst.driver.calls.handlers.registry import answers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo
+from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.buffers import DeviceBuffer, Role

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BURSTS
-from nnburst.control.messages import BurstClosed, ConfigureExecutionBurst, FreeMemory, Opened
+from nnburst.control.messages.burst import BurstClosed, ConfigureExecutionBurst, FreeMemory
+from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.calls.handlers.registry import answers

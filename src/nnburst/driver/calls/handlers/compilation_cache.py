@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import NotifyPrepared, PrepareModelFromCache, Reply
+from nnburst.control.messages.device import NotifyPrepared, PrepareModelFromCache
+from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.calls.launching import launch, naming

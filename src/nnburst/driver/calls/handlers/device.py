@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
+from nnburst.control.messages.device import (
     GetSupportedOperations,
     NotifyPrepared,
     PrepareModel,
-    Reply,
     SupportedOperations,
 )
+from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.calls.launching import launch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import GetSupportedExtensions, SupportedExtensions
+from nnburst.control.messages.device import GetSupportedExtensions, SupportedExtensions
 from nnburst.control.service import Answer
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.session.client_session import ClientSession

@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import ExecuteFenced, Fenced, GetExecutionInfo
+from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
 from nnburst.control.service import Answer
 from nnburst.driver.calls.fenced_execution import (
     FencedExecution,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Execute, ExecuteSynchronously, NotifyExecuted, Reply
+from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously, NotifyExecuted
+from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.calls.launched_execution import LaunchedExecution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
+from nnburst.control.messages.device import (
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Message
+from nnburst.control.messages.message import Message
 from nnburst.control.service import Answer
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.scheduler import Work

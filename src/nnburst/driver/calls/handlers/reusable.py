@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
+from nnburst.control.messages.reusable_execution import (
     CreateReusableExecution,
     ExecuteReusable,
     ExecuteReusableFenced,
-    Opened,
 )
+from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer
 from nnburst.driver.calls.fenced_execution import FencedRun
 from nnburst.driver.calls.handlers.fenced import launch_fenced

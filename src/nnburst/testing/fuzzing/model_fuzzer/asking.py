@@ -9,24 +9,26 @@ from typing import Final, NamedTuple
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
-    BurstExecute,
-    CreateReusableExecution,
-    Execute,
-    Executed,
+from nnburst.control.messages.aidl_burst import BurstExecute
+from nnburst.control.messages.fenced_execution import (
     ExecuteFenced,
-    ExecuteReusable,
-    ExecuteReusableFenced,
-    ExecuteSynchronously,
     ExecutionInfo,
     Fenced,
     GetExecutionInfo,
-    Message,
-    Nothing,
-    NotifyExecuted,
-    Opened,
-    Release,
 )
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import (
+    Execute,
+    Executed,
+    ExecuteSynchronously,
+    NotifyExecuted,
+)
+from nnburst.control.messages.reusable_execution import (
+    CreateReusableExecution,
+    ExecuteReusable,
+    ExecuteReusableFenced,
+)
+from nnburst.control.messages.session import Nothing, Opened, Release
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import UINT64_MAX

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from nnburst.client.device import Device
 from nnburst.client.session.callbacks import Notification
-from nnburst.control.messages import Message, Nothing, NotifyPrepared
+from nnburst.control.messages.device import NotifyPrepared
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.session import Nothing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
 

@@ -9,12 +9,12 @@ import msgspec
 
 from nnburst.client.memory.memory import Memory
 from nnburst.control.channel import Fds
-from nnburst.control.messages import (
+from nnburst.control.messages.device import (
     GetSupportedOperations,
-    Message,
     PrepareModel,
     SupportedOperations,
 )
+from nnburst.control.messages.message import Message
 from nnburst.hal.errors import DeadObject, InvalidArgument, NnburstError
 from nnburst.hal.model import Model
 from nnburst.testing.fuzzing.model_fuzzer.launches import launch

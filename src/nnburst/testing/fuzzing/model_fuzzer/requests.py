@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Nothing, OpenBurst, Opened, Release, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.session import Nothing, Opened, Release
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.request import Request
