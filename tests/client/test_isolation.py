@@ -19,7 +19,7 @@ import nnburst
 from nnburst import Device, ErrorStatus, Memory, ModelBuilder, NnburstError, PreparedModel
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import driver_environment
-from nnburst.control.messages.aidl_burst import OpenBurst
+from nnburst.control.messages.aidl_burst import OpenAidlBurst
 from nnburst.control.messages.buffer import Allocate
 from nnburst.control.messages.burst import FreeMemory
 from nnburst.control.messages.message import Message
@@ -140,7 +140,7 @@ def test_guessed_handles_are_refused_by_every_call(served: Served) -> None:
     with SharedMemory.create(POOL_BYTES) as memory:
         for handle in guesses:
             calls = [call for call in honest_calls(handle) if takes_a_handle(type(call))]
-            assert {Release, Allocate, OpenBurst} < {type(call) for call in calls}
+            assert {Release, Allocate, OpenAidlBurst} < {type(call) for call in calls}
             for call in calls:
                 fds = [memory.fd] * (2 if call.fd_count is None else call.fd_count)
                 with pytest.raises(NnburstError, match=f"handle {handle} is not open") as caught:

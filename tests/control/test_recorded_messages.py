@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from nnburst.control.messages.aidl_burst import OpenBurst
-from nnburst.control.messages.burst import ConfigureExecutionBurst
+from nnburst.control.messages.aidl_burst import OpenAidlBurst
+from nnburst.control.messages.burst import OpenBurst
 from nnburst.control.protocol import (
     PROTOCOL_VERSION,
     decode_call,
@@ -94,7 +94,7 @@ def test_what_is_no_result_is_not_taken_for_one(tag: str) -> None:
 
 @pytest.mark.parametrize(
     ("tag", "kind"),
-    [("ConfigureExecutionBurst", ConfigureExecutionBurst), ("OpenBurst", OpenBurst)],
+    [("ConfigureExecutionBurst", OpenBurst), ("OpenBurst", OpenAidlBurst)],
 )
 def test_tag_names_the_message_that_it_always_named(tag: str, kind: type) -> None:
     assert type(decode_call(RECORDED[tag])) is kind

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages.burst import ConfigureExecutionBurst
+from nnburst.control.messages.burst import OpenBurst
 from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, NativeCall, Outcome
@@ -174,9 +174,9 @@ def configure(
     results: MessageQueue,
     max_in_flight: int = 1,
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-) -> ConfigureExecutionBurst:
+) -> OpenBurst:
     """The call that opens a burst on two queues."""
-    return ConfigureExecutionBurst(
+    return OpenBurst(
         handle=1,
         callback=1,
         request_channel=encoded(requests.descriptor),

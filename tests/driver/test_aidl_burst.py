@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import wait_until
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
 from nnburst.control.messages.fenced_execution import GetExecutionInfo
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.reusable_execution import (
@@ -48,7 +48,7 @@ def pools(*fd_indexes: int) -> tuple[MemoryPool, ...]:
 @pytest.fixture
 def burst(known: Any, model: Model) -> Iterator[int]:
     handle = int(known.prepare(model))
-    reply = known.call(OpenBurst(handle))
+    reply = known.call(OpenAidlBurst(handle))
     assert isinstance(reply.result, Opened), reply.message
     known.call(Release(handle))
     yield reply.result.handle

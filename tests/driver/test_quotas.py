@@ -24,7 +24,7 @@ from nnburst.control import limits
 from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BUFFERS, MAX_BURSTS
 from nnburst.control.messages.buffer import Allocate, Allocated
-from nnburst.control.messages.burst import ConfigureExecutionBurst
+from nnburst.control.messages.burst import OpenBurst
 from nnburst.control.messages.session import Ping, Release
 from nnburst.driver.burst.slots import SlotCache
 from nnburst.driver.limits.quotas import (
@@ -311,7 +311,7 @@ def test_ring_larger_than_the_quota_is_refused(raw: Any, model: Model) -> None:
         msgspec.Raw(msgspec.msgpack.encode(q.descriptor))
         for q in (MessageQueue.create(REQUEST_DATUM, 64), results)
     ]
-    message = ConfigureExecutionBurst(handle, 1, *encoded)
+    message = OpenBurst(handle, 1, *encoded)
     reply = raw.call(message, [huge.fd, results.memories[0].fd])
     assert reply.status == TRANSIENT
     assert "rings" in reply.message

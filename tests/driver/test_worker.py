@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nnburst.control.channel import Disconnected
 from nnburst.control.limits import MAX_MODELS
-from nnburst.control.messages.burst import ConfigureExecutionBurst, FreeMemory
+from nnburst.control.messages.burst import FreeMemory, OpenBurst
 from nnburst.control.messages.device import GetSupportedOperations, PrepareModel
 from nnburst.control.messages.prepared_model import ExecuteSynchronously
 from nnburst.control.messages.session import Hello, Ping, Release
@@ -121,7 +121,7 @@ def test_unknown_handle_is_answered(known: Any, handle: int) -> None:
         (Release(handle), []),
         (FreeMemory(handle, 0), []),
         (ExecuteSynchronously(handle, request(MemoryPool(4096))), [memory.fd]),
-        (ConfigureExecutionBurst(handle, 1, msgspec.Raw(b"\x80"), msgspec.Raw(b"\x80")), []),
+        (OpenBurst(handle, 1, msgspec.Raw(b"\x80"), msgspec.Raw(b"\x80")), []),
     ):
         reply = known.call(message, fds)
         assert reply.status == INVALID
@@ -277,7 +277,7 @@ def test_burst_with_descriptors_that_are_none_is_refused(known: Any, model: Mode
     memory = SharedMemory.create(65536)
     before = known.count_fds()
     for raw in (b"\x80", b"\xc0", msgspec.msgpack.encode({"grantors": []})):
-        message = ConfigureExecutionBurst(handle, 1, msgspec.Raw(raw), msgspec.Raw(raw))
+        message = OpenBurst(handle, 1, msgspec.Raw(raw), msgspec.Raw(raw))
         for count in (0, 1, 2, 3):
             assert known.call(message, [memory.fd] * count).status == INVALID
     assert known.count_fds() == before

@@ -16,9 +16,9 @@ import numpy as np
 
 from driver.conftest import RawClient, add_model
 from nnburst._native import lib
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
 from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
-from nnburst.control.messages.burst import ConfigureExecutionBurst, GetMemories, Memories
+from nnburst.control.messages.burst import GetMemories, Memories, OpenBurst
 from nnburst.control.messages.device import (
     GetSupportedOperations,
     PrepareModel,
@@ -134,7 +134,7 @@ def pool_of_a_reusable_execution(client: RawClient) -> Send:
 
 def pool_of_a_burst_over_the_socket(client: RawClient) -> Send:
     """Arguments of a request whose pool AIDL's burst would remember."""
-    opened = client.call(OpenBurst(client.prepare(add_model())))
+    opened = client.call(OpenAidlBurst(client.prepare(add_model())))
     assert isinstance(opened.result, Opened), opened
     handle = opened.result.handle
     message = BurstExecute(handle, request(MemoryPool(SIZE)), memory_identifiers=(6,))
@@ -160,7 +160,7 @@ class _Channels:
     def __init__(self, client: RawClient) -> None:
         self.requests = MessageQueue.create(REQUEST_DATUM, _CAPACITY)
         self.results = MessageQueue.create(RESULT_DATUM, _CAPACITY)
-        self.message = ConfigureExecutionBurst(
+        self.message = OpenBurst(
             handle=client.prepare(add_model()),
             callback=3,
             request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),

@@ -9,7 +9,7 @@ import msgspec
 from nnburst.client.burst.kicks import Kicks
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.session.upcalls import BurstCallback
-from nnburst.control.messages.burst import ConfigureExecutionBurst, FreeMemory
+from nnburst.control.messages.burst import FreeMemory, OpenBurst
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Nothing, Opened, Release
 from nnburst.fmq.cores import allowed_cores
@@ -62,7 +62,7 @@ class BurstChannels:
         self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
         self.kicks = Kicks()
         self._callback = self._upcalls.register(callback)
-        message = ConfigureExecutionBurst(
+        message = OpenBurst(
             handle=handle,
             callback=self._callback,
             request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),

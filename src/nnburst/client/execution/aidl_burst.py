@@ -27,7 +27,7 @@ from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.session import Nothing, Opened
 from nnburst.hal.closing import Closing
@@ -113,7 +113,9 @@ class AidlBurst(Closing):
         """
         self._prepared = prepared
         self._connection = prepared.session.connection
-        opened, _ = self._connection.call(OpenBurst(prepared.handle), Opened, timeout=_CALL_TIMEOUT)
+        opened, _ = self._connection.call(
+            OpenAidlBurst(prepared.handle), Opened, timeout=_CALL_TIMEOUT
+        )
         self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
         self._under_way = OneThread("the burst has an execution in flight: one at a time")

@@ -56,7 +56,7 @@ class UpcallServer:
         self._thread.start()
 
     def register(self, callback: BurstCallback) -> int:
-        """Let the driver call back; the number goes into `ConfigureExecutionBurst.callback`."""
+        """Let the driver call back; the number goes into `OpenBurst.callback`."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         return number

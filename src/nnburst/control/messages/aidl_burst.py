@@ -6,7 +6,7 @@ from nnburst.control.messages.message import Call, Handle, MemoryIdentifier, Req
 from nnburst.hal.model import MemoryPool
 
 
-class OpenBurst(Call, frozen=True):
+class OpenAidlBurst(Call, frozen=True, tag="OpenBurst"):
     """AIDL IPreparedModel::configureExecutionBurst: an IBurst, whose requests come over this channel."""
 
     handle: Handle

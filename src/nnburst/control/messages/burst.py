@@ -10,8 +10,8 @@ from nnburst.control.messages.message import Call, Handle, Result, Slot, Upcall
 from nnburst.hal.enums import ExecutionPreference
 
 
-class ConfigureExecutionBurst(Call, frozen=True):
-    """Open a burst on a prepared model; the fds are those of the two descriptors.
+class OpenBurst(Call, frozen=True, tag="ConfigureExecutionBurst"):
+    """IPreparedModel::configureExecutionBurst: open a burst; the fds are those of the two descriptors.
 
     A third one is the driver's end of a stream socket, to which it sends a byte with a result that the client
     awaits in an event loop.

@@ -22,7 +22,7 @@ CacheFiles = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER_OF_CACHE_FILES)]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
-    """Root of all messages; the class name is the tag."""
+    """Root of all messages; the class name is the tag, unless the class states another one."""
 
     @property
     def fd_count(self) -> int | None:

@@ -25,7 +25,7 @@ import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
-from nnburst.control.messages.burst import ConfigureExecutionBurst
+from nnburst.control.messages.burst import OpenBurst
 from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_with
 from nnburst.driver.burst.slots import GetMemories, SlotCache
 from nnburst.driver.limits.quotas import SHARED_BYTES
@@ -85,7 +85,7 @@ class BurstClient(NamedTuple):
 
 
 def open_burst(
-    prepared: PreparedModel, call: ConfigureExecutionBurst, fds: Fds, client: BurstClient
+    prepared: PreparedModel, call: OpenBurst, fds: Fds, client: BurstClient
 ) -> BurstContext:
     """Open a burst on `prepared` (NNAPI: configureExecutionBurst).
 
@@ -114,7 +114,7 @@ def open_burst(
 
 def _open_burst(
     prepared: PreparedModel,
-    call: ConfigureExecutionBurst,
+    call: OpenBurst,
     fds: Fds,
     client: BurstClient,
     kicks: socket.socket | None,
@@ -201,7 +201,7 @@ class BurstContext:
     def __init__(
         self,
         prepared: PreparedModel,
-        call: ConfigureExecutionBurst,
+        call: OpenBurst,
         queues: tuple[MessageQueue, MessageQueue],
         client: BurstClient,
         kicks: socket.socket | None = None,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages.aidl_burst import OpenBurst
+from nnburst.control.messages.aidl_burst import OpenAidlBurst
 from nnburst.control.messages.buffer import Allocated
 from nnburst.control.messages.device import (
     PrepareModel,
@@ -166,7 +166,7 @@ class _Campaign:
             handle = self._driver.prepared.popleft()
             if handle != self._model:
                 self._driver.call(Release(handle))
-        reply = self._driver.call(OpenBurst(self._model))
+        reply = self._driver.call(OpenAidlBurst(self._model))
         if reply is not None and isinstance(reply.result, Opened):
             self._driver.call(Release(reply.result.handle))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst.aidl_burst import AidlBurst
@@ -15,8 +15,8 @@ from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.scheduler import Work
 
 
-@answers(OpenBurst)
-def open_burst(session: ClientSession, call: OpenBurst, _fds: Fds) -> Answer:
+@answers(OpenAidlBurst)
+def open_burst(session: ClientSession, call: OpenAidlBurst, _fds: Fds) -> Answer:
     """Open a burst on a prepared model."""
     with ExitStack() as cleanup:
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target

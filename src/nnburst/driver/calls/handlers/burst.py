@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from nnburst.control.channel import Fds
 from nnburst.control.limits import MAX_BURSTS
-from nnburst.control.messages.burst import BurstClosed, ConfigureExecutionBurst, FreeMemory
+from nnburst.control.messages.burst import BurstClosed, FreeMemory, OpenBurst
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
@@ -16,10 +16,8 @@ from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
 
 
-@answers(ConfigureExecutionBurst)
-def configure_execution_burst(
-    session: ClientSession, call: ConfigureExecutionBurst, fds: Fds
-) -> Answer:
+@answers(OpenBurst)
+def configure_execution_burst(session: ClientSession, call: OpenBurst, fds: Fds) -> Answer:
     """Open a burst on a prepared model."""
     ticket = session.outbox.ticket()
 

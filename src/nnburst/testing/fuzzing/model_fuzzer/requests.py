@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Fds
-from nnburst.control.messages.aidl_burst import OpenBurst, ReleaseMemoryResource
+from nnburst.control.messages.aidl_burst import OpenAidlBurst, ReleaseMemoryResource
 from nnburst.control.messages.session import Nothing, Opened, Release
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
@@ -82,7 +82,7 @@ def fuzz_failing(target: Target, report: FuzzReport) -> None:
 def _aidl_burst(target: Target, prepared: PreparedModel) -> Iterator[int]:
     """The handle of an open burst of AIDL."""
     connection = target.device._session.connection
-    message = OpenBurst(prepared.handle)
+    message = OpenAidlBurst(prepared.handle)
     opened, _ = connection.call(message, Opened, timeout=_TIMEOUT)
     try:
         yield opened.handle
