@@ -12,7 +12,7 @@ import numpy as np
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.burst import OpenBurst
-from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
+from nnburst.driver.burst.burst import BurstClient, BurstContext, start_burst
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, NativeCall, Outcome
 from nnburst.fmq.descriptor import MQDescriptor
@@ -108,7 +108,7 @@ class Harness:
         self.let_go: list[bool] = []
         client = BurstClient(self.get_memories, self._closed, lambda: self.let_go.append(True))
         call = configure(self.requests, self.results, max_in_flight, preference)
-        self.context: BurstContext = open_burst(prepared, call, self.fds(), client)
+        self.context: BurstContext = start_burst(prepared, call, self.fds(), client)
 
     def fds(self) -> Fds:
         return Fds(os.dup(queue.memories[0].fd) for queue in (self.requests, self.results))

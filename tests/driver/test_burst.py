@@ -23,7 +23,7 @@ from driver.burst_harness import (
 )
 from nnburst.control.channel import Fds
 from nnburst.driver.burst import burst as driver_burst
-from nnburst.driver.burst.burst import BurstClient, open_burst
+from nnburst.driver.burst.burst import BurstClient, start_burst
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Outcome
 from nnburst.executor.null import NullPrepared
@@ -442,7 +442,7 @@ def _open(requests: MessageQueue, results: MessageQueue, fds: Fds | None = None)
     if fds is None:
         fds = Fds(os.dup(queue.memories[0].fd) for queue in (requests, results))
     with fds:
-        open_burst(prepared, configure(requests, results), fds, client).close()
+        start_burst(prepared, configure(requests, results), fds, client).close()
 
 
 def _used() -> MessageQueue:

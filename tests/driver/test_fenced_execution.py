@@ -14,8 +14,7 @@ from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
 from nnburst.driver.calls import fenced_execution
-from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun
-from nnburst.driver.calls.handlers.fenced import launch_fenced
+from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, launch_fenced
 from nnburst.driver.model.device import Device
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.executor.base import Outcome

@@ -84,7 +84,7 @@ class BurstClient(NamedTuple):
     let_go: Callable[[], None]
 
 
-def open_burst(
+def start_burst(
     prepared: PreparedModel, call: OpenBurst, fds: Fds, client: BurstClient
 ) -> BurstContext:
     """Open a burst on `prepared` (NNAPI: configureExecutionBurst).
@@ -105,14 +105,14 @@ def open_burst(
         )
     kicks = _adopt_kicks(fds.take(2)) if len(fds) == 3 else None
     try:
-        return _open_burst(prepared, call, fds, client, kicks)
+        return _start_burst(prepared, call, fds, client, kicks)
     except BaseException:
         if kicks is not None:
             kicks.close()
         raise
 
 
-def _open_burst(
+def _start_burst(
     prepared: PreparedModel,
     call: OpenBurst,
     fds: Fds,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence_status
-from nnburst.control.messages.fenced_execution import ExecutionInfo
-from nnburst.control.service import failure
+from nnburst.control.messages.fenced_execution import ExecutionInfo, Fenced
+from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.launching import has_passed
 from nnburst.driver.model.buffered_execution import BufferedExecution
 from nnburst.driver.model.prepared_model import run_in_time
@@ -203,3 +203,37 @@ def _note_failure(execution: Execution) -> None:
     """Buffers that it was to write hold nothing any more (device:§6)."""
     if isinstance(execution, BufferedExecution):
         execution.give_up()
+
+
+def launch_fenced(
+    session: ClientSession, run: FencedRun, fds: Fds, first_fence: int, called_ns: int
+) -> Answer:
+    """Launch what is bound; its fences are the descriptors from `first_fence` on.
+
+    Raises:
+        InvalidArgument: device:F2, F4.
+        MissedDeadline: device:F3.
+        ResourceExhausted: too many executions are waiting for fences, or objects are open.
+    """
+    try:
+        fenced = FencedExecution(session, run, called_ns)
+    except BaseException:
+        run.give_up()
+        raise
+    try:
+        fences = adopt_fences(fds, first_fence)
+        try:
+            check_deadline(run.deadline_ns)
+            handle = session.objects.add(fenced)
+        except BaseException:
+            close_fences(fences)
+            raise
+        try:
+            fd = fenced.start(fences)
+        except BaseException:
+            session.objects.release(handle)
+            raise
+    except BaseException:
+        fenced.give_up()
+        raise
+    return Fenced(handle), Fds([fd])

@@ -1,4 +1,7 @@
-"""The calls of a client, one module for each interface of the HAL. Importing this registers them all."""
+"""The calls of a client, one module for each interface of the HAL, as in `nnburst.control.messages`.
+
+Each function answers the message of its name. Importing this registers them all.
+"""
 
 from __future__ import annotations
 

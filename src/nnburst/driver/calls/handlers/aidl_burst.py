@@ -16,7 +16,7 @@ from nnburst.driver.session.scheduler import Work
 
 
 @answers(OpenAidlBurst)
-def open_burst(session: ClientSession, call: OpenAidlBurst, _fds: Fds) -> Answer:
+def open_aidl_burst(session: ClientSession, call: OpenAidlBurst, _fds: Fds) -> Answer:
     """Open a burst on a prepared model."""
     with ExitStack() as cleanup:
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
@@ -25,7 +25,7 @@ def open_burst(session: ClientSession, call: OpenAidlBurst, _fds: Fds) -> Answer
 
 
 @answers(BurstExecute, Work.EXECUTION)
-def execute(session: ClientSession, call: BurstExecute, fds: Fds) -> Answer:
+def burst_execute(session: ClientSession, call: BurstExecute, fds: Fds) -> Answer:
     """Execute once and answer with the outcome."""
     with session.objects.acquire(call.handle, AidlBurst) as burst:
         return burst.target.execute(call, fds), Fds()

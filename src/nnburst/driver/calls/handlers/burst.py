@@ -10,14 +10,14 @@ from nnburst.control.limits import MAX_BURSTS
 from nnburst.control.messages.burst import BurstClosed, FreeMemory, OpenBurst
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
-from nnburst.driver.burst.burst import BurstClient, BurstContext, open_burst
+from nnburst.driver.burst.burst import BurstClient, BurstContext, start_burst
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
 
 
 @answers(OpenBurst)
-def configure_execution_burst(session: ClientSession, call: OpenBurst, fds: Fds) -> Answer:
+def open_burst(session: ClientSession, call: OpenBurst, fds: Fds) -> Answer:
     """Open a burst on a prepared model."""
     ticket = session.outbox.ticket()
 
@@ -36,7 +36,7 @@ def configure_execution_burst(session: ClientSession, call: OpenBurst, fds: Fds)
 
     try:
         client = BurstClient(partial(session.get_memories, call.callback), closed, let_go)
-        context = open_burst(model.target, call, fds, client)
+        context = start_burst(model.target, call, fds, client)
     except BaseException:
         let_go()
         raise

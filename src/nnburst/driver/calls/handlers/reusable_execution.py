@@ -14,8 +14,7 @@ from nnburst.control.messages.reusable_execution import (
 )
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer
-from nnburst.driver.calls.fenced_execution import FencedRun
-from nnburst.driver.calls.handlers.fenced import launch_fenced
+from nnburst.driver.calls.fenced_execution import FencedRun, launch_fenced
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.pools import Pool, RequestPool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel

@@ -6,16 +6,11 @@ from typing import Final
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.device import NotifyPrepared, PrepareModelFromCache
-from nnburst.control.protocol import Reply
-from nnburst.control.service import Answer
-from nnburst.driver.calls.handlers.registry import answers
-from nnburst.driver.calls.launching import launch, naming
+from nnburst.driver.calls.launching import naming
 from nnburst.driver.calls.preparation import check_deadline, check_in_time, in_time, opened
 from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.scheduler import Work
 from nnburst.hal.enums import Priority
-from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.validation.values import validate_duration
 
 
@@ -68,17 +63,3 @@ class CachedPreparation:
     def give_up(self) -> None:
         """Let go of the files."""
         self._files.close()
-
-
-@answers(PrepareModelFromCache, Work.INQUIRY)
-def prepare_model_from_cache(
-    session: ClientSession, call: PrepareModelFromCache, fds: Fds
-) -> Answer:
-    """Launch the preparation of a cached model; `NotifyPrepared` says how it went."""
-    if not call.callback:
-        raise InvalidArgument("device:P1: callback: missing")
-
-    def failed(reply: Reply) -> NotifyPrepared:
-        return NotifyPrepared(call.callback, reply.status, reply.message)
-
-    return launch(session, Work.PREPARATION, lambda: CachedPreparation(session, call, fds), failed)

@@ -6,15 +6,9 @@ import contextlib
 import time
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
+from nnburst.control.messages.fenced_execution import ExecuteFenced, GetExecutionInfo
 from nnburst.control.service import Answer
-from nnburst.driver.calls.fenced_execution import (
-    FencedExecution,
-    FencedRun,
-    adopt_fences,
-    check_deadline,
-    close_fences,
-)
+from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, launch_fenced
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -44,40 +38,6 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
             call.loop_timeout_ns,
         )
     return launch_fenced(session, run, fds, call.request.memory_count, called_ns)
-
-
-def launch_fenced(
-    session: ClientSession, run: FencedRun, fds: Fds, first_fence: int, called_ns: int
-) -> Answer:
-    """Launch what is bound; its fences are the descriptors from `first_fence` on.
-
-    Raises:
-        InvalidArgument: device:F2, F4.
-        MissedDeadline: device:F3.
-        ResourceExhausted: too many executions are waiting for fences, or objects are open.
-    """
-    try:
-        fenced = FencedExecution(session, run, called_ns)
-    except BaseException:
-        run.give_up()
-        raise
-    try:
-        fences = adopt_fences(fds, first_fence)
-        try:
-            check_deadline(run.deadline_ns)
-            handle = session.objects.add(fenced)
-        except BaseException:
-            close_fences(fences)
-            raise
-        try:
-            fd = fenced.start(fences)
-        except BaseException:
-            session.objects.release(handle)
-            raise
-    except BaseException:
-        fenced.give_up()
-        raise
-    return Fenced(handle), Fds([fd])
 
 
 @answers(GetExecutionInfo)
