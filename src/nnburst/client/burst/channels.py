@@ -62,6 +62,16 @@ class BurstChannels:
         self.results = MessageQueue.create(RESULT_DATUM, lengths[1])
         self.kicks = Kicks()
         self._callback = self._upcalls.register(callback)
+        try:
+            opened = self._open(handle, max_in_flight, preference)
+        except BaseException:
+            self._forget()
+            raise
+        self.kicks.give_away()
+        self.handle = opened.handle
+        self.may_spin = bool(opened.fields.get("may_spin"))
+
+    def _open(self, handle: int, max_in_flight: int, preference: ExecutionPreference) -> Opened:
         message = OpenBurst(
             handle=handle,
             callback=self._callback,
@@ -72,15 +82,9 @@ class BurstChannels:
             preference=preference,
         )
         fds = [self.requests.memories[0].fd, self.results.memories[0].fd, self.kicks.their_fd]
-        try:
-            with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
-                opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
-        except BaseException:
-            self._forget()
-            raise
-        self.kicks.give_away()
-        self.handle = opened.handle
-        self.may_spin = bool(opened.fields.get("may_spin"))
+        with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
+            opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
+        return opened
 
     def call(self, message: Message) -> None:
         """Make a control call about the burst and wait for it."""

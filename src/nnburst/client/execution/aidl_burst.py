@@ -147,13 +147,13 @@ class AidlBurst(Closing):
             self._under_way.enter(me)
             return execution.run(
                 lambda private: in_microseconds(
-                    execution, self._call(execution, private, measure, deadline), private
+                    execution, self._execute(execution, private, measure, deadline), private
                 )
             )
         finally:
             self._under_way.pop(me, None)
 
-    def _call(
+    def _execute(
         self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float
     ) -> Executed:
         request, memories = execution.describe(private)

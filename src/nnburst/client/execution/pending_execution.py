@@ -64,7 +64,7 @@ class PendingExecution(Pending[ExecutionResult]):
             request, memories = self._execution.describe(self._private)
             self._execution.stage(self._private)
 
-            def message(number: int) -> Message:
+            def execute(number: int) -> Message:
                 return Execute(
                     self._handle,
                     request,
@@ -77,7 +77,7 @@ class PendingExecution(Pending[ExecutionResult]):
             with Fds() as fds:
                 for memory in memories:
                     fds.add(memory.duplicate())
-                self._callbacks.launch(message, list(fds), self._notified, self._launch_timeout())
+                self._callbacks.launch(execute, list(fds), self._notified, self._launch_timeout())
         except NnburstError as error:
             self._fail(error)
             raise

@@ -136,7 +136,7 @@ class ReusableExecution(Closing):
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
         duration_ns = duration_in_ns(duration)
 
-        def launch() -> FencedExecution:
+        def execute_fenced() -> FencedExecution:
             self._execution.stage(self._private)
             message = ExecuteReusableFenced(
                 self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
@@ -146,7 +146,7 @@ class ReusableExecution(Closing):
             self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
             return fenced
 
-        return self._alone(launch)
+        return self._alone(execute_fenced)
 
     def _alone(self, work: Callable[[], T]) -> T:
         if not self._finalizer.alive:

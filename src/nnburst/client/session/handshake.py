@@ -87,13 +87,13 @@ class Session:
         _sessions.add(self)
         try:
             with theirs:
-                self.welcome = self._introduce(theirs.fileno(), timeout)
+                self.welcome = self._hello(theirs.fileno(), timeout)
             self.feature_level = _check(self.welcome, name)
         except BaseException:
             self.close()
             raise
 
-    def _introduce(self, upcall_socket: int, timeout: float) -> Welcome:
+    def _hello(self, upcall_socket: int, timeout: float) -> Welcome:
         hello = Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4)
         welcome, fds = self._connection.call(hello, Welcome, [upcall_socket], timeout=timeout)
         with fds:

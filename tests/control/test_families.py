@@ -1,0 +1,69 @@
+"""Message, handler and client method: one family, one name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import nnburst.client
+from nnburst.control.messages.message import Call
+from nnburst.control.messages.session import Hello, Ping, Release
+from nnburst.control.protocol import CALLS, RESULTS, UPCALLS
+from nnburst.driver.calls.handlers import HANDLERS
+
+CLIENT: Final = Path(nnburst.client.__file__).parent
+#: Answered by the worker itself: before there is a session, and without a thread.
+BY_THE_WORKER: Final = {Hello, Ping}
+#: Every object of a client's releases its own handle, and only a fuzzer pings.
+BY_EVERY_OBJECT: Final = {Release, Ping}
+
+
+def family(of: type) -> str:
+    return of.__module__.rpartition(".")[2]
+
+
+def words(name: str) -> set[str]:
+    """The words of a name in either style."""
+    return {*re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")} - {""}
+
+
+def test_every_call_has_a_handler_of_its_name_in_the_module_of_its_familys_name() -> None:
+    assert HANDLERS.keys() == CALLS - BY_THE_WORKER
+    for kind, handler in HANDLERS.items():
+        assert words(handler.__name__) == words(kind.__name__)
+        assert handler.__module__.rpartition(".")[2] == family(kind), kind
+
+
+def makers() -> Iterator[tuple[str, set[str]]]:
+    """Names that functions of the client call, and the words of each function or its class."""
+    for path in CLIENT.rglob("*.py"):
+        todo: list[tuple[ast.AST, str]] = [(ast.parse(path.read_text(encoding="utf-8")), "")]
+        while todo:
+            node, name = todo.pop()
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name != "__init__":
+                name = node.name
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                yield node.func.id, words(name) - {"async"}
+            todo += [(child, name) for child in ast.iter_child_nodes(node)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    sorted(CALLS - BY_EVERY_OBJECT, key=lambda kind: kind.__name__),
+    ids=lambda kind: kind.__name__,
+)
+def test_every_call_is_made_by_a_function_named_with_its_words(kind: type[Call]) -> None:
+    known = words(kind.__name__) | words(family(kind))
+    used = [name for called, name in makers() if called == kind.__name__]
+    assert used
+    assert any(name and name <= known for name in used), used
+
+
+def test_no_message_is_of_two_kinds_but_ping() -> None:
+    assert {Ping} == CALLS & UPCALLS
+    assert not RESULTS & (CALLS | UPCALLS)
