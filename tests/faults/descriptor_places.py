@@ -25,8 +25,12 @@ from nnburst.control.messages.device import (
     PrepareModelFromCache,
 )
 from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced
+from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
-from nnburst.control.messages.reusable_execution import CreateReusableExecution
+from nnburst.control.messages.reusable_execution import (
+    CreateReusableExecution,
+    ExecuteReusableFenced,
+)
 from nnburst.control.messages.session import Hello, Opened, Release
 from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_upcall, encode
 from nnburst.fmq.descriptor import layout
@@ -56,11 +60,33 @@ _PATIENCE: Final = 30.0
 Send = Callable[[int], ErrorStatus]
 Place = Callable[[RawClient], Send]
 
+#: Where sealed memory of SIZE bytes is expected.
+MEMORY_PLACES: Final[list[Place]] = []
+#: Messages that a place below hands its descriptor over with.
+COVERED: Final[set[type[Message]]] = set()
+
+
+def descriptor_beside(kind: type[Message]) -> Callable[[Place], Place]:
+    """Note that the decorated place is about a descriptor of messages of this kind."""
+    COVERED.add(kind)
+    return lambda place: place
+
+
+def memory_beside(kind: type[Message]) -> Callable[[Place], Place]:
+    """The same for a place where sealed memory is expected: every kind of bad memory is tried there."""
+
+    def register(place: Place) -> Place:
+        MEMORY_PLACES.append(place)
+        return descriptor_beside(kind)(place)
+
+    return register
+
 
 def _with_pool(model: Model) -> Model:
     return msgspec.structs.replace(model, pools=(MemoryPool(SIZE),))
 
 
+@memory_beside(PrepareModel)
 def model_pool(client: RawClient) -> Send:
     """Constants of a model to be prepared."""
     message = PrepareModel(_with_pool(add_model()), 7)
@@ -75,6 +101,7 @@ def model_pool(client: RawClient) -> Send:
     return send
 
 
+@memory_beside(GetSupportedOperations)
 def model_pool_of_an_inquiry(client: RawClient) -> Send:
     """Constants of a model that is asked about."""
     message = GetSupportedOperations(_with_pool(add_model()))
@@ -87,12 +114,14 @@ def request(*pools: MemoryPool) -> Request:
     return Request((at[0], at[1]), (at[2],), pools)
 
 
+@memory_beside(ExecuteSynchronously)
 def request_pool(client: RawClient) -> Send:
     """Arguments of an execution that is waited for."""
     message = ExecuteSynchronously(client.prepare(add_model()), request(MemoryPool(SIZE)))
     return lambda fd: client.call(message, [fd]).status
 
 
+@memory_beside(ExecuteSynchronously)
 def second_request_pool(client: RawClient) -> Send:
     """The same beside memory that is as it should be, which must be given up again."""
     pools = MemoryPool(4096), MemoryPool(SIZE, 1)
@@ -101,6 +130,7 @@ def second_request_pool(client: RawClient) -> Send:
     return lambda fd: client.call(message, [good.fd, fd]).status
 
 
+@memory_beside(Execute)
 def request_pool_of_a_launch(client: RawClient) -> Send:
     """Arguments of an execution whose outcome is notified of."""
     message = Execute(client.prepare(add_model()), request(MemoryPool(SIZE)), callback=9)
@@ -120,18 +150,21 @@ def _released(client: RawClient, reply: Reply) -> ErrorStatus:
     return reply.status
 
 
+@memory_beside(ExecuteFenced)
 def pool_of_a_fenced_execution(client: RawClient) -> Send:
     """Arguments of an execution that may wait for fences."""
     message = ExecuteFenced(client.prepare(add_model()), request(MemoryPool(SIZE)))
     return lambda fd: _released(client, client.call(message, [fd]))
 
 
+@memory_beside(CreateReusableExecution)
 def pool_of_a_reusable_execution(client: RawClient) -> Send:
     """Arguments of a request that is bound once."""
     message = CreateReusableExecution(client.prepare(add_model()), request(MemoryPool(SIZE)))
     return lambda fd: _released(client, client.call(message, [fd]))
 
 
+@memory_beside(BurstExecute)
 def pool_of_a_burst_over_the_socket(client: RawClient) -> Send:
     """Arguments of a request whose pool AIDL's burst would remember."""
     opened = client.call(OpenAidlBurst(client.prepare(add_model())))
@@ -147,11 +180,23 @@ def pool_of_a_burst_over_the_socket(client: RawClient) -> Send:
     return send
 
 
+@descriptor_beside(ExecuteFenced)
 def fence(client: RawClient) -> Send:
     """A sync fence that an execution waits for."""
     message = ExecuteFenced(client.prepare(add_model()), request(MemoryPool(SIZE)), wait_for=1)
     good = SharedMemory.create(SIZE)
     return lambda fd: _released(client, client.call(message, [good.fd, fd]))
+
+
+@descriptor_beside(ExecuteReusableFenced)
+def fence_of_a_reusable_execution(client: RawClient) -> Send:
+    """A sync fence that a run of a bound request waits for."""
+    with SharedMemory.create(SIZE) as good:
+        create = CreateReusableExecution(client.prepare(add_model()), request(MemoryPool(SIZE)))
+        opened = client.call(create, [good.fd])
+    assert isinstance(opened.result, Opened), opened
+    message = ExecuteReusableFenced(opened.result.handle, wait_for=1)
+    return lambda fd: _released(client, client.call(message, [fd]))
 
 
 class _Channels:
@@ -184,22 +229,26 @@ def _ring(client: RawClient, at: int) -> Send:
     return send
 
 
+@memory_beside(OpenBurst)
 def request_ring(client: RawClient) -> Send:
     """The queue of a burst's requests."""
     return _ring(client, 0)
 
 
+@memory_beside(OpenBurst)
 def result_ring(client: RawClient) -> Send:
     """The queue of a burst's results."""
     return _ring(client, 1)
 
 
+@descriptor_beside(OpenBurst)
 def both_rings(client: RawClient) -> Send:
     """Both queues of a burst in one memory, where the driver would read its own results."""
     channels = _Channels(client)
     return lambda fd: _released(client, client.call(channels.message, [fd, fd]))
 
 
+@descriptor_beside(OpenBurst)
 def kicks(client: RawClient) -> Send:
     """The socket on which a burst's client awaits results in an event loop."""
     channels = _Channels(client)
@@ -212,6 +261,7 @@ def kicks(client: RawClient) -> Send:
     return send
 
 
+@memory_beside(Memories)
 def slot(client: RawClient) -> Send:
     """The answer to getMemories: arguments of a burst's request."""
     channels = _Channels(client)
@@ -251,24 +301,28 @@ def _buffer(client: RawClient) -> int:
     return reply.result.handle
 
 
+@memory_beside(CopyFrom)
 def copy_from(client: RawClient) -> Send:
     """The source of a buffer's content."""
     message = CopyFrom(_buffer(client), SIZE)
     return lambda fd: client.call(message, [fd]).status
 
 
+@memory_beside(CopyTo)
 def copy_to(client: RawClient) -> Send:
     """The destination of a buffer's content."""
     message = CopyTo(_buffer(client), SIZE)
     return lambda fd: client.call(message, [fd]).status
 
 
+@descriptor_beside(Hello)
 def upcall_socket(client: RawClient) -> Send:
     """The driver's end of the upcall socket, once more."""
     message = Hello(PROTOCOL_VERSION, 8)
     return lambda fd: client.call(message, [fd]).status
 
 
+@descriptor_beside(PrepareModelFromCache)
 def cache_file(client: RawClient) -> Send:
     """A file with a compilation."""
     message = PrepareModelFromCache(8, 1, 0, b"\x01" * 32)
@@ -279,24 +333,6 @@ def cache_file(client: RawClient) -> Send:
         return reply.status
 
     return send
-
-
-#: Where sealed memory of SIZE bytes is expected.
-MEMORY_PLACES: Final[tuple[Place, ...]] = (
-    model_pool,
-    model_pool_of_an_inquiry,
-    request_pool,
-    second_request_pool,
-    request_pool_of_a_launch,
-    pool_of_a_fenced_execution,
-    pool_of_a_reusable_execution,
-    pool_of_a_burst_over_the_socket,
-    request_ring,
-    result_ring,
-    slot,
-    copy_from,
-    copy_to,
-)
 
 
 def sealed(size: int = SIZE) -> int:

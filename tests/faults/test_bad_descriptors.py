@@ -19,7 +19,10 @@ from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst.control.address import socket_path
 from nnburst.control.fences import create_fence
 from nnburst.control.limits import MAX_INLINE_BYTES
+from nnburst.control.messages.burst import Memories
+from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Ping
+from nnburst.control.protocol import CALLS
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_and_writable
 from nnburst.testing.faults.footprint import footprint, settle
@@ -62,6 +65,11 @@ def test_kinds_that_every_machine_has_are_among_the_bad_ones() -> None:
         assert named < set(bad)
 
 
+def test_every_message_that_brings_descriptors_has_a_place() -> None:
+    brings = {kind for kind in {*CALLS, Memories} if kind.fd_count is not Message.fd_count}
+    assert brings == places.COVERED
+
+
 @pytest.mark.rule("M4", "rejects")
 @pytest.mark.parametrize("place", places.MEMORY_PLACES, ids=lambda place: place.__name__)
 def test_descriptor_that_is_no_sealed_memory_is_refused_wherever_memory_is_expected(
@@ -88,13 +96,14 @@ def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(raw: RawClient
         assert places.kicks(raw)(stream) == NONE  # nobody reads it, which hurts nobody
 
 
+@pytest.mark.parametrize("place", [places.fence, places.fence_of_a_reusable_execution])
 def test_descriptor_that_is_no_connected_stream_socket_is_refused_for_a_fence(
-    raw: RawClient, row: Row
+    raw: RawClient, place: Place, row: Row
 ) -> None:
     with bad_descriptors(SIZE) as bad:
-        refuse(raw, places.fence, bad, row)
+        refuse(raw, place, bad, row)
     waiting, signaller = create_fence()
-    assert places.fence(raw)(waiting.fileno()) == NONE
+    assert place(raw)(waiting.fileno()) == NONE
     signaller.signal()
     waiting.close()
 
