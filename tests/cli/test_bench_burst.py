@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nnburst.bench.machine.steal import stolen_seconds, stolen_ticks
 from nnburst.bench.plot import line_of
-from nnburst.bench.steal import stolen_seconds, stolen_ticks
 from nnburst.cli import main
 
 

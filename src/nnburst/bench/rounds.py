@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.bench.contestants import Contestant, Samples
-from nnburst.bench.steal import stolen_seconds
+from nnburst.bench.machine.steal import stolen_seconds
 
 #: Longest block, in nanoseconds: the cores may move after that.
 _BLOCK_NS: Final = 4_000_000

@@ -1,0 +1,1 @@
+"""What a machine does beside a measurement, and whether figures can be believed."""
