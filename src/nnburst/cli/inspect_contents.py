@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
+from nnburst.hal.enums import OperandLifeTime, OperandType, operation_name
 from nnburst.hal.model import Model, Operand, SymmPerChannelQuantParams
 from nnburst.hal.operand_types import is_extension, size_bytes
 from nnburst.hal.signature import type_name
@@ -89,14 +89,6 @@ def _size(operand: Operand) -> int:
     if is_extension(operand.type):
         return 0
     return size_bytes(OperandType(operand.type), operand.dimensions)
-
-
-def operation_name(code: int) -> str:
-    """Name of an operation type; extension types by their number."""
-    try:
-        return OperationType(code).name
-    except ValueError:
-        return f"type {code:#x}"
 
 
 def described(operand: Operand) -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from nnburst.cli.inspect_contents import operation_name
-from nnburst.hal.enums import OperandLifeTime, OperandType
+from nnburst.hal.enums import OperandLifeTime, OperandType, operation_name
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operand
 from nnburst.hal.operand_types import DTYPES

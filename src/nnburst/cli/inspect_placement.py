@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.cli.inspect_contents import operation_name
 from nnburst.driver.executors import BUILT_IN, GROUP, find_executor
+from nnburst.hal.enums import operation_name
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Model
 

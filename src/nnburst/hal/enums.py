@@ -274,3 +274,11 @@ class OperationType(IntEnum):
     MIRROR_PAD = 104
     REVERSE = 105
     OEM_OPERATION = 10000
+
+
+def operation_name(code: int) -> str:
+    """What people call an operation type; those of extensions go by their number."""
+    try:
+        return OperationType(code).name
+    except ValueError:
+        return f"type {code:#x}"

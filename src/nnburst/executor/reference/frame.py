@@ -14,6 +14,7 @@ from nnburst.executor.graph.layout import Layout
 from nnburst.executor.graph.operation import Binding, Run
 from nnburst.executor.graph.plan import Graph, Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.hal.enums import operation_name
 from nnburst.tracing.slices import Layer, Phase, traced
 
 
@@ -71,7 +72,7 @@ class Frame:
             inputs = [self.values.get(i) for i in step.inputs]
             declared, _ = self.declarations(step)
             run = bind(step, inputs, outputs, declared, self.evaluator.binding(step))
-            name = getattr(step.type, "name", f"operation {step.type:#x}")  # extensions have none
+            name = operation_name(step.type)
             runs.append(traced(run, Layer.CPU, Phase.COMPUTATION, name))
             self.values.update(zip(step.outputs, outputs, strict=True))
             self.kept.update(step.outputs)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from nnburst.hal.enums import ExecutionPreference, OperandType, OperationType, ResultCode
+from nnburst.hal.enums import ExecutionPreference, OperandType, ResultCode, operation_name
 from nnburst.hal.errors import NnburstError, error_for_code
 from nnburst.runtime.planning.models.finish import finish
 from nnburst.runtime.planning.models.finished_model import FinishedModel
@@ -34,7 +34,7 @@ def run_partitioning(path: Path, pattern: str = "", operation: str = "") -> list
     """
     results = []
     for case in read_cases(path):
-        kinds = tuple(sorted({_operation_name(o[0]) for m in case.models for o in m.operations}))
+        kinds = tuple(sorted({operation_name(o[0]) for m in case.models for o in m.operations}))
         if re.search(pattern, case.name) and (not operation or operation in kinds):
             reason = difference(case)
             main = case.models[0]
@@ -100,7 +100,3 @@ def _planned(case: Case, source: FinishedModel) -> dict[str, Any]:
         "fell_back": planned.fell_back,
         **described(planned.plan, source),
     }
-
-
-def _operation_name(code: int) -> str:
-    return OperationType(code).name

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from nnburst.hal.enums import OperationType
+from nnburst.hal.enums import operation_name
 from nnburst.runtime.planning.drawing.flow import Amount, amount, operand_of
 from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.plan import (
@@ -60,7 +60,7 @@ def plan_rows(plan: Plan, source: FinishedModel) -> list[StepRow]:
 
 def kinds(operations: Iterable[int]) -> str:
     """Kinds of operations, the most frequent first."""
-    counted = Counter(map(_name, operations)).most_common()
+    counted = Counter(map(operation_name, operations)).most_common()
     named = [f"{name} ×{count}" if count > 1 else name for name, count in counted]
     further = sum(count for _, count in counted[_NAMED_AT_MOST:])
     return ", ".join(named[:_NAMED_AT_MOST]) + (f" and {further} more" if further else "")
@@ -94,13 +94,6 @@ def _execution_row(step: ExecutionStep, plan: CompoundPlan, source: FinishedMode
         len(step.temps_in) + len(step.temps_out),
         amount(operands),
     )
-
-
-def _name(kind: int) -> str:
-    try:
-        return OperationType(kind).name
-    except ValueError:
-        return f"extension {kind:#x}"
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

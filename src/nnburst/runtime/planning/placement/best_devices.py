@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from nnburst.hal.enums import ExecutionPreference, OperationType
+from nnburst.hal.enums import ExecutionPreference, operation_name
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operation
 from nnburst.runtime.planning.candidate import Candidate
@@ -116,7 +116,7 @@ class BestDevices:
     ) -> str:
         client = self._source.run_orders[subgraph][number]
         where = f"referenced[{subgraph - 1}]" if subgraph else "main"
-        what = f"operation {client} of {where}, {_name(operation.type)}"
+        what = f"operation {client} of {where}, {operation_name(operation.type)}"
         return f"model: no listed device can run {what}: {'; '.join(reasons)}"
 
 
@@ -132,10 +132,3 @@ def _refusal(device: Candidate, model: SliceableModel, number: int) -> str:
     if model.for_device(device.feature_level, is_runtime=False) is None:
         return f"{device.name} cannot be asked, as the part of the model that it knows is not valid"
     return f"{device.name} refuses it"
-
-
-def _name(kind: int) -> str:
-    try:
-        return OperationType(kind).name
-    except ValueError:
-        return f"operation type {kind:#x}"
