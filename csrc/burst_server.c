@@ -190,8 +190,9 @@ static int flush(struct nnb_server *server) {
     return GO_ON;
 }
 
-static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count,
-                       uint64_t device_ns) {
+/* `mark`: whether the trace's slice of putting it takes the place of another, or begins. */
+static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count, uint64_t device_ns,
+                       enum nnb_trace_kind mark) {
     if (server->measure && nnb_result_status(packet) == NNB_STATUS_NONE) {
         uint64_t driver_ns = nnb_now_ns() - server->dequeued_ns;
         nnb_result_set_timing(packet, count, device_ns < driver_ns ? device_ns : driver_ns,
@@ -200,7 +201,7 @@ static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t coun
     server->pending = packet;
     server->pending_count = count;
     server->stuck_at_ns = 0;
-    NNB_TRACE(SERVER_PUT, BEGIN);
+    nnb_trace_mark(NNB_SITE_SERVER_PUT, mark, 0, 0);
     int event = flush(server);
     NNB_TRACE(SERVER_PUT, END);
     return event;
@@ -210,16 +211,16 @@ static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
     uint64_t began = server->measure ? nnb_now_ns() : 0;
     NNB_TRACE(SERVER_COMPUTE, BEGIN);
     int32_t status = binding->call(binding->context);
-    NNB_TRACE(SERVER_COMPUTE, END);
     uint64_t device_ns = server->measure ? nnb_now_ns() - began : 0;
     if (status == NNB_STATUS_NONE) {
-        return send_result(server, binding->result, binding->result_count, device_ns);
+        return send_result(server, binding->result, binding->result_count, device_ns,
+                           NNB_TRACE_SWITCH);
     }
     /* Statuses above 4 do not travel in a burst (hal-types §9). */
     nnb_result_error(server->error, status > NNB_STATUS_INVALID_ARGUMENT || status < 0
                                         ? NNB_STATUS_GENERAL_FAILURE
                                         : status);
-    return send_result(server, server->error, 2, 0);
+    return send_result(server, server->error, 2, 0, NNB_TRACE_SWITCH);
 }
 
 /* The next request, in server->packet. */
@@ -238,14 +239,15 @@ static int next_request(struct nnb_server *server) {
 
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
                     uint64_t device_ns) {
-    int event = reply != NULL ? send_result(server, reply, reply_count, device_ns) : flush(server);
+    int event = reply != NULL ? send_result(server, reply, reply_count, device_ns, NNB_TRACE_BEGIN)
+                              : flush(server);
     while (event == GO_ON) {
         event = next_request(server);
         if (event == NNB_SERVER_LOST && !server->lost) {
             /* One answer for all that cannot be told apart any more, then the end. */
             server->lost = 1;
             nnb_result_error(server->error, NNB_STATUS_GENERAL_FAILURE);
-            event = send_result(server, server->error, 2, 0);
+            event = send_result(server, server->error, 2, 0, NNB_TRACE_BEGIN);
             continue;
         }
         if (event != GO_ON) {

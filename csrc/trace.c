@@ -16,12 +16,14 @@ uint32_t nnb_trace_on;
 static struct nnb_trace_area *area;
 static uint32_t generation; /* of areas: a forked child's threads have joined none of its own */
 
-/* The calling thread's ring. */
+/* The calling thread's ring. It lies in the space that the C library keeps for modules loaded late: a mark
+ * would else ask it where the thread's variables are. */
 static _Thread_local struct {
-    uint32_t generation;
-    uint32_t index; /* NNB_TRACE_RINGS: it has none */
+    struct nnb_trace_record *records; /* NULL: it has none */
+    struct nnb_trace_ring *ring;
     uint64_t written;
-} mine;
+    uint32_t generation;
+} mine __attribute__((tls_model("initial-exec")));
 
 uint64_t nnb_trace_ticks(uint32_t uses_tsc) {
 #if defined(__x86_64__)
@@ -44,12 +46,14 @@ static void join(void) {
     mine.generation = generation;
     mine.written = 0;
     /* TRUST: the area is this process's own; other processes that map it can only read. */
-    mine.index = nnb_count_u32(&area->rings, 1);
-    if (mine.index >= NNB_TRACE_RINGS) {
-        mine.index = NNB_TRACE_RINGS;
+    uint32_t index = nnb_count_u32(&area->rings, 1);
+    if (index >= NNB_TRACE_RINGS) {
+        mine.records = NULL;
         return;
     }
-    struct nnb_trace_ring *ring = &area->ring[mine.index];
+    struct nnb_trace_ring *ring = &area->ring[index];
+    mine.ring = ring;
+    mine.records = area->record[index];
     ring->tid = (uint32_t)syscall(SYS_gettid);
     (void)pthread_getname_np(pthread_self(), ring->name, sizeof ring->name);
     ring->in_use = 1;
@@ -59,13 +63,13 @@ void nnb_trace_write(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argu
     if (mine.generation != generation) {
         join();
     }
-    if (mine.index == NNB_TRACE_RINGS) {
+    if (mine.records == NULL) {
         /* TRUST: the area is this process's own. */
         (void)nnb_count_u64(&area->dropped, 1);
         return;
     }
-    struct nnb_trace_record *record =
-        &area->record[mine.index][mine.written & (NNB_TRACE_RECORDS - 1)];
+    struct nnb_trace_record *record = &mine.records[mine.written & (NNB_TRACE_RECORDS - 1)];
+    uint64_t written = ++mine.written;
     nnb_store_relaxed_u64(&record->sequence, 0);
     /* SYNC POINT T: a collector that sees any of what follows sees that the record is being written. */
     nnb_fence_writes();
@@ -76,10 +80,9 @@ void nnb_trace_write(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argu
     record->layer = area->name[name].layer;
     record->phase = area->name[name].phase;
     record->flags = (uint8_t)flags;
-    mine.written++;
     /* SYNC POINT T: a collector that sees this number sees the whole record. */
-    nnb_store_release_u64(&record->sequence, mine.written);
-    nnb_store_release_u64(&area->ring[mine.index].written, mine.written);
+    nnb_store_release_u64(&record->sequence, written);
+    nnb_store_release_u64(&mine.ring->written, written);
 }
 
 static void put_name(uint32_t index, uint32_t layer, uint32_t phase, const char *text) {

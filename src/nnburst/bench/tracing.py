@@ -1,0 +1,121 @@
+"""What recording costs a round trip: one burst that records on both sides, one that does not, in turn."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from nnburst._native import lib
+from nnburst.bench.contestants import Looped, Samples
+from nnburst.bench.drivers import adding_model, open_bound, pinned
+from nnburst.bench.rounds import run_rounds
+from nnburst.client.launch import launch
+from nnburst.hal.environment import TRACE
+from nnburst.tracing.recording import record_if_asked, stop
+
+_OFF: Final = "recording off"
+_ON: Final = "recording on"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCost:
+    """Of `null_1in1out`, in nanoseconds: medians over the rounds.
+
+    Attributes:
+        off_ns: a round trip that is not recorded.
+        on_ns: one that is, on both sides.
+        differences_ns: of single exchanges' medians, one for each round.
+    """
+
+    off_ns: float
+    on_ns: float
+    differences_ns: tuple[float, ...]
+
+    @property
+    def difference_ns(self) -> float:
+        """Median of the rounds."""
+        return float(np.median(self.differences_ns))
+
+
+class _Switched(Looped):
+    """A round trip during which this process records, or does not."""
+
+    def __init__(self, name: str, call: Callable[[], object], *, records: bool) -> None:
+        super().__init__(name, call)
+        self._records = records
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        with self._switched():
+            return super().block(count)
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        with self._switched():
+            return super().samples(count)
+
+    @contextmanager
+    def _switched(self) -> Iterator[None]:
+        lib.nnb_trace_on = int(self._records)
+        try:
+            yield
+        finally:
+            lib.nnb_trace_on = 0
+
+
+def measure(rounds: int, here: int, there: int) -> TraceCost:
+    """Measure on two cores.
+
+    Nothing reads the marks meanwhile: a collector is a process of its own and would need a third core.
+    """
+    with ExitStack() as stack:
+        quiet = stack.enter_context(launch("null", cpus={there}))
+        address = stack.enter_context(_unread())
+        before = os.environ.get(TRACE.name)
+        os.environ[TRACE.name] = str(address)
+        try:
+            recorded = stack.enter_context(launch("null", cpus={there}))
+            stack.callback(stop)
+            record_if_asked("nnburst bench tracing")
+        finally:
+            _restore(before)
+        lib.nnb_trace_on = 0
+        stack.enter_context(pinned(here))
+        _, off = open_bound(stack, quiet, adding_model(1, 1))
+        _, on = open_bound(stack, recorded, adding_model(1, 1))
+        cases = [_Switched(_OFF, off.run, records=False), _Switched(_ON, on.run, records=True)]
+        found = run_rounds(cases, rounds)
+    pairs = zip(found[_ON].samples_by_round, found[_OFF].samples_by_round, strict=True)
+    return TraceCost(
+        found[_OFF].median_ns,
+        found[_ON].median_ns,
+        tuple(float(np.median(a) - np.median(b)) for a, b in pairs),
+    )
+
+
+@contextmanager
+def _unread() -> Iterator[Path]:
+    """The address of a collector that keeps what it is sent and looks at nothing."""
+    with (
+        tempfile.TemporaryDirectory(prefix="nnburst-bench-") as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as collector,
+    ):
+        address = Path(folder, "collector")
+        collector.bind(str(address))
+        collector.listen()
+        yield address
+
+
+def _restore(before: str | None) -> None:
+    if before is None:
+        del os.environ[TRACE.name]
+    else:
+        os.environ[TRACE.name] = before
