@@ -189,6 +189,7 @@ void nnb_litert_engine_free(struct nnb_litert_engine *);
 struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *, const struct nnb_litert_argument *inputs, uint32_t, const struct nnb_litert_argument *outputs, uint32_t);
 void nnb_litert_call_free(struct nnb_litert_call *);
 int32_t nnb_litert_run(void *);
+void nnb_litert_set_trace_name(struct nnb_litert_call *, uint32_t name);
 int32_t nnb_litert_run_unlocked(struct nnb_litert_call *);
 void nnb_litert_message(struct nnb_litert_call *, char *message);
 uint64_t nnb_litert_copied_bytes(struct nnb_litert_call *);

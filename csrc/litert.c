@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "trace.h"
+
 /* What libLiteRt.so 2.1 declares, as far as it is used here. Handles are opaque pointers. */
 typedef void *handle;
 
@@ -99,6 +101,7 @@ struct nnb_litert_call {
     uint32_t output_count;
     uint32_t before_count;
     uint32_t after_count;
+    uint32_t trace_name;
     handle *buffers; /* inputs, then outputs */
     uint8_t **staging;
     struct copy *before;
@@ -257,6 +260,7 @@ struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *engine,
     call->engine = engine;
     call->input_count = input_count;
     call->output_count = output_count;
+    call->trace_name = NNB_SITE_LITERT_RUN;
     call->buffers = calloc(count, sizeof *call->buffers);
     call->staging = calloc(count, sizeof *call->staging);
     call->before = calloc(count, sizeof *call->before);
@@ -303,8 +307,11 @@ static void note_failure(struct nnb_litert_call *call, int status) {
     litert.clear_errors(call->engine->compiled);
 }
 
-int32_t nnb_litert_run(void *context) {
-    struct nnb_litert_call *call = context;
+void nnb_litert_set_trace_name(struct nnb_litert_call *call, uint32_t name) {
+    call->trace_name = name;
+}
+
+static int32_t run(struct nnb_litert_call *call) {
     copy_all(call->before, call->before_count);
     /* Two threads in one compiled model give wrong results without a word. */
     pthread_mutex_lock(&call->engine->turn);
@@ -319,6 +326,14 @@ int32_t nnb_litert_run(void *context) {
     }
     copy_all(call->after, call->after_count);
     return STATUS_NONE;
+}
+
+int32_t nnb_litert_run(void *context) {
+    struct nnb_litert_call *call = context;
+    nnb_trace_mark(call->trace_name, NNB_TRACE_BEGIN, 0, 0);
+    int32_t status = run(call);
+    nnb_trace_mark(call->trace_name, NNB_TRACE_END, 0, 0);
+    return status;
 }
 
 void nnb_litert_message(struct nnb_litert_call *call, char *message) {

@@ -62,6 +62,9 @@ void nnb_litert_call_free(struct nnb_litert_call *);
 /* Run a bound request (a struct nnb_litert_call *): an ErrorStatus of the HAL. */
 int32_t nnb_litert_run(void *call);
 
+/* The trace's name for runs of the call, from nnb_trace_add_name. */
+void nnb_litert_set_trace_name(struct nnb_litert_call *, uint32_t name);
+
 /* Why the last run of the call failed. */
 void nnb_litert_message(struct nnb_litert_call *, char *message);
 

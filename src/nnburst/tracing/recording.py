@@ -29,6 +29,7 @@ _LAYERS: Final = {layer: number for number, layer in enumerate(Layer)}
 _PHASES: Final = {phase: number for number, phase in enumerate(Phase)}
 
 _recorded_pid = 0
+_tracer: _Tracer | None = None
 #: Areas stay mapped for the rest of the process: a thread may be writing.
 _kept: Final[list[Any]] = []
 
@@ -58,13 +59,21 @@ def record_if_asked(process: str = "") -> bool:
     return True
 
 
+def name_number(layer: Layer, phase: Phase, detail: str) -> int:
+    """The number of a slice's name, for marks made in C; 0 if this process does not record."""
+    return _tracer.number(f"[NN_{layer}_{phase}]{detail}") if _tracer is not None else 0
+
+
 def stop() -> None:
     """Record nothing more."""
+    global _tracer
+    _tracer = None
     lib.nnb_trace_stop()
     set_tracer(None)
 
 
 def _record(path: Path, process: str) -> None:
+    global _tracer
     with SharedMemory.create(BYTES, "nnburst-trace", read_only_for_others=True) as memory:
         view = memory.map_then_protect()
         area = ffi.from_buffer("struct nnb_trace_area *", view)
@@ -75,7 +84,8 @@ def _record(path: Path, process: str) -> None:
             collector.settimeout(_TIMEOUT)
             collector.connect(str(path))
             socket.send_fds(collector, [b"nnburst-trace"], [memory.fd])
-    set_tracer(_Tracer())
+    _tracer = _Tracer()
+    set_tracer(_tracer)
 
 
 def _command() -> str:
@@ -93,27 +103,26 @@ class _Tracer:
         found = self._slices.get(name)
         if found is None:
             mark = parse(name)
-            found = _Slice(
-                int(
-                    lib.nnb_trace_add_name(
-                        _LAYERS[mark.layer], _PHASES[mark.phase], mark.detail.encode()[:61]
-                    )
-                )
-            )
-            self._slices[name] = found
+            text = mark.detail.encode()[:61]
+            number = lib.nnb_trace_add_name(_LAYERS[mark.layer], _PHASES[mark.phase], text)
+            found = self._slices[name] = _Slice(int(number))
         return found
+
+    def number(self, name: str) -> int:
+        """The number of a slice's name."""
+        return self(name).name
 
 
 class _Slice:
     """Marks where a context begins and ends; any thread, as often as wanted."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("name",)
 
     def __init__(self, name: int) -> None:
-        self._name = name
+        self.name = name
 
     def __enter__(self) -> None:
-        lib.nnb_trace_mark(self._name, BEGIN, 0, 0)
+        lib.nnb_trace_mark(self.name, BEGIN, 0, 0)
 
     def __exit__(
         self,
@@ -121,4 +130,4 @@ class _Slice:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lib.nnb_trace_mark(self._name, END, 0, 0)
+        lib.nnb_trace_mark(self.name, END, 0, 0)

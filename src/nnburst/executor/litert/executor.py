@@ -30,7 +30,7 @@ from nnburst.executor.litert.network import Network, survey
 from nnburst.executor.litert.split import Part, SplitPrepared, cut
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.enums import ErrorStatus, operation_name
 from nnburst.hal.environment import LITERT_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
@@ -101,11 +101,11 @@ class LiteRtPrepared(Prepared):
         """
         self.num_threads = num_threads
         self._model = model
-        kind: Callable[[Network, int], Engine] = (
+        kind: Callable[[Network, int, str], Engine] = (
             native.NativeEngine if native.available() else InterpreterEngine
         )
         self._network = network
-        self._engines = Engines(lambda: kind(network, num_threads))
+        self._engines = Engines(lambda: kind(network, num_threads, _title(model)))
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> LiteRtExecution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
@@ -232,6 +232,13 @@ class LiteRtExecutor(Executor):
         except GeneralFailure as error:
             log.warning("the reference executor runs what LiteRT refuses: %s", error)
             return otherwise(model)
+
+
+def _title(model: Model) -> str:
+    """What a trace calls a run of a part."""
+    operations = [operation_name(o.type) for o in model.main.operations]
+    ends = operations[0] if len(operations) == 1 else f"{operations[0]} to {operations[-1]}"
+    return f"litert: {ends} ({len(operations)})"
 
 
 def _input(argument: Argument, meta: TensorType) -> Bytes:

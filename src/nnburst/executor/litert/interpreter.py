@@ -16,6 +16,7 @@ from nnburst.executor.graph.tensor import Array
 from nnburst.executor.litert.network import Network
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.operand_types import DTYPES
+from nnburst.tracing.slices import Layer, Phase, trace
 
 _said = threading.Event()
 
@@ -43,13 +44,19 @@ class InterpreterEngine:
     `invoke` lets go of Python's lock.
     """
 
-    def __init__(self, network: Network, threads: int) -> None:
+    def __init__(self, network: Network, threads: int, title: str = "litert") -> None:
         """Build and allocate.
+
+        Args:
+            network: what is computed.
+            threads: that compute.
+            title: of its runs in a trace.
 
         Raises:
             GeneralFailure: the engine refuses the network.
         """
         self._network = network
+        self._title = title
         self._lock = threading.Lock()
         try:
             with quiet_once():
@@ -76,7 +83,7 @@ class InterpreterEngine:
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array | None]) -> str:
         """Run once; why it failed, or ""."""
-        with self._lock:
+        with trace(Layer.CPU, Phase.COMPUTATION, self._title), self._lock:
             try:
                 for index, array in zip(self._inputs, inputs, strict=True):
                     self._interpreter.set_tensor(index, array)

@@ -22,6 +22,8 @@ from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.environment import LITERT_ROUTE
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.operand_types import DTYPES
+from nnburst.tracing.recording import name_number
+from nnburst.tracing.slices import Layer, Phase
 
 log = logging.getLogger("nnburst.executor")
 
@@ -166,13 +168,19 @@ def _size(meta: TensorType) -> int:
 class NativeEngine:
     """A compiled network. Its requests may run on several threads: they take turns."""
 
-    def __init__(self, network: Network, threads: int) -> None:
+    def __init__(self, network: Network, threads: int, title: str = "litert") -> None:
         """Compile.
+
+        Args:
+            network: what is computed.
+            threads: that compute.
+            title: of its runs in a trace.
 
         Raises:
             GeneralFailure: the library refuses the network.
         """
         self._network = network
+        self._title = title
         self._content = ffi.from_buffer("uint8_t[]", network.content)
         message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
         engine = lib.nnb_litert_engine_new_unlocked(
@@ -198,6 +206,9 @@ class NativeEngine:
         )
         if call == ffi.NULL:
             raise GeneralFailure("LiteRT refuses an argument, or memory is short")
+        name = name_number(Layer.CPU, Phase.COMPUTATION, self._title)
+        if name:
+            lib.nnb_litert_set_trace_name(call, name)
         return NativeBinding(self, ffi.gc(call, lib.nnb_litert_call_free), (*inputs, *outputs))
 
 

@@ -38,6 +38,7 @@ from nnburst.runtime.planning.plan import (
     SourceOperand,
     WhileStep,
 )
+from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -219,7 +220,8 @@ class CompoundComputation:
                 inputs = [self._value(step, pair.source).argument(device) for pair in step.inputs]
                 outputs = [self._value(step, pair.source).argument(device) for pair in step.outputs]
                 began = time.perf_counter()
-                outcome = executor.execute(inputs, outputs, self._options)
+                with trace(Layer.RUNTIME, Phase.EXECUTION, self._title(step, on_cpu=on_cpu)):
+                    outcome = executor.execute(inputs, outputs, self._options)
                 self.seconds[step.index] = time.perf_counter() - began
                 outcome = self._checked(step, outputs, outcome)
                 if not self._grow(step, outcome, lengths):
@@ -234,6 +236,11 @@ class CompoundComputation:
         ):
             self.is_tainted = True
         return outcome
+
+    def _title(self, step: ExecutionStep, *, on_cpu: bool) -> str:
+        """What a trace calls an attempt."""
+        device = f"the CPU after {self._parts.name(step.device)}"
+        return f"step {step.index} on {device if on_cpu else self._parts.name(step.device)}"
 
     def _executor(self, number: int, *, on_cpu: bool) -> PreparedPart | BurstController:
         if on_cpu:

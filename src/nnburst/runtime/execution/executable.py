@@ -28,6 +28,7 @@ from nnburst.runtime.execution.plain_memory import on_plain_memory
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.memory_preference import MemoryPreference, of_device, of_roles
 from nnburst.runtime.planning.plan import Direction, ExecutionStep, Plan, SimplePlan, StepRole
+from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -100,6 +101,9 @@ class Executable:
         self._compound: Final = (
             None if isinstance(plan, SimplePlan) else CompoundMemory(plan, source)
         )
+        self._title: Final = (
+            f"execute on {self.devices[plan.device].name}" if isinstance(plan, SimplePlan) else ""
+        )
         self._lock: Final = threading.Lock()
 
     def execute(
@@ -120,13 +124,15 @@ class Executable:
         if isinstance(self.plan, SimplePlan):
             executor = (bursts[0] if bursts else None) or self.parts[0]
             began = time.perf_counter()
-            outcome = executor.execute(inputs, outputs, options)
+            device = self.devices[self.plan.device].name
+            with trace(Layer.RUNTIME, Phase.EXECUTION, self._title):
+                outcome = executor.execute(inputs, outputs, options)
             self._measured[0] = time.perf_counter() - began
             answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
             on_cpu = self.devices[self.plan.device].is_cpu
             whole = self.allows_fallback and not on_cpu and outcome.code not in answered
             if outcome.code in answered:
-                EXECUTIONS.add(self.devices[self.plan.device].name)
+                EXECUTIONS.add(device)
         else:
             outcome, whole = self._execute_steps(inputs, outputs, options, bursts)
         if not whole:
@@ -198,7 +204,8 @@ class Executable:
             return failure
         EXECUTIONS.add(CPU_NAME)
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
-        return on_plain_memory(self._fallback, inputs, outputs, unlimited)
+        with trace(Layer.RUNTIME, Phase.EXECUTION, "the whole model on the CPU"):
+            return on_plain_memory(self._fallback, inputs, outputs, unlimited)
 
     def step_on_cpu(self, number: int) -> PreparedPart:
         """Execution step `number` as the CPU prepares it, once.

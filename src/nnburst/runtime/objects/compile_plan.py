@@ -21,6 +21,8 @@ from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.model import Model
 from nnburst.runtime.objects.plan_compiler import CompileOptions, PlanCompiler
 from nnburst.runtime.planning.placement.schedule_search import Schedule
+from nnburst.tracing.recording import record_if_asked
+from nnburst.tracing.slices import Layer, Phase, trace
 
 _log: Final = logging.getLogger("nnburst.runtime")
 
@@ -34,10 +36,13 @@ def compile_plan(
         InvalidArgument: no device can run an operation.
         NnburstError: what a device says, if there is no fallback.
     """
+    record_if_asked()
     compiler = PlanCompiler(model, devices, manager, options)
     if options.measuring is None:
-        return compiler.executable(compiler.planned()), None
-    return measured_plan(compiler, model, _within(options.measuring, options.deadline_ns))
+        with trace(Layer.RUNTIME, Phase.COMPILATION, "place and prepare"):
+            return compiler.executable(compiler.planned()), None
+    with trace(Layer.RUNTIME, Phase.COMPILATION, "place by measurement"):
+        return measured_plan(compiler, model, _within(options.measuring, options.deadline_ns))
 
 
 def measured_plan(

@@ -26,6 +26,7 @@ from nnburst.runtime.planning.placement.schedule_search import Schedule
 from nnburst.runtime.planning.plan import ExecutionStep, Part, PartitioningMode, SimplePlan
 from nnburst.runtime.planning.planned import Planned
 from nnburst.runtime.planning.planner import Planner
+from nnburst.tracing.slices import Layer, Phase, trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,15 @@ class _Preparation:
         """Have the part's device prepare it; a step gets no deadline (RT:P16)."""
         whole = isinstance(part, SimplePlan)
         device = self._devices[part.device]
-        return device.prepare(
-            part.model,
-            [self._pools[n] for n in part.pools],
-            self._options.preference,
-            self._options.priority,
-            self._options.deadline_ns if whole else None,
-            self._cache(device, part),
-        )
+        with trace(Layer.RUNTIME, Phase.COMPILATION, f"prepare a part on {device.name}"):
+            return device.prepare(
+                part.model,
+                [self._pools[n] for n in part.pools],
+                self._options.preference,
+                self._options.priority,
+                self._options.deadline_ns if whole else None,
+                self._cache(device, part),
+            )
 
     def _cache(self, device: Device, part: Part) -> CacheRequest | None:
         """RT:K2: only if the application wants caching and the device has files."""
