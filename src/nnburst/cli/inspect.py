@@ -88,11 +88,24 @@ def _print(report: dict[str, Any]) -> None:
     )
     counts = ", ".join(f"{count} {kind}" for kind, count in report["operation_counts"].items())
     print(f"  {counts}")
+    _print_dynamic_range(report)
     print(
         f"  {report['constant_bytes']} bytes of constants,"
         f" {report['temporary_bytes']} bytes of temporaries, {report['subgraphs']} subgraphs\n"
     )
     _print_executors(report)
+
+
+def _print_dynamic_range(report: dict[str, Any]) -> None:
+    """Which operations have 8-bit weights for real numbers, and how they are computed."""
+    numbers = report["dynamic_range"]["operations"]
+    if not numbers:
+        return
+    how = "in float32"
+    if not report["dynamic_range"]["exact"]:
+        how = "by an engine that rounds the numbers to 8 bits, too, if it can (--exact: in float32)"
+    names = ", ".join(f"{n} {report['operations'][n]['type']}" for n in numbers)
+    print(f"  dynamic range: real numbers and 8-bit weights in {names}: computed {how}")
 
 
 def _print_border(report: dict[str, Any]) -> None:

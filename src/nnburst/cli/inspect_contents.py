@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from nnburst.hal.enums import OperandLifeTime, OperandType, operation_name
-from nnburst.hal.model import Model, Operand, SymmPerChannelQuantParams
+from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType, operation_name
+from nnburst.hal.model import Model, Operand, Subgraph, SymmPerChannelQuantParams
 from nnburst.hal.operand_types import is_extension, size_bytes
 from nnburst.hal.signature import type_name
 from nnburst.importer.imported_model import ImportedModel
@@ -34,6 +34,10 @@ def contents(imported: ImportedModel) -> dict[str, Any]:
         "outputs": _operands(model, imported.output_names, main.output_indexes),
         "operations": _operations(imported),
         "operation_counts": dict(Counter(operation_name(o.type) for o in main.operations)),
+        "dynamic_range": {
+            "operations": _dynamic_range(main),
+            "exact": not model.relax_computation_float32_to_float16,
+        },
         "subgraphs": len(model.referenced),
         "operands": len(every),
         "constant_bytes": sum(o.location.length for o in every if o.lifetime in _CONSTANT),
@@ -82,6 +86,17 @@ def _operations(imported: ImportedModel) -> list[dict[str, Any]]:
         }
         for number, (operation, origin) in enumerate(zip(main.operations, origins, strict=True))
     ]
+
+
+def _dynamic_range(main: Subgraph) -> list[int]:
+    """Numbers of the operations that compute real numbers with constants of 8 bits."""
+    weights = {
+        operation.outputs[0]
+        for operation in main.operations
+        if operation.type == OperationType.DEQUANTIZE
+        and main.operands[operation.inputs[0]].lifetime in _CONSTANT
+    }
+    return [n for n, o in enumerate(main.operations) if weights.intersection(o.inputs)]
 
 
 def _size(operand: Operand) -> int:

@@ -128,9 +128,9 @@ def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> 
     if not any(found.lowered[n] for n in found.static):
         reasons = _some(_refusals(model, found.refusals, range(count)))
         return [Partition(0, count - 1, _REFERENCE, reasons)]
-    partitions, first = [], 0
+    partitions = []
     for part in cut(model, found):
-        numbers = range(first, first + len(part.model.main.operations))
+        numbers, first = part.numbers, part.numbers[0]
         why = "these can be lowered"
         if not part.lowered:
             why = _some(_refusals(model, found.refusals, numbers))
@@ -138,11 +138,10 @@ def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> 
             why = f"from operation {first} on, extents depend on data"
         by = _ENGINE if part.lowered else _REFERENCE
         partitions.append(Partition(first, numbers[-1], by, why))
-        first = numbers[-1] + 1
     return partitions
 
 
-def _refusals(model: Model, refusals: Mapping[int, str], numbers: range) -> list[str]:
+def _refusals(model: Model, refusals: Mapping[int, str], numbers: Sequence[int]) -> list[str]:
     operations = model.main.operations
     return [
         f"{n} {operation_name(operations[n].type)}: {refusals[n]}" for n in numbers if n in refusals

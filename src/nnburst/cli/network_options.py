@@ -1,4 +1,4 @@
-"""Options that say of an ONNX file what it leaves open."""
+"""Options that say of a network what its file leaves open."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ class LoadOptions(TypedDict):
     shapes: dict[str, tuple[int, ...]]
     constants: dict[str, float]
     states: dict[str, str]
+    exact: bool | None
 
 
 def add_network_options(parser: argparse.ArgumentParser) -> None:
-    """Add --shape, --constant and --state."""
+    """Add --shape, --constant, --state and --exact."""
     parser.add_argument(
         "--shape",
         type=_shape,
@@ -40,6 +41,12 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT=OUTPUT",
         help="an input of an .onnx file that takes what an output gave before; may be repeated",
     )
+    parser.add_argument(
+        "--exact",
+        action=argparse.BooleanOptionalAction,
+        help="multiply real numbers with 8-bit weights in float32, or let the engine round the numbers to 8"
+        " bits (default: as the file's own engine does)",
+    )
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
@@ -48,6 +55,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         "shapes": dict(args.shape),
         "constants": dict(args.constant),
         "states": dict(args.state),
+        "exact": args.exact,
     }
 
 

@@ -28,14 +28,16 @@ def load(
     constants: Mapping[str, npt.ArrayLike] | None = None,
     states: Mapping[str, str] | None = None,
     as_graph: bool = False,
+    exact: bool | None = None,
 ) -> ImportedModel:
     """Read a network from a .tflite or .onnx file; its bytes say which of them it is.
 
     The engine is not loaded for it. The bytes may come from anywhere: reading them takes memory of at
-    most 16 times their number and 64 MiB, and ends. Of a .tflite file weights that are quantised where the
-    other operand is not are made real, and shapes that it leaves open take the value that it gives them.
-    Of an .onnx file integers of 64 bits are 32, and images are stored as N×H×W×C inside the model; its inputs
-    and outputs are as the file says them. Files beside it that hold its weights are read, too.
+    most 16 times their number and 64 MiB, and ends. Weights of 8 bits that are multiplied with real numbers
+    stay 8 bits, and DEQUANTIZE makes them real. Of a .tflite file shapes that it leaves open take the value
+    that it gives them. Of an .onnx file integers of 64 bits are 32, and images are stored as N×H×W×C inside
+    the model; its inputs and outputs are as the file says them. Files beside it that hold its weights are
+    read, too.
 
     Args:
         source: path of a file, or its contents.
@@ -46,6 +48,10 @@ def load(
 
         as_graph: make an .onnx file one operation of the extension dev.nnburst.onnx, which drivers of the
             `onnxruntime` executor run as it is: dimensions may stay open, each request says them.
+        exact: whether real numbers are multiplied with 8-bit weights in float32. If not, the model is
+            relaxed, and an engine may round the real numbers to 8 bits, too, which is quicker and about 1 %
+            of an output's range away. By default as the file's own engine does: a .tflite file with such
+            operators is not exact, an .onnx file is.
 
     Returns:
         The model, not validated (the driver does that), with its pools, names, states, signatures and
@@ -58,11 +64,13 @@ def load(
         OSError: the file cannot be read.
     """
     options = _Options(shapes or {}, constants or {}, states or {}, as_graph)
+    if exact and as_graph:
+        raise InvalidArgument("exact is for what is imported; a whole graph is computed as it says")
     if isinstance(source, bytes | bytearray | memoryview):
-        return _load(bytes(source), None, options)
+        return _load(bytes(source), None, options, exact)
     path = Path(source)
     try:
-        return _load(path.read_bytes(), path.parent, options)
+        return _load(path.read_bytes(), path.parent, options, exact)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
@@ -76,18 +84,20 @@ class _Options(NamedTuple):
     as_graph: bool
 
 
-def _load(content: bytes, directory: Path | None, options: _Options) -> ImportedModel:
+def _load(
+    content: bytes, directory: Path | None, options: _Options, exact: bool | None
+) -> ImportedModel:
     if content[4:8] == _TFLITE or not _may_be_onnx(content):
         if any(options):
             raise InvalidArgument(
                 f"{', '.join(options._fields)} are for .onnx files; a .tflite file has its own"
             )
-        return Translation(TfliteFile(content)).run()
+        return Translation(TfliteFile(content), exact=bool(exact)).run()
     file = read_model(content)
     external = ExternalData(directory, file.budget)
     if not options.as_graph:
         given = options.shapes, options.constants, options.states
-        return OnnxTranslation(file, external, *given).run()
+        return OnnxTranslation(file, external, *given, exact=exact is not False).run()
     if options.states or options.constants:
         raise InvalidArgument("states and constants are for what is imported, not for whole graphs")
     return whole_graph(content, file, external, options.shapes)

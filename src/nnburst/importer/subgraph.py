@@ -14,7 +14,7 @@ from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.model import DataLocation, Operand, Subgraph
 from nnburst.hal.model_builder import SubgraphBuilder
 from nnburst.hal.operand_types import DTYPES
-from nnburst.importer.constants import Constant, ConstantPool, integers
+from nnburst.importer.constants import Constant, ConstantPool, dequantized, integers
 from nnburst.importer.refused import Refused
 from nnburst.importer.tensor_type import TensorType
 
@@ -23,6 +23,8 @@ _T = OperandType
 
 #: Charge for an operand, generously rounded up.
 OPERAND_COST: Final = 1024
+#: Bytes of a quantised constant that is made real here and not by an operation.
+_SMALL: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class SubgraphWriter:
         self._builder = SubgraphBuilder(constants.values)
         self._known: dict[object, int] = {}
         self._inputs: dict[int, None] = {}  # operand indexes in order
+        self._real: dict[int, Value] = {}  # real numbers of constants, by their operand
 
     def add_input(self, kind: TensorType) -> Value:
         """A new input of the NNAPI subgraph."""
@@ -159,6 +162,25 @@ class SubgraphWriter:
             self.budget.spend(OPERAND_COST)
             self._known[key] = add()
         return self._known[key]
+
+    def real_constant(self, constant: Constant, origin: str, *, weights: bool) -> Value:
+        """The float32 numbers of a quantised or float16 constant: 8-bit ones stay so, behind DEQUANTIZE.
+
+        Those of float16 are made real here, and small ones unless they are `weights`.
+        """
+        if constant.type.type == _T.TENSOR_FLOAT32:
+            return Value(constant.type, None, constant)
+        if constant.type.is_float or (constant.size <= _SMALL and not weights):
+            folded = dequantized(constant)
+            return Value(folded.type, None, folded)
+        index = self._argument(constant)  # the same operand for equal bytes
+        if index not in self._real:
+            stored = Value(constant.type, index)
+            self._real[index] = self.temporary(
+                TensorType(_T.TENSOR_FLOAT32, constant.type.dimensions)
+            )
+            self.add(OperationType.DEQUANTIZE, [stored], [self._real[index]], origin)
+        return self._real[index]
 
     def finish(self, outputs: Sequence[Value]) -> Subgraph:
         """The NNAPI subgraph with these outputs, each an operand of its own."""

@@ -221,6 +221,25 @@ def test_quantised_groups_become_quantised_operations() -> None:
     assert off <= 0.05 * 1.01  # one step
 
 
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_weights_behind_dequantize_stay_eight_bits(by_channel: bool) -> None:
+    stored = np.random.default_rng(1).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+    scale = np.linspace(0.01, 0.03, 8, dtype=np.float32)
+    constants = {"w": stored, "ws": scale if by_channel else scale[3]}
+    made = image_model(
+        [node("DequantizeLinear", "w ws", "wd", axis=0), node("Conv", "x wd", "y")],
+        constants,
+        [value("y", "f4", (1, 8, 4, 4))],
+    )
+    content = made.SerializeToString()
+    imported = nnburst.load(content)
+    assert sum(pool.nbytes for pool in imported.pools) <= 1.1 * stored.nbytes + 128
+    assert not imported.model.relax_computation_float32_to_float16
+    assert nnburst.load(content, exact=False).model.relax_computation_float32_to_float16
+    x = normal(1, 3, 6, 6)
+    np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
+
+
 def test_labels_and_other_metadata_come_along() -> None:
     made = model(
         [node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))],

@@ -32,16 +32,14 @@ def dequantized(constant: int, b: TfliteBuilder, shape: tuple[int, ...]) -> int:
 
 
 def added(add: Add, shape: tuple[int, ...]) -> np.ndarray:
-    """The real numbers that the constant adds to zeros; whatever made them must be folded."""
+    """The real numbers that the constant adds to zeros."""
     b = TfliteBuilder()
     x, y = b.input("FLOAT32", shape), b.output("FLOAT32", shape)
     b.operator("ADD", [x, add(b)], [y], "AddOptions")
-    loaded = nnburst.load(b.finish())
-    assert len(loaded.model.main.operations) == 1
-    return Runner(loaded).run([np.zeros(shape, "<f4")])[0]
+    return Runner(nnburst.load(b.finish())).run([np.zeros(shape, "<f4")])[0]
 
 
-def test_dequantize_of_a_constant_is_folded() -> None:
+def test_dequantize_of_a_constant_gives_its_numbers() -> None:
     values = np.arange(-100, 100, dtype="i1").reshape(4, 50)
 
     def add(b: TfliteBuilder) -> int:
@@ -51,7 +49,7 @@ def test_dequantize_of_a_constant_is_folded() -> None:
     np.testing.assert_array_equal(added(add, (4, 50)), (values.astype(float) + 3) * 0.25)
 
 
-def test_dequantize_of_a_constant_with_a_scale_per_channel_is_folded() -> None:
+def test_dequantize_of_a_constant_with_a_scale_per_channel_gives_its_numbers() -> None:
     values = np.arange(12, dtype="i1").reshape(2, 3, 2)
 
     def add(b: TfliteBuilder) -> int:
@@ -133,7 +131,7 @@ def test_constant_beyond_32_bits_is_refused() -> None:
 
 
 def test_weights_of_real_numbers_may_be_stored_in_bytes() -> None:
-    """Dynamic range quantisation: the weights are made real, as NNAPI wants them."""
+    """Dynamic range quantisation: DEQUANTIZE makes the weights real, as NNAPI wants them."""
     b = TfliteBuilder()
     x, y = b.input("FLOAT32", (1, 4)), b.output("FLOAT32", (1, 40))
     values = np.arange(-80, 80, dtype="i1").reshape(40, 4)

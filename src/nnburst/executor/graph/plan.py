@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,10 +100,20 @@ class Graph:
             for operand in subgraph.operands
             if operand.lifetime == OperandLifeTime.SUBGRAPH
         )
-        self.steps = tuple(self._step(subgraph, op) for op in subgraph.operations)
-        self.last_read = {i: n for n, step in enumerate(self.steps) for i in step.inputs}
+        self._set_steps(tuple(self._step(subgraph, op) for op in subgraph.operations))
+
+    def with_steps(self, steps: tuple[Step, ...], constants: Mapping[int, Tensor]) -> Graph:
+        """The graph with other steps and constants, over the same operands."""
+        made = copy(self)
+        made.constants = dict(constants)
+        made._set_steps(steps)
+        return made
+
+    def _set_steps(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self.last_read = {i: n for n, step in enumerate(steps) for i in step.inputs}
         self.steering = frozenset(
-            index for step in self.steps for at, index in enumerate(step.inputs) if step.steers(at)
+            index for step in steps for at, index in enumerate(step.inputs) if step.steers(at)
         )
 
     def _step(self, subgraph: Subgraph, operation: Operation) -> Step:
@@ -128,6 +139,12 @@ class Plan:
         self.main = Graph(model.main, model.operand_values, pools)
         self.referenced = tuple(Graph(g, model.operand_values, pools) for g in model.referenced)
         self._reached: dict[int, frozenset[int]] = {}
+
+    def with_graphs(self, main: Graph, referenced: tuple[Graph, ...]) -> Plan:
+        """The plan with other graphs that call each other as these do."""
+        made = copy(self)
+        made.main, made.referenced = main, referenced
+        return made
 
     def reached_from(self, subgraph: int) -> frozenset[int]:
         """Referenced subgraph `subgraph`, and all that running it may run. Kept once it is known."""

@@ -189,7 +189,7 @@ class LiteRtExecutor(Executor):
         found = survey(model, pools)
         if found.network is not None:
             return self._by_engine(found.network, model, compute, threads)
-        if not any(found.lowered[n] for n in found.static):
+        if not any(found.lowered[n] for n in found.static - found.weights):
             return compute(model)
 
         def prepare(part: Part) -> Prepared:

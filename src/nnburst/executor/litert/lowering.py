@@ -22,11 +22,47 @@ from nnburst.executor.graph.plan import Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.litert.graph import GraphWriter, UnsupportedByEngine, Value
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import SymmPerChannelQuantParams
 
 _T = OperandType
 Q8: Final = _T.TENSOR_QUANT8_ASYMM
 Q8S: Final = _T.TENSOR_QUANT8_ASYMM_SIGNED
 QUANTISED: Final = (Q8, Q8S)
+
+
+class Values:
+    """The value of every operand that is fed or computed; real weights are made when they are read.
+
+    Attributes:
+        relaxed: whether real numbers may be rounded to 8 bits where they meet such weights.
+    """
+
+    def __init__(self, graph: GraphWriter, weights: Mapping[int, Tensor], *, relaxed: bool) -> None:
+        """Start without any.
+
+        Args:
+            graph: what to add constants to.
+            weights: stored integers by the operand that DEQUANTIZE makes of them.
+            relaxed: see the attribute.
+        """
+        self.relaxed = relaxed
+        self._graph = graph
+        self._weights = weights
+        self._values: dict[int, Value] = {}
+
+    def stored(self, index: int) -> Tensor | None:
+        """The integers that operand `index` is made of, if it is weights."""
+        return self._weights.get(index)
+
+    def __getitem__(self, index: int) -> Value:
+        if index not in self._values and index in self._weights:
+            tensor = self._weights[index]
+            meta = TensorType(_T.TENSOR_FLOAT32, tensor.shape)
+            self._values[index] = self._graph.constant(real_numbers(tensor), meta)
+        return self._values[index]
+
+    def __setitem__(self, index: int, value: Value) -> None:
+        self._values[index] = value
 
 
 class Lowering:
@@ -42,7 +78,7 @@ class Lowering:
         step: Step,
         node: Node,
         graph: GraphWriter,
-        values: Mapping[int, Value],
+        values: Values,
         results: Sequence[TensorType],
         temporaries: frozenset[int],
     ) -> None:
@@ -95,8 +131,18 @@ class Lowering:
 
     def read_once(self, name: str) -> bool:
         """Whether nothing but this operation sees the operand: it is a temporary read once."""
+        return self._index(name) in self._temporaries
+
+    def eight_bits(self, name: str) -> Tensor | None:
+        """The integers behind the real operand called `name`, if the engine may compute with them.
+
+        It then rounds what they are multiplied with to 8 bits, too.
+        """
+        return self._values.stored(self._index(name)) if self._values.relaxed else None
+
+    def _index(self, name: str) -> int:
         at = next(i for i, slot in enumerate(self.node.match.inputs) if slot.name == name)
-        return self._step.inputs[at] in self._temporaries
+        return self._step.inputs[at]
 
     def is_constant(self, name: str) -> bool:
         """Whether the operand called `name` is a constant of the model."""
@@ -196,6 +242,19 @@ class Lowering:
         meta = replace(like or x.meta, dimensions=dimensions)
         title = "MaximumMinimum" if name in ("MAXIMUM", "MINIMUM") else name.capitalize()
         return self.emit(name, [x, y], meta, title)
+
+
+def real_numbers(tensor: Tensor) -> Array:
+    """What stored integers stand for, as float32: what the reference executor computes."""
+    meta, found = tensor.meta, tensor.array.astype(np.float32)
+    found -= np.float32(meta.zero_point)
+    scales: Array | np.float32 = np.float32(meta.scale)
+    if isinstance(meta.extra_params, SymmPerChannelQuantParams):
+        shape = [1] * found.ndim
+        shape[meta.extra_params.channel_dim] = -1
+        scales = np.array(meta.extra_params.scales, np.float32).reshape(shape)
+    found *= scales
+    return found
 
 
 def twin(meta: TensorType, kind: OperandType) -> TensorType:

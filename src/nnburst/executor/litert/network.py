@@ -19,8 +19,8 @@ from nnburst.executor.graph.operation import Binding, Node, OperationFailed
 from nnburst.executor.graph.plan import Graph, Plan, Step
 from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.litert.graph import TYPES, GraphWriter, UnsupportedByEngine, Value
-from nnburst.executor.litert.lowering import LOWERINGS, Lowering, require
-from nnburst.hal.enums import OperandType
+from nnburst.executor.litert.lowering import LOWERINGS, Lowering, Values, require
+from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES, is_scalar
@@ -69,6 +69,7 @@ class Survey:
         types: type of every operand whose extents are known.
         network: the whole model, where all of it can be lowered.
         refusals: why an operation cannot be lowered, by its number.
+        weights: numbers of the operations that only make constants real, for those who read them.
     """
 
     lowered: tuple[bool, ...]
@@ -76,6 +77,7 @@ class Survey:
     types: Mapping[int, TensorType]
     network: Network | None
     refusals: Mapping[int, str]
+    weights: frozenset[int] = frozenset()
 
 
 def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
@@ -89,7 +91,25 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
         return Survey((False,) * count, frozenset(), {}, None, why)
     lowered = tuple(translation.step(n) for n in range(len(translation.graph.steps)))
     network = translation.finish() if all(lowered) else None
-    return Survey(lowered, translation.static, translation.types, network, translation.refusals)
+    return Survey(
+        lowered,
+        translation.static,
+        translation.types,
+        network,
+        translation.refusals,
+        translation.weights,
+    )
+
+
+def weights_of(graph: Graph) -> dict[int, Tensor]:
+    """Operands that DEQUANTIZE makes of constants and that are no outputs, with the stored integers."""
+    return {
+        step.outputs[0]: graph.constants[step.inputs[0]]
+        for step in graph.steps
+        if step.type is OperationType.DEQUANTIZE
+        and step.constants
+        and step.outputs[0] not in graph.outputs
+    }
 
 
 class _Translation:
@@ -111,9 +131,15 @@ class _Translation:
             i for i, count in reads.items() if count == 1 and i not in self.graph.outputs
         )
         self.refusals: dict[int, str] = {}
+        self._stored = weights_of(self.graph)
+        self.weights = frozenset(
+            n for n, step in enumerate(self.graph.steps) if step.outputs[0] in self._stored
+        )
         self._writer = GraphWriter()
         self._fed: list[Value] = []
-        self._values: dict[int, Value] = {}
+        self._values = Values(
+            self._writer, self._stored, relaxed=model.relax_computation_float32_to_float16
+        )
         for index, meta in given.items():
             self._values[index] = self._feed(meta)
 
@@ -135,6 +161,8 @@ class _Translation:
             )
             require(step.type in LOWERINGS, "no lowering")
             require(number in self.static, "extents that depend on data")
+            if number in self.weights:
+                return True  # an operation that reads them writes them as it wants them
             results = [self.types[i] for i in step.outputs]
             node = self._node(step)
             op = Lowering(step, node, self._writer, self._values, results, self._temporaries)

@@ -41,24 +41,31 @@ class Part:
         model: the model; its operands have the numbers of the whole one.
         lowered: whether the engine runs it.
         static: whether the extents of its outputs are known.
+        numbers: of its operations in the whole model, but for those that make constants real.
     """
 
     model: Model
     lowered: bool
     static: bool
+    numbers: tuple[int, ...] = ()
 
 
 def cut(model: Model, found: Survey) -> list[Part]:
-    """Cut a model into parts that are run one after the other."""
+    """Cut a model into parts that are run one after the other.
+
+    An operation that makes weights real goes with each part that reads them.
+    """
     count = len(model.main.operations)
     open_from = next((n for n in range(count) if n not in found.static), count)
+    static = [n for n in range(open_from) if n not in found.weights]
     groups = [
         (lowered, list(numbers))
-        for lowered, numbers in groupby(range(open_from), key=lambda n: found.lowered[n])
+        for lowered, numbers in groupby(static, key=lambda n: found.lowered[n])
     ]
     parts = [_part(model, found, numbers, lowered, True) for lowered, numbers in groups]
-    if open_from < count:
-        parts.append(_part(model, found, list(range(open_from, count)), False, False))
+    left = [n for n in range(open_from, count) if n not in found.weights]
+    if left:
+        parts.append(_part(model, found, left, False, False))
     return parts
 
 
@@ -70,18 +77,21 @@ def _part(
     static: bool,
 ) -> Part:
     main = model.main
-    operations = tuple(main.operations[n] for n in numbers)
+    wanted = {i for n in numbers for i in main.operations[n].inputs}
+    first = [n for n in sorted(found.weights) if main.operations[n].outputs[0] in wanted]
+    operations = tuple(main.operations[n] for n in (*first, *numbers))
     written = {i for o in operations for i in o.outputs}
+    private = {main.operations[n].outputs[0] for n in first}
     read = {i for o in operations for i in o.inputs}
     later = {i for o in main.operations[numbers[-1] + 1 :] for i in o.inputs}
     inputs = tuple(i for i in sorted(read - written) if main.operands[i].lifetime in _MOVING)
-    outputs = tuple(i for i in sorted(written) if i in later or i in main.output_indexes)
+    outputs = tuple(i for i in sorted(written - private) if i in later or i in main.output_indexes)
     operands = tuple(
         _operand(operand, index, found.types, inputs, outputs, used=index in read | written)
         for index, operand in enumerate(main.operands)
     )
     graph = Subgraph(operands, operations, inputs, outputs)
-    return Part(msgspec.structs.replace(model, main=graph), lowered, static)
+    return Part(msgspec.structs.replace(model, main=graph), lowered, static, tuple(numbers))
 
 
 def _operand(

@@ -26,6 +26,7 @@ from nnburst.executor.graph.plan import Plan, match_operation
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.reference.cache import to_cache
 from nnburst.executor.reference.execution import ReferenceExecution
+from nnburst.executor.reference.folding import folded
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
@@ -46,7 +47,8 @@ class ReferencePrepared(Prepared):
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
         """Unpack a validated model, and lay it out where it says all shapes of its inputs."""
         self._model = model
-        self._plan = Plan(model, pools)
+        self._unfolded = Plan(model, pools)
+        self._plan = folded(self._unfolded)
         self._layouts: dict[tuple[_Shapes, _Shapes], Layout] = {}
         graph = self._plan.main
         given = {i: graph.declared[i] for i in graph.inputs}
@@ -71,7 +73,7 @@ class ReferencePrepared(Prepared):
 
     def to_cache(self) -> Cached:
         """The model, with its constants."""
-        return to_cache(self._model, self._plan)
+        return to_cache(self._model, self._unfolded)
 
     def close(self) -> None:
         """Drop constants and layouts."""

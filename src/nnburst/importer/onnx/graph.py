@@ -12,10 +12,11 @@ import numpy as np
 from nnburst.formats.budget import Budget
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.limits import INT32_MAX
+from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.constants import Constant, ConstantPool, constant_of, integers
 from nnburst.importer.onnx.layout import Order, Shape, collapsed, identity, is_same, permuted
-from nnburst.importer.onnx.tensor import Array, Tensor, operand_type
+from nnburst.importer.onnx.tensor import Array, QuantizedConstant, Tensor, operand_type
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import Argument, Scalar, SubgraphWriter, Value
 from nnburst.importer.tensor_type import TensorType
@@ -34,12 +35,14 @@ class OnnxGraph(SubgraphWriter):
 
     Attributes:
         origin: the node of the file that is translated now.
+        has_eight_bit_weights: whether real numbers so far are computed with constants of 8 bits.
     """
 
     def __init__(self, budget: Budget, constants: ConstantPool) -> None:
         """Start empty."""
         super().__init__(budget, constants)
         self.origin = ""
+        self.has_eight_bit_weights = False
         self._forms: dict[Hashable, Value] = {}
         self._arrays: list[Array] = []  # as long as they live no other one has their address
 
@@ -122,8 +125,32 @@ class OnnxGraph(SubgraphWriter):
         if tensor.constant is not None:
             return self.literal(tensor.constant.transpose(order), dims)
         if tensor.quantized is not None:
+            kept = self._eight_bits(tensor.quantized, order, dims)
+            if kept is not None and kept.constant is not None:
+                self.has_eight_bit_weights = True
+                return self.real_constant(kept.constant, self.origin, weights=False)
             return self.literal(tensor.array().transpose(order), dims)
         return self.reshaped(self.ordered(tensor, order), dims or (1,))
+
+    def _eight_bits(self, found: QuantizedConstant, order: Order, dims: Shape) -> Value | None:
+        """The integers as an operand that DEQUANTIZE takes; None if NNAPI has none such."""
+        steps, stored = found.scale.reshape(-1), found.stored
+        if steps.dtype != np.float32 or stored.dtype not in (np.int8, np.uint8):
+            return None
+        if not (np.all(np.isfinite(steps)) and np.all(steps > 0)):
+            return None
+        if steps.size == 1 and found.zero_point.size <= 1:
+            zero = int(found.zero_point.reshape(-1)[0]) if found.zero_point.size else 0
+            like = TensorType(_T.TENSOR_QUANT8_ASYMM, (), float(steps[0]), zero)
+            return self.literal(stored.transpose(order), dims, like)
+        kept = dims == permuted(stored.shape, order) and steps.size == stored.shape[found.axis]
+        if stored.dtype != np.int8 or np.any(found.zero_point) or not kept:
+            return None
+        value = self.literal(stored.transpose(order), dims)
+        scales = SymmPerChannelQuantParams(tuple(map(float, steps)), order.index(found.axis))
+        kind = TensorType(_T.TENSOR_QUANT8_SYMM_PER_CHANNEL, dims, extra_params=scales)
+        assert value.constant is not None
+        return Value(kind, None, value.constant.retyped(kind))
 
     def any_form(self, tensor: Tensor) -> Value:
         """An operand with a tensor's elements in whatever order and extents it has."""

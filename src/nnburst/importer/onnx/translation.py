@@ -68,6 +68,8 @@ class OnnxTranslation:
         shapes: Mapping[str, Sequence[int]],
         constants: Mapping[str, npt.ArrayLike],
         states: Mapping[str, str],
+        *,
+        exact: bool,
     ) -> None:
         """Of a file that was read.
 
@@ -77,12 +79,14 @@ class OnnxTranslation:
             shapes: of inputs whose dimensions are open.
             constants: values of inputs that are the same in every execution.
             states: inputs that take, the next time, what an output gave.
+            exact: real numbers are multiplied with 8-bit weights as real numbers.
         """
         self._file = file
         self._external = external
         self._shapes = dict(shapes)
         self._values = dict(constants)
         self._states = dict(states)
+        self._exact = exact
         self._constants = ConstantPool(file.budget)
         self._graph = OnnxGraph(file.budget, self._constants)
 
@@ -214,6 +218,9 @@ class OnnxTranslation:
             main=main,
             operand_values=bytes(self._constants.values),
             pools=tuple(MemoryPool(pool.nbytes, at) for at, pool in enumerate(pools)),
+            relax_computation_float32_to_float16=(
+                self._graph.has_eight_bit_weights and not self._exact
+            ),
         )
         return ImportedModel(
             model=model,

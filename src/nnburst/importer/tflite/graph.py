@@ -21,6 +21,7 @@ class Graph(SubgraphWriter):
     Attributes:
         file: the file.
         subgraph: the file's subgraph.
+        is_dynamic_range: whether an operator so far multiplies real numbers with quantised weights.
     """
 
     def __init__(self, file: TfliteFile, index: int, constants: ConstantPool) -> None:
@@ -28,6 +29,7 @@ class Graph(SubgraphWriter):
         super().__init__(file.bytes, constants)
         self.file = file
         self.subgraph = file.subgraph(index)
+        self.is_dynamic_range = False
         self._values: dict[int, Value] = {}
         self._count = self.subgraph.TensorsLength()
         for tensor in indexes(file, self.subgraph, "Inputs"):

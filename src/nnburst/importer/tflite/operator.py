@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
-from nnburst.importer.constants import dequantized
+from nnburst.importer.constants import Constant
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import Argument, Missing, Scalar, Value
 from nnburst.importer.tensor_type import TensorType
@@ -97,16 +97,21 @@ class Operator:
     def real_input(self, position: int, like: Value) -> Value:
         """Input `position`, in real numbers where `like` is and it is a quantised constant.
 
-        DEVIATES: where a file gives quantised weights to an operator on real numbers, LiteRT quantises
-        the other input as it comes. NNAPI has no such operation: the weights are made real instead.
+        Weights stay as they are stored, and DEQUANTIZE makes them real: NNAPI has no operation on real
+        numbers and integers. LiteRT quantises the other input as it comes; an executor may, too, if the model
+        is relaxed.
         """
         found = self.input(position)
-        if like.type.type == _T.TENSOR_FLOAT32 and found.constant is not None:
-            kind = found.type
-            if kind.is_quantized or kind.type == _T.TENSOR_FLOAT16:
-                constant = dequantized(found.constant)
-                return Value(constant.type, None, constant)
-        return found
+        if like.type.type != _T.TENSOR_FLOAT32 or found.constant is None:
+            return found
+        if found.type.is_quantized:
+            self.graph.is_dynamic_range = True
+            return self.real_constant(found.constant, weights=True)
+        return self.real_constant(found.constant) if found.type.is_float else found
+
+    def real_constant(self, constant: Constant, *, weights: bool = False) -> Value:
+        """The float32 numbers of a constant that is quantised or float16."""
+        return self.graph.real_constant(constant, self._origin, weights=weights)
 
     def integers(self, position: int, what: str) -> list[int]:
         """The elements of input `position`, a constant that steers the operation."""

@@ -24,9 +24,11 @@ _MAIN = 0
 class Translation:
     """One translation of one file. Used once."""
 
-    def __init__(self, file: TfliteFile) -> None:
-        """Of a file whose header was checked."""
+    def __init__(self, file: TfliteFile, *, exact: bool) -> None:
+        """Of a file whose header was checked; see `nnburst.load` for `exact`."""
         self._file = file
+        self._exact = exact
+        self._is_dynamic_range = False
         self._constants = ConstantPool(file.bytes)
         self._variables = Variables(file)
         self._references: list[int] = []  # subgraphs of the file, in the order they are referenced
@@ -57,6 +59,7 @@ class Translation:
                 referenced=referenced,
                 operand_values=bytes(self._constants.values),
                 pools=tuple(MemoryPool(pool.nbytes, i) for i, pool in enumerate(pools)),
+                relax_computation_float32_to_float16=self._is_dynamic_range and not self._exact,
             ),
             pools=pools,
             input_names=(*map(graph.name, inputs), *names),
@@ -99,6 +102,7 @@ class Translation:
             except InvalidArgument as error:
                 how = " cannot be imported" if isinstance(error, Refused) else ""
                 raise InvalidArgument(f"operator {at}{where} ({name}){how}: {error}") from None
+        self._is_dynamic_range |= graph.is_dynamic_range
 
 
 def _interface(graph: Graph) -> tuple[list[int], list[int]]:

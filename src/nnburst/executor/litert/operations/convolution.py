@@ -68,14 +68,43 @@ def _bias(op: Lowering, filter_name: str) -> Value:
     return op.value("bias")
 
 
-def _operands(op: Lowering, nchw: bool) -> tuple[Value, Value, Value, TensorType]:
-    """Image (NHWC), filter, bias and the type of the result, in the type to compute in."""
+def _operands(
+    op: Lowering, nchw: bool, channels: int = 0
+) -> tuple[Value, Value, Value, TensorType]:
+    """Image (NHWC), filter, bias and the type of the result, in the type to compute in.
+
+    `channels` is the filter's dimension that the outputs come from.
+    """
     image, result = op.to_front(op.value("input"), nchw), op.result()
     if result.type in QUANTISED:
         kind = _kind(op, "filter")
         image, result = op.as_type(image, kind), twin(result, kind)
         return image, _filter(op, "filter", kind), _bias(op, "filter"), result
-    return image, op.value("filter"), op.value("bias"), result
+    return image, _real_filter(op, "filter", channels), op.value("bias"), result
+
+
+def _real_filter(op: Lowering, name: str, channels: int | None) -> Value:
+    """Weights of real numbers: as they are stored if the engine has a kernel for that.
+
+    Such a kernel takes int8 with 0 for 0, and a scale for each of the `channels`; None for one scale only.
+    """
+    stored = op.eight_bits(name)
+    if stored is None:
+        return op.value(name)
+    meta, params = stored.meta, stored.meta.extra_params
+    if isinstance(params, SymmPerChannelQuantParams):
+        if params.channel_dim == channels:
+            return op.graph.constant(stored.array, meta)
+    elif meta.type is Q8S and meta.zero_point == 0:
+        return op.graph.constant(stored.array, _by_channel(meta) if channels == 3 else meta)
+    return op.value(name)
+
+
+def _by_channel(meta: TensorType) -> TensorType:
+    """The same for each channel: with one scale for all, the engine's depthwise kernel reads beyond it."""
+    scales = (meta.scale,) * meta.dimensions[3]
+    extra = SymmPerChannelQuantParams(scales, 3)
+    return replace(meta, type=_PER_CHANNEL, scale=0.0, zero_point=0, extra_params=extra)
 
 
 def _finished(op: Lowering, result: Value, nchw: bool) -> Value:
@@ -117,7 +146,7 @@ def depthwise_conv_2d(op: Lowering) -> Value:
     """DEPTHWISE_CONV_2D."""
     _, height, width, _ = op.node.tensor("filter").shape
     window = read_window(op.node, height, width)
-    image, weights, bias, result = _operands(op, window.nchw)
+    image, weights, bias, result = _operands(op, window.nchw, channels=3)
     image, scheme = padded(op, image, window)
     out = op.emit(
         "DEPTHWISE_CONV_2D",
@@ -140,16 +169,19 @@ def fully_connected(op: Lowering) -> Value:
     _, width = op.node.tensor("weights").shape
     x, result = op.value("input"), op.result()
     x = op.reshape(x, (math.prod(x.shape) // width, width))
-    weights, bias = op.value("weights"), _bias(op, "weights")
+    bias = _bias(op, "weights")
     if result.type in QUANTISED:
         kind = _kind(op, "weights")
         x, result, weights = op.as_type(x, kind), twin(result, kind), _filter(op, "weights", kind)
+    else:
+        weights = _real_filter(op, "weights", 0)
     out = op.emit(
         "FULLY_CONNECTED",
         [x, weights, bias],
         result,
         "FullyConnected",
         fusedActivationFunction=op.activation(),
+        asymmetricQuantizeInputs=weights.meta.type is not x.meta.type,
     )
     return op.requantize(out, op.result())
 
@@ -157,11 +189,15 @@ def fully_connected(op: Lowering) -> Value:
 @lowers(OperationType.BATCH_MATMUL)
 def batch_matmul(op: Lowering) -> Value:
     """BATCH_MATMUL."""
-    x, y = op.value("input0"), op.value("input1")
+    x, y = op.value("input0"), _real_filter(op, "input1", None)
     require(x.meta.type is not OperandType.TENSOR_INT32, "BATCH_MATMUL of INT32")
     require(x.shape[:-2] == y.shape[:-2], "BATCH_MATMUL that broadcasts")
-    adjoint = {"adjX": bool(op.number("adj_x")), "adjY": bool(op.number("adj_y"))}
-    return op.emit("BATCH_MATMUL", [x, y], op.result(), "BatchMatMul", **adjoint)
+    fields = {
+        "adjX": bool(op.number("adj_x")),
+        "adjY": bool(op.number("adj_y")),
+        "asymmetricQuantizeInputs": x.meta.type is not y.meta.type,
+    }
+    return op.emit("BATCH_MATMUL", [x, y], op.result(), "BatchMatMul", **fields)
 
 
 @lowers(OperationType.TRANSPOSE_CONV_2D)

@@ -1,9 +1,8 @@
-"""QUANTIZE, DEQUANTIZE and DENSIFY: folded where constant, split in two between integers."""
+"""QUANTIZE, DEQUANTIZE and DENSIFY: nothing if nothing changes, split in two between integers."""
 
 from __future__ import annotations
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.constants import dequantized
 from nnburst.importer.subgraph import Value
 from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.operator import FLOAT, QUANT8, Operator, operator
@@ -15,8 +14,7 @@ _T = OperandType
 def _dequantize(op: Operator) -> None:
     x = op.input()
     if x.constant is not None:
-        folded = dequantized(x.constant)
-        op.becomes(Value(folded.type, None, folded))
+        op.becomes(op.real_constant(x.constant))
         return
     if x.type.type == _T.TENSOR_FLOAT16:
         op.emit(OperationType.CAST, [x])
