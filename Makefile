@@ -13,7 +13,7 @@ WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants docs wheel wheels try-wheels lock clean onnx-networks
+.PHONY: help setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -134,6 +134,9 @@ mutants: setup ## small faults in serialize, fmq and validation that tests must 
 $(DOCUMENTATION): $(INSTALLED)
 	$(PIP) install --no-build-isolation -e ".[docs]"
 	@touch $@
+
+map: ## every folder and module with what it is, read from the source
+	@python3 tools/map_page.py
 
 docs: setup $(DOCUMENTATION) ## docs/_build/html, its links checked
 	$(BIN)/sphinx-build -W --keep-going --quiet docs docs/_build/html

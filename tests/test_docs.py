@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cli_page
+import map_page
 import messages_page
 import nnburst
 from nnburst.cli import GROUPS
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    if "_build" not in path.relative_to(ROOT).parts and path.name != "messages.md"
+    if "_build" not in path.relative_to(ROOT).parts and path.name not in ("map.md", "messages.md")
 )
 
 API = ROOT / "docs" / "api.md"
@@ -78,6 +79,23 @@ def test_page_of_messages_has_errors_and_lines_of_the_log() -> None:
     page = messages_page.page()
     assert "| `bits is 0, expected at least one bit` | `fmq/event_flag.py` |" in page
     assert "| `worker {pid} ended with {code}` | `driver/service/supervisor.py` |" in page
+
+
+def test_map_has_every_module_below_its_folder() -> None:
+    page = map_page.page()
+    source = ROOT / "src" / "nnburst"
+    modules = [path for path in source.rglob("*.py") if not path.stem.startswith("__")]
+    inside = [path for path in modules if path.parent != source]
+    assert page.count(".py`: ") == len(inside)
+    assert "\n- `messages/`: The messages of the control channel" in page
+    assert "\n  - `message.py`: What every message is made of.\n" in page
+
+
+def test_no_package_keeps_a_table_of_its_modules() -> None:
+    row = re.compile(r"^\w+(?:/|\.py)? {2,}\S", re.MULTILINE)
+    packages = list((ROOT / "src" / "nnburst").rglob("__init__.py"))
+    assert packages
+    assert [str(path) for path in packages if row.search(text(path))] == []
 
 
 def test_paths_that_are_named_exist() -> None:

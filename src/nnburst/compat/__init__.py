@@ -4,11 +4,6 @@ Canonical are the structs of `nnburst.hal` (1.3 layout); what they lack is in `l
 `layouts.location` and `conversion.timing` and in `nnburst.hal.configs`. A version's module holds only
 what differs from them and from the version before.
 
-layouts         structs of each version, and the originals' helpers on types and performance tables
-conversion      one module for each family of types
-to_canonical, to_hal    `convert` and `unvalidated_convert`, as in nn:: and in V1_X::utils
-compliance      `compliant_with` and `convert_to`: between versions, lossy on demand
-
 All functions are pure and may be called from any thread.
 
 NNAPI: Conversions.cpp of every version, LegacyHalUtils.cpp, Validation.cpp validate*.

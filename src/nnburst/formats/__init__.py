@@ -1,5 +1,1 @@
-"""Files of networks by their parts, as several layers read them. Nothing here executes or translates.
-
-budget.py  what reading a file may cost
-onnx/      ONNX files
-"""
+"""Files of networks by their parts, as several layers read them. Nothing here executes or translates."""

@@ -4,13 +4,6 @@
     compilation = runtime.Compilation(model)     # placed on all devices, or on those listed
     execution = compilation.execution()          # arguments, and computations on them
 
-objects/      what applications hold, with states, codes and orders of checks
-devices/      drivers, engines and the CPU, and the manager that knows them
-planning/     which device runs which operation, in which steps: pure, model and answers in, plan out
-execution/    how plans compute
-measuring/    placement by measurement
-extensions/   vendor extensions: prefixes, types, who may use them
-
 Names are imported when first used. `nnburst.compile` is the face that most people use.
 """
 

@@ -1,10 +1,4 @@
-"""Plans that are known from the original, and the devices that they were made for.
-
-cases.py     the file: models, made-up devices, expected plans
-device.py    a made-up device
-described.py a plan in the words of the file
-run.py       making each plan anew and comparing every field
-"""
+"""Plans that are known from the original, and the devices that they were made for."""
 
 from nnburst.testing.partitioning.run import SUITE, run_partitioning
 

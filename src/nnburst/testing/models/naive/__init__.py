@@ -3,10 +3,6 @@
 It shares nothing with the reference executor, so that agreement means something: no vectorised
 kernels, no integer arithmetic, no shape rules. Quantised tensors are turned into real numbers and
 results back again, so they may differ from exact integer arithmetic by a step.
-
-values.py      between stored elements and real numbers
-registry.py    which operations there are, and how one is evaluated
-the others     the operations, by families
 """
 
 from nnburst.testing.models.naive import (
