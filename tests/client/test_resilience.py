@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -72,6 +73,17 @@ def test_a_bound_request_keeps_its_arrays(device: ResilientDevice) -> None:
         assert result.timing.measured
         assert bound.inputs is inputs
         assert outputs[0].tolist() == (X + X).tolist()
+
+
+def test_an_event_loop_runs_a_bound_request_on_a_new_driver(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared, prepared.open_burst() as burst:
+        bound = burst.bind()
+        bound.inputs[0][...] = X
+        for _ in range(2):
+            bound.outputs[0][...] = 0
+            assert asyncio.run(bound.run_async(timeout=60)).outputs[0].tolist() == (X + X).tolist()
+            kill(device.current)
+        assert burst.recoveries == 1
 
 
 def test_arrays_are_executed_on_after_a_death(device: ResilientDevice) -> None:

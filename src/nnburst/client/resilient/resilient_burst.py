@@ -89,10 +89,27 @@ class ResilientBoundRequest:
         Raises:
             DeadObject: the driver died meanwhile; nothing is retried, and the next run recovers.
         """
+        return self._current().run(timeout)
+
+    async def run_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
+    ) -> ExecutionResult:
+        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`.
+
+        Connecting and preparing again after a death happens in the call and holds up the loop.
+
+        Raises:
+            DeadObject: the driver died meanwhile; nothing is retried, and the next run recovers.
+        """
+        return await self._current().run_async(timeout)
+
+    def _current(self) -> BoundRequest:
+        """The request as it is now, bound again if its driver has died."""
         burst = self._burst
         if not burst.is_alive:
             burst = self._bursts.get()
         if burst is not self._burst:
             self._bound = burst.bind(self.inputs, self.outputs, measure=self._measure)
             self._burst = burst
-        return self._bound.run(timeout)
+        return self._bound
