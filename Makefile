@@ -38,10 +38,11 @@ $(NETWORKS): $(INSTALLED)
 	    || echo "set up without the networks of 'nnburst demo wakeword' and 'nnburst demo face'"
 	@touch $@
 
-# What nnburst serve needs for gRPC and metrics. Where there are no wheels of it, its tests skip and say so.
+# What nnburst serve needs for gRPC and metrics, and the web service among the recipes. If there are no wheels of it,
+# its tests skip and say so.
 $(SERVING): $(INSTALLED) | $(NETWORKS)
-	@$(PIP) install --no-build-isolation -e ".[grpc,metrics]" \
-	    || echo "set up without gRPC and metrics: tests/serving will skip"
+	@$(PIP) install --no-build-isolation -e ".[grpc,metrics,recipes]" \
+	    || echo "set up without gRPC, metrics and FastAPI: tests/serving will skip"
 	@touch $@
 
 $(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
