@@ -476,7 +476,7 @@ class FakeDevice:
         self.released: list[int] = []
         self.session = self.callbacks = self.connection = self
 
-    def dispose(self, message: NotifyPrepared) -> None:
+    def release_unwanted(self, message: NotifyPrepared) -> None:
         assert message.handle is not None
         self.released.append(message.handle)
 

@@ -322,7 +322,7 @@ with nnburst.launch("null") as device:
             except nnburst.Closed as error:
                 refused += "forked" in str(error)
         later.abandon()
-        burst._core.end("told so")
+        burst._core.fail("told so")
         os._exit(refused)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(later.result().outputs))
 """
@@ -335,7 +335,7 @@ def test_forked_child_gets_no_result_of_what_its_parent_submitted() -> None:
 def test_burst_that_was_ended_says_why_in_every_later_call(
     burst: Burst, bound: BoundRequest
 ) -> None:
-    burst._core.end("told so")
+    burst._core.fail("told so")
     for call in (bound.run, bound.submit, burst.bind):
         with pytest.raises(GeneralFailure, match="told so"):
             call()

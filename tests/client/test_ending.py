@@ -78,7 +78,7 @@ def test_message_does_not_wait_long_for_a_process_that_goes_on(
     assert time.monotonic() - began < 5
     sleeper.kill()
     assert "was killed by SIGKILL" in process.ending(10)
-    process.stop()
+    process.close()
 
 
 def test_message_does_not_wait_long_for_a_log_that_somebody_else_holds_open() -> None:
@@ -95,4 +95,4 @@ def test_message_does_not_wait_long_for_a_log_that_somebody_else_holds_open() ->
         assert "ended with exit status 7" in said
         assert "last words" in said
         assert time.monotonic() - began < 10
-    process.stop()
+    process.close()

@@ -27,7 +27,7 @@ def test_kicks_that_are_watched_keep_their_descriptor_until_nobody_watches() -> 
     kicks.close()
     assert kicks.fileno() >= 0
     assert not kicks.drain()
-    kicks.let_go()
+    kicks.release()
     assert kicks.fileno() < 0
 
 

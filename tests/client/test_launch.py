@@ -186,7 +186,7 @@ def test_death_is_told_once_without_a_call(own_device: Device) -> None:
     own_device.on_death(lambda: told.release())
     forgotten = lambda: pytest.fail("forgotten")  # noqa: E731
     own_device.on_death(forgotten)
-    own_device.forget(forgotten)
+    own_device.remove_callback(forgotten)
     os.kill(own_device.pid, signal.SIGKILL)
     assert told.acquire(timeout=5)
     assert not told.acquire(blocking=False)

@@ -73,7 +73,7 @@ def test_end_of_a_pool_is_told_once(device: Device, by: str) -> None:
     memory.on_close(told.append)
     ignored = told.clear
     memory.on_close(ignored)  # type: ignore[arg-type]
-    memory.forget(ignored)  # type: ignore[arg-type]
+    memory.remove_callback(ignored)  # type: ignore[arg-type]
     if by == "close":
         memory.close()
         with pytest.raises(Closed):

@@ -24,13 +24,13 @@ def test_layout_places_tensors_aligned_and_apart(lengths: list[int]) -> None:
 def test_pool_is_used_again_and_replaced_where_it_is_too_small(device: Device) -> None:
     pools = StagingPools(device.allocate)
     small = pools.take(100)
-    pools.give_back(small)
+    pools.release(small)
     assert pools.take(200) is small
-    pools.give_back(small)
+    pools.release(small)
     large = pools.take(10_000)
     assert small.closed
     assert large.size >= 10_000
-    pools.give_back(large)
+    pools.release(large)
     pools.close()
     assert large.closed
 
@@ -39,7 +39,7 @@ def test_pool_given_back_after_the_end_is_freed(device: Device) -> None:
     pools = StagingPools(device.allocate)
     late = pools.take(1)
     pools.close()
-    pools.give_back(late)
+    pools.release(late)
     assert late.closed
 
 
@@ -55,10 +55,10 @@ def test_pool_is_not_used_again_after_a_timeout(
     with device.prepare(make_model()) as model:
         model.execute([a, a])
         used = model._prepared.staging.take(1)
-        model._prepared.staging.give_back(used)
+        model._prepared.staging.release(used)
         with pytest.raises(MissedDeadline):
             model.execute([a, a], timeout=1e-9)
         fresh = model._prepared.staging.take(1)
         assert fresh is not used
-        model._prepared.staging.give_back(fresh)
+        model._prepared.staging.release(fresh)
         np.testing.assert_array_equal(model.execute([a, a]).outputs[0], a)

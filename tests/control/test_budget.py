@@ -16,7 +16,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     budget = CallBudget(LIMIT)
     for _ in range(5):
         budget.take(LIMIT)
-        budget.give_back(LIMIT)
+        budget.release(LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_never_more_is_taken_than_the_limit_and_all_of_it_comes_back(
         sums = [sum(column) for column in zip(*taken, strict=True)]
         assert all(s <= limit for s, limit in zip(sums, LIMIT, strict=False))
     for cost in taken:
-        budget.give_back(cost)
+        budget.release(cost)
     budget.take(LIMIT)

@@ -328,7 +328,7 @@ def test_end_is_told_once_and_at_once_to_latecomers(ends: Ends) -> None:
     ends.connection.on_end(lambda: told.append("early"))
     forgotten = lambda: told.append("never")  # noqa: E731
     ends.connection.on_end(forgotten)
-    ends.connection.forget(forgotten)
+    ends.connection.remove_callback(forgotten)
     ends.connection.on_end(early.set)
     assert ends.connection.is_alive
     ends.server.shutdown()

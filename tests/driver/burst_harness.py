@@ -105,8 +105,8 @@ class Harness:
         self.ended: list[str] = []
         self.has_ended = threading.Event()
         prepared = PreparedModel(model or relu_model(), self.executor, preference, priority)
-        self.let_go: list[bool] = []
-        client = BurstClient(self.get_memories, self._closed, lambda: self.let_go.append(True))
+        self.released: list[bool] = []
+        client = BurstClient(self.get_memories, self._closed, lambda: self.released.append(True))
         call = configure(self.requests, self.results, max_in_flight, preference)
         self.context: BurstContext = start_burst(prepared, call, self.fds(), client)
 

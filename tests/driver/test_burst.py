@@ -239,9 +239,9 @@ def test_model_is_held_until_an_execution_that_nobody_waits_for_is_done(
     monkeypatch.setattr(driver_burst, "_COMMAND_TIMEOUT", 0.01)
     with pytest.raises(GeneralFailure, match="does not end"):
         burst.context.close()
-    assert not burst.let_go
+    assert not burst.released
     go_on.set()
-    wait_until(lambda: burst.let_go == [True])
+    wait_until(lambda: burst.released == [True])
 
 
 def test_burst_whose_execution_does_not_close_lets_go_of_all_else(
@@ -250,7 +250,7 @@ def test_burst_whose_execution_does_not_close_lets_go_of_all_else(
     monkeypatch.setattr(ScriptedExecution, "close", _raising(ZeroDivisionError("a mistake")))
     with Harness() as burst:
         burst.exchange(burst.packet(0))
-    assert burst.let_go == [True]
+    assert burst.released == [True]
     assert "a mistake" in caplog.text
 
 

@@ -70,9 +70,9 @@ def test_execution_that_gets_no_fence_lets_go_of_what_it_holds(
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(fenced_execution, "create_fence", none_left)
-    let_go: list[bool] = []
+    released: list[bool] = []
     cleanup = contextlib.ExitStack()
-    cleanup.callback(let_go.append, True)
+    cleanup.callback(released.append, True)
     with Fds() as fds, pytest.raises(OSError, match="Too many"):
         launch_fenced(session, run_of(cleanup), fds, 0, 0)
-    assert let_go == [True]
+    assert released == [True]

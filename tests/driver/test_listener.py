@@ -36,7 +36,7 @@ def test_name_has_one_owner_at_a_time(tmp_path: Path) -> None:
 
 def test_what_a_crash_left_behind_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "cam.sock"
-    Listener.claim(path).disown()  # as the kernel does: descriptors closed, files left
+    Listener.claim(path).abandon_in_child()  # as the kernel does: descriptors closed, files left
     assert path.exists()
     (tmp_path / "cam.sock.new").touch()
     listener = Listener.claim(path)

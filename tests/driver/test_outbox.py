@@ -101,7 +101,7 @@ def test_only_the_first_message_of_a_ticket_is_posted(ends: Ends) -> None:
     ticket = ends.outbox.ticket()
     assert ticket.post(message(1))
     assert not ticket.post(message(2))
-    ticket.drop()
+    ticket.cancel()
     ends.post(3)
     assert [ends.read(), ends.read()] == [1, 3]
 
@@ -111,10 +111,10 @@ def test_tickets_count_until_their_message_has_left() -> None:
     kept = [ends.outbox.ticket() for _ in range(3)]
     with pytest.raises(ResourceExhausted, match="3 notifications"):
         ends.outbox.ticket()
-    kept.pop().drop()
+    kept.pop().cancel()
     ends.post(1)
     kept.pop().post(message(2))
-    kept.pop().drop()
+    kept.pop().cancel()
     assert [ends.outbox.ticket() for _ in range(3)]
     ends.close()
 
@@ -176,7 +176,7 @@ def test_any_order_of_steps_keeps_the_count(steps: list[str]) -> None:
             assert tickets.pop().post(message(posted))
             posted += 1
         elif step == "drop" and tickets:
-            tickets.pop().drop()
+            tickets.pop().cancel()
         elif step == "read" and read < posted:
             assert ends.read() == read
             read += 1

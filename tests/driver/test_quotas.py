@@ -181,7 +181,7 @@ def test_slots_are_pools_until_they_are_freed(few_pools: Callable[[], int]) -> N
     slots.resolve([1, 2])
     with pytest.raises(ResourceExhausted):
         slots.resolve([1, 2, 3])
-    slots.free(1)
+    slots.release(1)
     slots.resolve([2, 3])
     assert few_pools() == 2
     slots.close()

@@ -91,7 +91,7 @@ def tried(
         (found,) = campaign.run([triple], session, campaign.Options())
         return found
     finally:
-        session.drop()
+        session.close()
 
 
 def reasons(result: TripleResult) -> str:

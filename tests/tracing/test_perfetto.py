@@ -86,7 +86,7 @@ def test_page_shows_the_trace_and_loads_nothing_from_elsewhere(tmp_path: Path) -
             page.wait_for("document.body.innerText.includes('driver 20')")
             loaded = page.value("performance.getEntriesByType('resource').map(e => e.name)")
         finally:
-            viewer.shut_down()
+            viewer.cancel()
             thread.join()
     assert loaded
     blocked = "perfetto-ui-internal"  # asked for by the page, refused by what the server says

@@ -232,7 +232,7 @@ def test_memory_that_is_not_sealed_is_refused(tmp_path: Path) -> None:
 
 def test_switch_ends_the_latest_slice_and_what_is_open_lasts_to_the_end() -> None:
     builder = ThreadBuilder(Thread(1, 1, "p", "t"))
-    builder.end(5)
+    builder.end_slice(5)
     builder.begin("a", 10)
     builder.begin("b", 20)
     builder.switch("c", 30)

@@ -122,7 +122,7 @@ class _Handler:
         if self._room >= 0:
             LIVING[words[self._room]] = made
         elif self._carry_out is _free:
-            FAST_PATH.forget(words[0])
+            FAST_PATH.release(words[0])
             del LIVING[words[0]]
             if self.name == "ANeuralNetworksCompilation_free":
                 write_counts()

@@ -118,12 +118,12 @@ class FastPath:
         offer.execution.compute_by(offer.computation.concluded(code))
         return not offer.computation.request.closed and offer.computation.burst.is_alive
 
-    def withdraw(self, handle: int) -> None:
+    def disable(self, handle: int) -> None:
         """The next computation is Python's."""
         if handle in self._latest:
             self.exchange.offer(handle, ffi.NULL)
 
-    def forget(self, handle: int) -> None:
+    def release(self, handle: int) -> None:
         """The handle has ended, and with it the library's hold."""
         self._offers.pop(handle, None)
         self._latest.pop(handle, None)

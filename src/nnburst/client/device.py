@@ -121,9 +121,9 @@ class Device(Closing):
         """
         self._session.notices.add(callback)
 
-    def forget(self, callback: Callable[[], None]) -> None:
+    def remove_callback(self, callback: Callable[[], None]) -> None:
         """Do not run `callback` any more; unknown ones are ignored."""
-        self._session.notices.forget(callback)
+        self._session.notices.remove_callback(callback)
 
     def allocate(self, size: int) -> Memory:
         """A new pool of `size` bytes, zeroed.
@@ -470,7 +470,7 @@ def _collected(session: Session, process: DriverProcess | None, owner: int) -> N
     if os.getpid() != owner:
         return
     if threading.main_thread().is_alive():
-        session.hang_up()
+        session.abandon()
         try:
             threading.Thread(
                 target=_close, args=(session, process, owner), name="nnburst device closer"
@@ -488,4 +488,4 @@ def _close(session: Session, process: DriverProcess | None, owner: int) -> None:
         return  # a forked child must not end its parent's connection
     session.close()
     if process is not None:
-        process.stop()
+        process.close()

@@ -81,10 +81,10 @@ def _launch(
     try:
         session = Session(ours, name, lambda: DriverDied(process.ending), timeout=seconds)
     except DeadObject:
-        process.stop()
+        process.close()
         raise DeviceUnavailable(f"{executor}: {process.ending()}") from None
     except BaseException:
-        process.stop()
+        process.close()
         raise
     return Device(session, process)
 

@@ -89,4 +89,4 @@ class Preparation(Pending[PreparedModel]):
 
         if not self._complete(claim):
             unclaimed.detach()
-            self._callbacks.dispose(message)
+            self._callbacks.release_unwanted(message)

@@ -31,7 +31,7 @@ class CallBudget:
         self._taken = Cost(0, 0, 0)
 
     def take(self, cost: Cost) -> None:
-        """Take `cost`, which `give_back` returns.
+        """Take `cost`, which `release` returns.
 
         Raises:
             ResourceExhausted: that would be too much; nothing is taken.
@@ -52,7 +52,7 @@ class CallBudget:
         name, limit = next((name, limit) for name, amount, limit in over if amount > limit)
         return f"at most {limit} {name} may be in progress"
 
-    def give_back(self, cost: Cost) -> None:
+    def release(self, cost: Cost) -> None:
         """A call is done."""
         with self._lock:
             calls, fds, size = self._taken

@@ -181,13 +181,13 @@ class Channel:
         raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         return PeerCredentials(*struct.unpack("3i", raw))
 
-    def end_with(self, pidfd: int) -> None:
+    def watch_process(self, pidfd: int) -> None:
         """Take the end of a process for the peer's as well, once what has come before is received.
 
         Args:
             pidfd: of that process; owned from here on. Only for the thread that receives.
         """
-        self._forget_process()
+        self._release_process()
         self._peer_process = pidfd
 
     def fileno(self) -> int:
@@ -196,7 +196,7 @@ class Channel:
 
     @property
     def peer_process(self) -> int:
-        """What `end_with` was given; -1 without."""
+        """What `watch_process` was given; -1 without."""
         return self._peer_process
 
     def send(
@@ -334,18 +334,18 @@ class Channel:
         except OSError:
             pass  # the peer was faster, or it is closed already
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """Close the descriptor in a forked child: the connection goes on, and is its parent's."""
         self._socket.close()  # without the lock, which another thread may have held at the fork
-        self._forget_process()
+        self._release_process()
 
     def close(self) -> None:
         """Close the descriptor. The thread that receives must have returned."""
         with self._lock:
             self._socket.close()
-            self._forget_process()
+            self._release_process()
 
-    def _forget_process(self) -> None:
+    def _release_process(self) -> None:
         pidfd, self._peer_process = self._peer_process, -1
         if pidfd >= 0:
             os.close(pidfd)

@@ -74,17 +74,17 @@ class _Pending(Protocol):
 class _Waiting(Caller):
     """One thread that waits for one answer, which it reads itself or the reader hands over."""
 
-    __slots__ = ("_abandoned", "_dispose", "_line", "handed_over")
+    __slots__ = ("_abandoned", "_line", "_release_answer", "handed_over")
 
-    def __init__(self, dispose: Callable[[_Answer], None], line: Line) -> None:
+    def __init__(self, release: Callable[[_Answer], None], line: Line) -> None:
         """Wait in `line`.
 
         Args:
-            dispose: takes an answer that comes too late.
+            release: takes an answer that comes too late.
             line: of the connection.
         """
         Caller.__init__(self)
-        self._dispose = dispose
+        self._release_answer = release
         self._line = line
         #: The answer that the reader has handed over; None at the end of the connection.
         self.handed_over: _Answer | None = None
@@ -96,7 +96,7 @@ class _Waiting(Caller):
             self.handed_over, abandoned = answer, self._abandoned
         self._line.notice(self)
         if abandoned and answer is not None:
-            self._dispose(answer)
+            self._release_answer(answer)
 
     def wait(self, packet: bytes | None, deadline: float) -> bool:
         """Send a packet, unless it is None, and wait until the answer is here, or there will be none.
@@ -120,7 +120,7 @@ class _Waiting(Caller):
         with _giving_up:
             answer, self._abandoned = self.handed_over, True
         if answer is not None:
-            self._dispose(answer)
+            self._release_answer(answer)
 
 
 class _Listener:
@@ -204,7 +204,7 @@ class Connection:
                 return
         callback()
 
-    def forget(self, callback: Callable[[], None]) -> None:
+    def remove_callback(self, callback: Callable[[], None]) -> None:
         """Do not run `callback` any more; unknown ones are ignored."""
         with self._lock:
             if callback in self._on_end:
@@ -230,7 +230,7 @@ class Connection:
             NnburstError: the peer's answer was an error.
         """
         deadline = time.monotonic() + timeout
-        pending = _Waiting(self._dispose, self._line)
+        pending = _Waiting(self._release_answer, self._line)
         call = pending.struct.id = self._register(pending)
         try:
             answer = self._exchange(call, pending, message, fds, deadline)
@@ -391,7 +391,7 @@ class Connection:
 
     def peer_died(self) -> None:
         """End every call now: something faster than the socket says that the peer has died."""
-        self._end()
+        self._fail()
 
     def end_error(self) -> NnburstError:
         """The error that calls end with once the peer is gone."""
@@ -447,7 +447,7 @@ class Connection:
         """Forget a call; where the answer is here already, or comes later, it is disposed of."""
         if pending.answered:
             self._pending.pop(call, None)
-            self._dispose(self._taken(pending))
+            self._release_answer(self._taken(pending))
         elif not self._expect_no_more(call):
             pending.abandon()
 
@@ -462,7 +462,7 @@ class Connection:
                 self._abandoned.clear()
         return waits
 
-    def _dispose(self, answer: _Answer) -> None:
+    def _release_answer(self, answer: _Answer) -> None:
         answer.fds.close()
         if isinstance(answer.reply.result, Opened | Allocated | Fenced):
             self.post(Release(answer.reply.result.handle))
@@ -477,7 +477,7 @@ class Connection:
         except NnburstError as error:
             self._dead = _again(error)
         finally:
-            self._end()
+            self._fail()
 
     def _deliver(self, incoming: Incoming) -> None:
         try:
@@ -496,7 +496,7 @@ class Connection:
         if pending is not None and not (isinstance(pending, _Waiting) and pending.answered):
             pending.put(answer)
         elif unwanted:
-            self._dispose(answer)
+            self._release_answer(answer)
         else:
             incoming.fds.close()
             raise ProtocolError(f"{self._name} answered call {incoming.id}, which was never made")
@@ -505,11 +505,11 @@ class Connection:
         if incoming.failure is None:
             return _Answer(decode_reply(incoming.body), incoming.fds)
         if incoming.body:  # what was made for this call is of no use without its descriptors
-            self._dispose(_Answer(decode_reply(incoming.body), incoming.fds))
+            self._release_answer(_Answer(decode_reply(incoming.body), incoming.fds))
         what = f"the answer of {self._name} has come, but: {incoming.failure}"
         return _Answer(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, what), Fds())
 
-    def _end(self) -> None:
+    def _fail(self) -> None:
         calls: dict[int, _Pending] = {}
         silent: list[Callable[[], None]] = []
         with self._lock:  # nothing is made in here: the collector could run what wants the lock
@@ -519,7 +519,7 @@ class Connection:
         self._channel.shutdown()
         for pending in list(waiting.values()):
             pending.put(None)
-        self._line.end()
+        self._line.fail()
         for callback in reversed(callbacks):
             try:
                 callback()
@@ -528,13 +528,13 @@ class Connection:
                     "a callback for the end of %s raised; the others follow", self._name
                 )
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """Leave the connection to the parent of this forked process."""
         self._ended = True
-        self._line.disown()
-        self._channel.disown()
+        self._line.abandon_in_child()
+        self._channel.abandon_in_child()
 
-    def hang_up(self) -> None:
+    def abandon(self) -> None:
         """Let both ends see the end, and no more: takes no lock and does not wait. `close` does the rest."""
         self._channel.shutdown()
 

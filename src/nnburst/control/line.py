@@ -94,7 +94,7 @@ class Line:
         """The reader has dealt with what it read."""
         lib.nnb_line_done(self._struct)
 
-    def end(self) -> None:
+    def fail(self) -> None:
         """Let all callers return, and those that come."""
         lib.nnb_line_end(self._struct)
 
@@ -104,7 +104,7 @@ class Line:
         if still:
             lib.nnb_line_close(self._struct)
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """In a forked child: no thread of it waits here, and none may."""
         still, self._open = self._open, False
         if still:

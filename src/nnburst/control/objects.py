@@ -38,18 +38,18 @@ class _Entry:
 class Reference(Closing, Generic[T]):
     """Keeps one object alive until closed, whatever happens to its handle. A context manager."""
 
-    __slots__ = ("_drop", "target")
+    __slots__ = ("_release", "target")
 
-    def __init__(self, target: T, drop: Callable[[], None]) -> None:
-        """Hold `target`; `drop` gives it back."""
+    def __init__(self, target: T, release: Callable[[], None]) -> None:
+        """Hold `target`; `release` gives it back."""
         self.target = target
-        self._drop: Callable[[], None] | None = drop
+        self._release: Callable[[], None] | None = release
 
     def close(self) -> None:
         """Give the object back; the second time does nothing."""
-        drop, self._drop = self._drop, None
-        if drop is not None:
-            drop()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
 
 class ObjectTable:
@@ -106,7 +106,7 @@ class ObjectTable:
                     f" expected a {kind.__name__}"
                 )
             entry.references += 1
-        return Reference(entry.target, lambda: self._drop(entry))
+        return Reference(entry.target, lambda: self._release_reference(entry))
 
     def find(self, handle: int) -> Closable | None:
         """What a handle stands for, only to look at; None where it is not open."""
@@ -123,7 +123,7 @@ class ObjectTable:
         with self._lock:
             entry = self._find(handle)
             del self._entries[handle]
-        self._drop(entry)
+        self._release_reference(entry)
 
     def _find(self, handle: int) -> _Entry:
         entry = self._entries.get(handle)
@@ -131,7 +131,7 @@ class ObjectTable:
             raise Closed(f"handle {handle} is not open on this connection")
         return entry
 
-    def _drop(self, entry: _Entry) -> None:
+    def _release_reference(self, entry: _Entry) -> None:
         with self._lock:
             entry.references -= 1
             last = entry.references == 0

@@ -127,7 +127,7 @@ class Service(Generic[M]):
         try:
             return self._submit(call, lambda: self._run(incoming, call, cost))
         except Exception as error:
-            self._budget.give_back(cost)
+            self._budget.release(cost)
             incoming.fds.close()
             self._reply(incoming.id, failure(error), Fds())
             return None
@@ -140,7 +140,7 @@ class Service(Generic[M]):
         except BaseException as error:  # an executor of others may raise anything, SystemExit too
             reply, outgoing = failure(error), Fds()
         finally:
-            self._budget.give_back(cost)
+            self._budget.release(cost)
         self._reply(incoming.id, reply, outgoing)
 
     def _reply(self, call: int, reply: Reply, fds: Fds) -> None:

@@ -47,6 +47,6 @@ class Budget:
                 f"the file of {self._size} bytes unpacks to more than {_SPENT_PER_BYTE} times its size"
             )
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Take back the charge for memory that is free again."""
         self._left += size

@@ -139,7 +139,7 @@ class ConstantPool:
                 array = constant.read()
         except InvalidArgument as error:
             raise InvalidArgument(f"{constant.name}: {error}") from None
-        self._budget.give_back(constant.cost)
+        self._budget.release(constant.cost)
         return array
 
     def fill(self) -> tuple[npt.NDArray[np.uint8], ...]:

@@ -102,7 +102,7 @@ class CompiledBurst(RuntimeObject):
         """Whether the CPU computes what a driver fails to."""
         return self._executable.allows_fallback
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         for burst in self._bursts:
             if burst is not None:
                 with contextlib.suppress(NnburstError):

@@ -106,7 +106,7 @@ class CompiledModel(RuntimeObject):
         self.check_open()
         return CompiledBurst(self.compilation.executable, self.inputs, self.outputs)
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         self.compilation.close()
 
     def __repr__(self) -> str:

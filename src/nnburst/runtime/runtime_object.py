@@ -43,7 +43,7 @@ class RuntimeObject(Closing):
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        self._free()
+        self._release()
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         """Free what it holds; called once, by the process that made it."""

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     preparing = (options, networks, server, stopped)
     threading.Thread(target=_prepare, args=preparing, daemon=True).start()
     stopped.wait()
-    server.stop(_GRACE)
+    server.close(_GRACE)
     for network in networks.values():
         network.close()
     return 0

@@ -213,7 +213,7 @@ class Network(Closing):
         finally:
             sequence.lock.release()
             if ends:
-                self._sequences.end(word.key)
+                self._sequences.remove(word.key)
 
     def _begin_sequence(self) -> tuple[Burst, StatefulBurst]:
         burst = self._prepared.current.open_burst(spin_window=0)

@@ -68,7 +68,7 @@ class Sequences(Closing):
             ResourceExhausted: there are too many that are in use.
         """
         if starts:
-            self.end(key)
+            self.remove(key)
             with self._lock:
                 self._make_room()
             burst, stateful = self._begin()
@@ -86,7 +86,7 @@ class Sequences(Closing):
             self._sequences.move_to_end(key)
             return found
 
-    def end(self, key: Hashable) -> None:
+    def remove(self, key: Hashable) -> None:
         """Forget a sequence; an unknown one is ignored."""
         with self._lock:
             sequence = self._sequences.pop(key, None)
@@ -97,7 +97,7 @@ class Sequences(Closing):
     def close(self) -> None:
         """Forget all."""
         for key in list(self._sequences):
-            self.end(key)
+            self.remove(key)
 
     def _make_room(self) -> None:
         if len(self._sequences) < self._limit:

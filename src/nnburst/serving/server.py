@@ -56,7 +56,7 @@ class Server:
         for name in ("", NAME):
             self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
 
-    def stop(self, seconds: float) -> None:
+    def close(self, seconds: float) -> None:
         """Take no more requests; those under way have `seconds`."""
         self._health.enter_graceful_shutdown()
         self._server.stop(seconds).wait()

@@ -158,7 +158,7 @@ def _pack(
             advance("pack", number + 1, len(chosen))
             yield found
     finally:
-        session.drop()
+        session.close()
 
 
 def _takes(plan: Plan, triple: Triple) -> bool:

@@ -86,7 +86,7 @@ def read(data: bytes) -> Trace:
         if opens:
             builder.begin(name, round(moment * 1000), number, leaves=leaves)
         else:
-            builder.end(round(moment * 1000))
+            builder.end_slice(round(moment * 1000))
     for builder in threads.values():
         builder.finish()
     return Trace([builder.thread for builder in threads.values()])

@@ -143,7 +143,7 @@ def _build(
         if kind == area.BEGIN:
             builder.begin(name, moment, flow, leaves=flags == area.FLOW_OUT)
         elif kind == area.END:
-            builder.end(moment)
+            builder.end_slice(moment)
         elif kind == area.SWITCH:
             builder.switch(name, moment, flow, leaves=flags == area.FLOW_OUT)
         elif kind == area.INSTANT:

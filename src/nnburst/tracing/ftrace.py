@@ -69,7 +69,7 @@ def _take(threads: dict[int, ThreadBuilder], found: re.Match[str]) -> None:
     task = found["task"].strip()
     builder = threads.setdefault(tid, ThreadBuilder(Thread(pid, tid, task, task)))
     if parts[0] == "E":
-        builder.end(moment)
+        builder.end_slice(moment)
     elif parts[0] == "B" and len(parts) == 3:
         builder.begin(_translated(parts[2]), moment)
 

@@ -259,7 +259,7 @@ class _Reader:
             leaves = 47 in event
             builder.begin(name, moment, _number(event.get(47, event.get(48))), leaves=leaves)
         elif kind == _END:
-            builder.end(moment)
+            builder.end_slice(moment)
         elif kind == _INSTANT:
             builder.thread.instants.append(Instant(name, moment))
 

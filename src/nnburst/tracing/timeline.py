@@ -95,7 +95,7 @@ class ThreadBuilder:
         self._open.append(found)
         self.thread.slices.append(found)
 
-    def end(self, time: int) -> None:
+    def end_slice(self, time: int) -> None:
         """The latest open slice ends; an end without a begin is counted."""
         self._last = time
         if self._open:

@@ -48,7 +48,7 @@ class Viewer(Closing):
         """Answer until `close` or Ctrl-C."""
         self._server.serve_forever()
 
-    def shut_down(self) -> None:
+    def cancel(self) -> None:
         """End `serve`, which runs on another thread."""
         self._server.shutdown()
 

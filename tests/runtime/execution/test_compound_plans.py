@@ -289,6 +289,6 @@ def test_temporaries_are_kept_for_the_next_computation(
     memory = compilation.executable._compound
     assert memory is not None
     first = memory.take()
-    memory.give_back(first)
+    memory.release(first)
     compute(compilation)
     assert memory.take() is first

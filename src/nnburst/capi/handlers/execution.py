@@ -62,7 +62,7 @@ def execution_set_output_from_memory(
 
 def execution_start_compute(execution: Execution) -> Event:
     """See the table."""
-    FAST_PATH.withdraw(LIVING.handle(execution))
+    FAST_PATH.disable(LIVING.handle(execution))
     return execution.start()
 
 
@@ -87,7 +87,7 @@ def execution_start_compute_with_dependencies(
     execution: Execution, events: Sequence[Event], _count: int, duration_ns: int
 ) -> Event:
     """See the table."""
-    FAST_PATH.withdraw(LIVING.handle(execution))
+    FAST_PATH.disable(LIVING.handle(execution))
     return execution.start_after(events, duration_ns * NANOSECOND)
 
 

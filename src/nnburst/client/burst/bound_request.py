@@ -226,7 +226,7 @@ class BoundRequest:
             try:
                 code = lib.nnb_client_submit(self._bound)
                 if code != _RESULT:
-                    self._core.fail(code)
+                    self._core.raise_for(code)
                 self.in_flight = True
                 queue.append(pending)
             except BaseException:
@@ -301,7 +301,7 @@ class BoundRequest:
             return self._timed(self._last)
         if code in (_SAME, _SAME_BUT_TIMING, _RESULT):
             return self._read()
-        return self._core.fail(code)
+        return self._core.raise_for(code)
 
     def _resume(self, deadline_ns: int) -> int:
         """Go on waiting in slices, so that signals are handled in between."""
@@ -336,7 +336,7 @@ class BoundRequest:
         while code == IN_FLIGHT:
             left = deadline_ns - time.monotonic_ns()
             if left <= 0:
-                return self._core.fail(TIMED_OUT)
+                return self._core.raise_for(TIMED_OUT)
             self._set_timeout(left)
             code = int(_run(self._bound))
         return self._conclude(code)
@@ -366,7 +366,7 @@ class BoundRequest:
         try:
             status, shapes, _ = deserialize_result(data)
         except MalformedPacket:
-            return self._core.fail(MALFORMED)
+            return self._core.raise_for(MALFORMED)
         if status != ErrorStatus.NONE:
             self._last = None
             raise error_for(status, f"the driver answered {status.name}", shapes)

@@ -65,9 +65,9 @@ class BurstChannels:
         try:
             opened = self._open(handle, max_in_flight, preference)
         except BaseException:
-            self._forget()
+            self._release()
             raise
-        self.kicks.give_away()
+        self.kicks.release_their_fd()
         self.handle = opened.handle
         self.may_spin = bool(opened.fields.get("may_spin"))
 
@@ -97,16 +97,16 @@ class BurstChannels:
     def abandon(self) -> None:
         """Like `close`, without waiting for the driver."""
         self._connection.post(Release(self.handle))
-        self._forget()
+        self._release()
 
     def close(self) -> None:
         """Release the driver's end and this one; fine with a dead driver."""
         try:
             self._connection.release(self.handle, _TIMEOUT)
         finally:
-            self._forget()
+            self._release()
 
-    def _forget(self) -> None:
+    def _release(self) -> None:
         self._upcalls.unregister(self._callback)
         self.requests.close()
         self.results.close()

@@ -100,7 +100,7 @@ class BurstCore:
     def watch(self, ended: BurstEnded) -> None:
         """End all waits once the driver is gone, or ends the burst."""
         self.connection.on_end(self._stop)
-        ended.tell(weakly(self.end))
+        ended.tell(weakly(self.fail))
 
     @property
     def result_bytes(self) -> int:
@@ -168,22 +168,22 @@ class BurstCore:
             return Closed("the burst was closed while it ran")
         return GeneralFailure(self._reason) if self._reason else self.connection.end_error()
 
-    def end(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """Stop every run now and from now on: the two sides have lost each other."""
         if self._forked_from:
             return
         self._reason = self._reason or reason
         self._stop()
 
-    def leave_to_parent(self) -> None:
+    def abandon_in_child(self) -> None:
         """In a forked child: its queues are not mapped here, so nothing may touch them any more."""
         self._forked_from, self.closed = os.getppid(), True
         self._finalizer.detach()
-        self.channels.kicks.disown()
+        self.channels.kicks.abandon_in_child()
         for bound in self._bound_requests():
             bound.forbid()
 
-    def fail(self, code: int) -> NoReturn:
+    def raise_for(self, code: int) -> NoReturn:
         """Raise what a code that is no result stands for."""
         if code == TIMED_OUT:
             raise MissedDeadline("timeout: no result came in time; a late one is dropped")
@@ -200,7 +200,7 @@ class BurstCore:
         if code == NO_ROOM:
             raise NoRoom("the request does not fit the channel")
         if code in (_CORRUPT, _SURPLUS):
-            self.end_burst(
+            self.raise_failed(
                 "the burst has ended: the driver's counters are impossible"
                 if code == _CORRUPT
                 else "the burst has ended: the driver sent a result without a request"
@@ -210,9 +210,9 @@ class BurstCore:
             raise Closed("a pool of the bound request is closed")
         raise self.stopped_error()
 
-    def end_burst(self, reason: str) -> NoReturn:
+    def raise_failed(self, reason: str) -> NoReturn:
         """End the burst, since the two sides have lost each other, and raise that."""
-        self.end(reason)
+        self.fail(reason)
         self.check_open()
         raise self.stopped_error()
 
@@ -220,7 +220,7 @@ class BurstCore:
         """A pool is gone: its slot goes, and requests that used it cannot run any more."""
         for bound in self._bound_requests():
             bound.pool_closed(number)
-        slot = self.slots.retire(number)
+        slot = self.slots.remove(number)
         if slot is not None and not self.closed:
             self._releaser.release(slot)
 
@@ -240,9 +240,9 @@ class BurstCore:
             self.closed = True
         self._stop()
         lib.nnb_client_drain_unlocked(self.client, int(_CALL_TIMEOUT * 1e9))
-        self.connection.forget(self._stop)
+        self.connection.remove_callback(self._stop)
         for memory in self.slots.pools():
-            memory.forget(self._on_pool_closed)
+            memory.remove_callback(self._on_pool_closed)
         self._releaser.close()
         self.channels.close()
         self._finalizer.detach()  # last: after a handler that raised it does what is left to do
@@ -256,12 +256,12 @@ class NoRoom(GeneralFailure):
 _cores: Final[weakref.WeakSet[BurstCore]] = weakref.WeakSet()
 
 
-def _leave_all_to_parent() -> None:
+def _abandon_all_in_child() -> None:
     for core in list(_cores):
-        core.leave_to_parent()
+        core.abandon_in_child()
 
 
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+os.register_at_fork(after_in_child=_abandon_all_in_child)
 
 
 def _new_client(requests: MessageQueue, results: MessageQueue) -> Any:  # noqa: ANN401

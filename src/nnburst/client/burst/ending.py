@@ -25,12 +25,12 @@ class BurstStop:
     def __call__(self) -> None:
         """End them, now and from now on. Any thread."""
         lib.nnb_client_stop(self._client)
-        self._channels.kicks.end()
+        self._channels.kicks.fail()
 
 
 def abandon_burst(connection: Connection, channels: BurstChannels, stop: BurstStop) -> None:
     """Give up a burst that was never closed."""
-    connection.forget(stop)
+    connection.remove_callback(stop)
     channels.abandon()
 
 

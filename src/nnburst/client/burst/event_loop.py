@@ -117,7 +117,7 @@ class ResultWaiter:
                 if code == TIMED_OUT:
                     return
                 if not self._pending:
-                    self._core.fail(code)
+                    self._core.raise_for(code)
                 self._pending[0].collect(0)
         finally:
             self._pending.one_thread.pop(me, None)
@@ -142,7 +142,7 @@ class ResultWaiter:
         """The driver has closed the socket. Mostly it is dead, and that will be known in a moment."""
         await asyncio.sleep(_STEP)
         if time.monotonic_ns() - self._ended_ns > _PATIENCE_NS:
-            self._core.end_burst("the burst has ended: the driver has closed its socket")
+            self._core.raise_failed("the burst has ended: the driver has closed its socket")
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and self._loop is not loop:
@@ -156,7 +156,7 @@ class ResultWaiter:
         if self._loop is not None:
             self._loop.remove_reader(self._kicks.fileno())
             self._loop = None
-        self._kicks.let_go()
+        self._kicks.release()
 
     def _kicked(self) -> None:
         """Wake all: the first one settles what is there."""

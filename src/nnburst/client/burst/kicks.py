@@ -18,7 +18,7 @@ class Kicks:
     """The client's end; readable after a kick and after the end. Thread-safe."""
 
     def __init__(self) -> None:
-        """Make both ends; the driver's stays until `give_away`."""
+        """Make both ends; the driver's stays until `release_their_fd`."""
         self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         # A burst that is never closed gives its descriptors back with its channels, as its queues do.
@@ -33,7 +33,7 @@ class Kicks:
         """The driver's end; borrowed, for one message."""
         return self._theirs.fileno()
 
-    def give_away(self) -> None:
+    def release_their_fd(self) -> None:
         """Close the driver's end here: its end of the message is what counts."""
         self._theirs.close()
 
@@ -51,7 +51,7 @@ class Kicks:
             return False
 
     def hold(self) -> None:
-        """An event loop watches the descriptor from now on: `close` leaves it to `let_go`.
+        """An event loop watches the descriptor from now on: `close` leaves it to `release`.
 
         Raises:
             Closed: `close` was called; there is nothing to watch any more.
@@ -62,28 +62,28 @@ class Kicks:
                 return
         raise Closed("the burst is closed")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """No event loop watches it any more."""
         with self._lock:
             self._in_use = False
             if self._closed:
                 self._socket.close()
 
-    def end(self) -> None:
+    def fail(self) -> None:
         """Wake all waiters, now and from now on."""
         with self._lock, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End, and close both ends as soon as they are not watched; twice is fine."""
-        self.end()
+        self.fail()
         with self._lock:
             self._closed = True
             self._theirs.close()
             if not self._in_use:
                 self._socket.close()
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """In a forked child: close the descriptors, which are the parent's to use."""
         self._theirs.close()
         self._socket.close()

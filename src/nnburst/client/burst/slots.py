@@ -65,7 +65,7 @@ class SlotTable:
             raise InvalidArgument(f"getMemories: slot {missing[0]} is not in use")
         return [pool for pool in found if pool is not None]
 
-    def retire(self, number: int) -> int | None:
+    def remove(self, number: int) -> int | None:
         """Take a closed pool out; its slot, which stays taken until `release`."""
         with self._lock:
             slot = self._slots.pop(number, None)

@@ -50,7 +50,7 @@ class SubmissionQueue(deque[Submission]):
         self._client = client
         self.one_thread = OneThread()
 
-    def forsake(self) -> None:
+    def skip_abandoned(self) -> None:
         """Make those at the front overdue that are not wanted any more. Inside of `one_thread`."""
         client = self._client
         while self and self[0].abandoned:

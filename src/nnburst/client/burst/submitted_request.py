@@ -82,7 +82,7 @@ class SubmittedRequest:
         try:
             with contextlib.suppress(BurstBusy):
                 pending.one_thread.enter(me)
-                pending.forsake()
+                pending.skip_abandoned()
         finally:
             pending.one_thread.pop(me, None)
 
@@ -119,4 +119,4 @@ class SubmittedRequest:
         self.bound.in_flight = False
         if pending and pending[0] is self:
             pending.popleft()
-        pending.forsake()
+        pending.skip_abandoned()

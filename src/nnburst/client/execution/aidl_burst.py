@@ -82,7 +82,7 @@ class _Identities:
 
     def release(self, memory: Memory) -> int | None:
         """Forget a pool that is still there; its number, where the driver may know one."""
-        memory.forget(self._on_close)
+        memory.remove_callback(self._on_close)
         return self.take(memory.number)
 
     def close(self) -> None:
@@ -90,9 +90,9 @@ class _Identities:
         for reference in list(self._memories.values()):
             memory = reference()
             if memory is not None:
-                memory.forget(self._on_close)
+                memory.remove_callback(self._on_close)
 
-    def forget(self, number: int) -> None:
+    def pool_closed(self, number: int) -> None:
         """A pool is gone: the driver hears of it before the next call. May run anywhere."""
         found = self.take(number)
         if found is not None and self._connection.is_alive:
@@ -225,12 +225,12 @@ class AidlBurst(Closing):
 
 
 def _weakly(identities: _Identities) -> Callable[[int], None]:
-    """Its `forget`, without keeping it alive."""
+    """Its `pool_closed`, without keeping it alive."""
     reference = weakref.ref(identities)
 
-    def forget(number: int) -> None:
+    def pool_closed(number: int) -> None:
         alive = reference()
         if alive is not None:
-            alive.forget(number)
+            alive.pool_closed(number)
 
-    return forget
+    return pool_closed

@@ -119,10 +119,10 @@ class SocketExecution:
             # After a timeout the driver may still write to the pool, so it is not used again; the
             # same holds for Ctrl-C.
             if private is not None and not isinstance(error, MissedDeadline):
-                staging.give_back(private)
+                staging.release(private)
             raise
         if private is not None:
-            staging.give_back(private)
+            staging.release(private)
         return result
 
     def lay_out(self) -> int:

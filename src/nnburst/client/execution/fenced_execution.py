@@ -196,7 +196,7 @@ def execute_fenced(
 ) -> FencedExecution:
     """Launch; see `PreparedModel.execute_fenced`."""
     duration_ns = duration_in_ns(duration)
-    private, give_back = borrow(prepared, execution)
+    private, release = borrow(prepared, execution)
     request, memories = execution.describe(private)
     execution.stage(private)
     message = ExecuteFenced(
@@ -212,9 +212,9 @@ def execute_fenced(
     except NnburstError as error:
         execution.fail()
         if private is not None and not isinstance(error, MissedDeadline):
-            give_back(private)
+            release(private)
         raise
-    return FencedExecution(prepared.session, execution, private, give_back, answer)
+    return FencedExecution(prepared.session, execution, private, release, answer)
 
 
 def borrow(
@@ -222,7 +222,7 @@ def borrow(
 ) -> tuple[Memory | None, Callable[[Memory], None]]:
     """Private memory for what lies in no pool, and what takes it back."""
     size = execution.lay_out()
-    return prepared.staging.take(size) if size else None, prepared.staging.give_back
+    return prepared.staging.take(size) if size else None, prepared.staging.release
 
 
 def call_with(
@@ -302,11 +302,11 @@ class _Orphans:
         key = id(fence)
         self._fences[key] = weakref.ref(fence, lambda _: self._fences.pop(key, None))
         if self._ended:
-            fence.orphan()
+            fence.fail()
 
     def _end(self) -> None:
         self._ended = True
         for reference in list(self._fences.values()):
             fence = reference()
             if fence is not None:
-                fence.orphan()
+                fence.fail()

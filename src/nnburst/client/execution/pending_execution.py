@@ -92,7 +92,7 @@ class PendingExecution(Pending[ExecutionResult]):
 
     def _notified(self, outcome: Notification | NnburstError) -> None:
         if self._grows(outcome):
-            self._give_back()
+            self._release_pool()
             # Inputs are copied once more, which is nothing for the thread of the upcalls.
             try:
                 threading.Thread(target=self._again, name="nnburst execute again").start()
@@ -102,9 +102,9 @@ class PendingExecution(Pending[ExecutionResult]):
                 )
         elif isinstance(outcome, NotifyExecuted):
             message = outcome
-            self._let_go()
+            self._release_model()
             if not self._complete(lambda this: PendingExecution._claim(this, message)):
-                self._give_back()
+                self._release_pool()
         elif isinstance(outcome, NnburstError):
             self._fail(outcome)
         else:
@@ -134,26 +134,26 @@ class PendingExecution(Pending[ExecutionResult]):
             self._execution.fail()
             raise
         finally:
-            self._give_back()
+            self._release_pool()
 
     def _fail(self, error: NnburstError) -> None:
-        self._let_go()
+        self._release_model()
         self._execution.fail()
         if isinstance(error, Interrupted):
             self._private = None  # the driver may be writing to it, so it is not used again
-        self._give_back()
+        self._release_pool()
         self._complete(error)
 
-    def _let_go(self) -> None:
+    def _release_model(self) -> None:
         """The driver does not use the model any more for this; the second time does nothing."""
         with self._ending:
             prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            prepared.let_go()
+            prepared.release()
 
-    def _give_back(self) -> None:
+    def _release_pool(self) -> None:
         """The driver does not use the private pool any more; the second time does nothing."""
         with self._ending:
             private, self._private = self._private, None
         if private is not None:
-            self._staging.give_back(private)
+            self._staging.release(private)

@@ -77,7 +77,7 @@ class Prepared:
         return self._closed
 
     def hold(self) -> int:
-        """The driver's number for it, which stays valid until `let_go`.
+        """The driver's number for it, which stays valid until `release`.
 
         Raises:
             Closed: it was released.
@@ -87,7 +87,7 @@ class Prepared:
             self._pending += 1
         return handle
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """An execution under way has ended; after `close` the last one releases the model."""
         with self._lock:
             self._pending -= 1

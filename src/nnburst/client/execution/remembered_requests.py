@@ -82,19 +82,19 @@ class RememberedRequests:
         self._closed = False
 
     def take(self, key: Hashable) -> RememberedRequest | None:
-        """A request that is not in use, until `give_back` or `forget`."""
+        """A request that is not in use, until `release` or `abandon`."""
         with self._lock:
             idle = self._idle.get(key)
             return idle.pop() if idle else None
 
-    def give_back(self, request: RememberedRequest) -> None:
+    def release(self, request: RememberedRequest) -> None:
         """It may be used again: its execution has ended."""
         with self._lock:
             if self._all.get(request.handle) is request:
                 self._idle.setdefault(request.key, []).append(request)
                 self._idle.move_to_end(request.key)
 
-    def forget(self, request: RememberedRequest) -> None:
+    def abandon(self, request: RememberedRequest) -> None:
         """Do not use it again. Its execution may be under way still, so its pool is not used again."""
         with self._lock:
             mine = self._all.pop(request.handle, None) is request
@@ -138,7 +138,7 @@ class RememberedRequests:
                 del self._idle[request.key]
         self._connection.release_later(request.handle)
         if request.memory is not None:
-            self._staging.give_back(request.memory)
+            self._staging.release(request.memory)
         return True
 
     def close(self) -> None:

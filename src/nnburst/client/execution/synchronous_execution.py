@@ -55,9 +55,9 @@ def _execute_again(
     try:
         result = request.execute(prepared.session.connection, inputs, outputs, deadline)
     except BaseException:
-        remembered.forget(request)
+        remembered.abandon(request)
         raise
-    remembered.give_back(request)
+    remembered.release(request)
     return result
 
 
@@ -81,7 +81,7 @@ def _bind(
         if prepared.remembered.add(request):
             return request
     if private is not None:
-        prepared.staging.give_back(private)
+        prepared.staging.release(private)
     return None
 
 

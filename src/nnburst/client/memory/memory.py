@@ -236,7 +236,7 @@ class Memory(Closing):
             self._check_open()
             self._state.callbacks.append(callback)
 
-    def forget(self, callback: Callable[[int], None]) -> None:
+    def remove_callback(self, callback: Callable[[int], None]) -> None:
         """Do not call `callback` any more; unknown ones are ignored."""
         with self._state.lock, contextlib.suppress(ValueError):
             self._state.callbacks.remove(callback)

@@ -47,7 +47,7 @@ class StagingPools:
             memory.close()
         return self._allocate(max(_SMALLEST, 1 << (size - 1).bit_length()))
 
-    def give_back(self, memory: Memory) -> None:
+    def release(self, memory: Memory) -> None:
         """Keep a pool for the next execution. Not after a timeout: the driver may still write to it."""
         with self._lock:
             if not self._closed:

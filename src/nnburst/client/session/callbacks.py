@@ -128,13 +128,13 @@ class Callbacks:
             shapes = message.output_shapes if isinstance(message, NotifyExecuted) else ()
             outcome = error_for(message.status, message.reason or message.status.name, shapes)
         if callback is None or not self._finish(callback, outcome):
-            self.dispose(message)
+            self.release_unwanted(message)
 
     def refused(self, callback: Callback, error: NnburstError) -> None:
         """The call failed: the driver will not notify, or has done so."""
         self._finish(callback, error)
 
-    def dispose(self, message: Notification) -> None:
+    def release_unwanted(self, message: Notification) -> None:
         """Release what an unwanted notification brings."""
         if isinstance(message, NotifyPrepared) and message.handle is not None:
             self._connection.post(Release(message.handle))

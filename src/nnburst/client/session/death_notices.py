@@ -31,7 +31,7 @@ class DeathNotices:
                 return
         callback()
 
-    def forget(self, callback: Callback) -> None:
+    def remove_callback(self, callback: Callback) -> None:
         """Do not run `callback` any more; unknown ones are ignored."""
         with self._lock:
             if callback in self._callbacks:

@@ -155,9 +155,9 @@ class Session:
             self._extensions = answer.extensions
         return self._extensions
 
-    def hang_up(self) -> None:
+    def abandon(self) -> None:
         """End the connection without waiting and without a lock; `close` has the rest to do."""
-        self._connection.hang_up()
+        self._connection.abandon()
 
     def ending(self, patience: float = PATIENCE) -> str:
         """How the driver ended; waits up to `patience` seconds for the kernel to say it."""
@@ -181,14 +181,14 @@ class Session:
 _sessions: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
 
 
-def _leave_to_parent() -> None:
+def _abandon_in_child() -> None:
     """In a forked child: the driver must see the parent's death, however long the child lives."""
     for session in list(_sessions):
-        session._connection.disown()
-        session.upcalls.disown()
+        session._connection.abandon_in_child()
+        session.upcalls.abandon_in_child()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(after_in_child=_abandon_in_child)
 
 
 def _check(welcome: Welcome, name: str) -> FeatureLevel:

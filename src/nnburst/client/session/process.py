@@ -70,7 +70,7 @@ class DriverProcess:
                 return code
             time.sleep(_STEP)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Wait for it to end after its socket was closed; make it end where it does not."""
         if os.getpid() != self._owner:
             return  # a forked child has no children of this process

@@ -65,9 +65,9 @@ class UpcallServer:
         """The driver may not ask any more; unknown numbers are ignored."""
         self._callbacks.pop(number, None)
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """Leave the upcalls to the parent of this forked process."""
-        self._channel.disown()
+        self._channel.abandon_in_child()
 
     def close(self) -> None:
         """End the thread."""

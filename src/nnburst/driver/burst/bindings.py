@@ -114,7 +114,7 @@ class BindingTable:
         self._requests[index] = request
         lib.nnb_server_bind(self._server, index, entry)
 
-    def free(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         """Drop every binding that used `slot`."""
         for index in [i for i, b in self._bindings.items() if slot in b.slots]:
             self._remove(index)

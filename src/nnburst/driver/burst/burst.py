@@ -75,13 +75,13 @@ class BurstClient(NamedTuple):
     Attributes:
         get_memories: the upcall that resolves slots.
         closed: tells that the burst has ended by itself, without waiting.
-        let_go: called once when the burst's thread uses nothing any more, its model included; not where it
+        released: called once when the burst's thread uses nothing any more, its model included; not where it
             could not be opened.
     """
 
     get_memories: GetMemories
     closed: Callable[[str], None]
-    let_go: Callable[[], None]
+    released: Callable[[], None]
 
 
 def start_burst(
@@ -246,8 +246,8 @@ class BurstContext:
         """
 
         def free() -> bool:
-            self._bindings.free(slot)
-            self._slots.free(slot)
+            self._bindings.release(slot)
+            self._slots.release(slot)
             return True
 
         self._command(free)
@@ -279,17 +279,17 @@ class BurstContext:
             if ending:
                 logger.warning("burst closed: %s", ending)
                 self._client.closed(ending)
-            self._let_go()
+            self._release_all()
             self._ended.set()
             for command in self._posted():
                 command.done.set()
 
-    def _let_go(self) -> None:
+    def _release_all(self) -> None:
         """Free everything, also what comes after something that does not close."""
         steps = [self._bindings.clear, self._slots.close, *(held.close for held in self._queues)]
         if self._kicks is not None:
             steps.append(self._kicks.close)
-        for step in (*steps, self._client.let_go):
+        for step in (*steps, self._client.released):
             try:
                 step()
             except Exception:

@@ -43,7 +43,7 @@ class SlotCache:
                 self._pools[slot] = Pool(memory)
         return [self._pools[slot] for slot in slots]
 
-    def free(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         """Forget a slot; unknown ones are ignored (NNAPI: freeMemory)."""
         pool = self._pools.pop(slot, None)
         if pool is not None:
@@ -52,4 +52,4 @@ class SlotCache:
     def close(self) -> None:
         """Forget all."""
         for slot in list(self._pools):
-            self.free(slot)
+            self.release(slot)

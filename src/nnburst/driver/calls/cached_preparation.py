@@ -60,6 +60,6 @@ class CachedPreparation:
             files.close()
         return opened(self._session, call.callback, in_time(prepared, call.deadline_ns))
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Let go of the files."""
         self._files.close()

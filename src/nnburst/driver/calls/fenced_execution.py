@@ -54,7 +54,7 @@ class FencedRun:
     cleanup: contextlib.ExitStack
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """It will not run: buffers that it was to write hold nothing any more (device:§6)."""
         _note_failure(self.execution)
         self.cleanup.close()
@@ -126,14 +126,14 @@ class FencedExecution:
             The descriptor of the execution's own fence, which is the caller's.
 
         Raises:
-            ResourceExhausted: too many are waiting; `give_up` is still to be called.
+            ResourceExhausted: too many are waiting; `cancel` is still to be called.
         """
         self._session.fences.wait(fences, self._run.deadline_ns, self._fences_done)
         return self._fence.detach()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """It will not run."""
-        self._run.give_up()
+        self._run.cancel()
         self._signaller.close()
         self._fence.close()
 
@@ -202,7 +202,7 @@ class FencedExecution:
 def _note_failure(execution: Execution) -> None:
     """Buffers that it was to write hold nothing any more (device:§6)."""
     if isinstance(execution, BufferedExecution):
-        execution.give_up()
+        execution.cancel()
 
 
 def launch_fenced(
@@ -218,7 +218,7 @@ def launch_fenced(
     try:
         fenced = FencedExecution(session, run, called_ns)
     except BaseException:
-        run.give_up()
+        run.cancel()
         raise
     try:
         fences = adopt_fences(fds, first_fence)
@@ -234,6 +234,6 @@ def launch_fenced(
             session.objects.release(handle)
             raise
     except BaseException:
-        fenced.give_up()
+        fenced.cancel()
         raise
     return Fenced(handle), Fds([fd])

@@ -75,6 +75,6 @@ class LaunchedExecution:
             timing=executed.timing,
         )
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """It will not run."""
         self._cleanup.close()

@@ -17,7 +17,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 
 class Launched(Protocol):
-    """Something that has been checked and can be done. Either `run` or `give_up` is called, once."""
+    """Something that has been checked and can be done. Either `run` or `cancel` is called, once."""
 
     @property
     def priority(self) -> Priority:
@@ -26,7 +26,7 @@ class Launched(Protocol):
     def run(self) -> Message:
         """Do it; the notification of its success. Raises what the client shall be told otherwise."""
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """It will not be done: free what it holds."""
 
 
@@ -64,7 +64,7 @@ def launch(
         try:
             session.scheduler.submit(run, launched.priority, work)
         except BaseException:
-            launched.give_up()
+            launched.cancel()
             raise
     except BaseException as error:
         ticket.post(failed(failure(error)))

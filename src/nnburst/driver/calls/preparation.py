@@ -89,7 +89,7 @@ class Preparation:
         device.compilation_cache.save(prepared, call.token, self._files.model, self._files.data)
         return in_time(prepared, call.deadline_ns)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Let go of the cache files; beside them only mappings are held."""
         self._files.close()
 

@@ -67,7 +67,7 @@ class Quota:
             f"{amount} more {self._name}: the client has {taken} of {self.limit}"
         )
 
-    def give_back(self, amount: int) -> None:
+    def release(self, amount: int) -> None:
         """For `Charge`."""
         with self._lock:
             self._taken -= amount
@@ -91,7 +91,7 @@ class Charge:
         """Give it back; the second time does nothing."""
         amount, self.amount = self.amount, 0
         if amount:
-            self._quota.give_back(amount)
+            self._quota.release(amount)
 
     def __del__(self) -> None:
         self.close()

@@ -39,9 +39,9 @@ class BufferTracker:
         """
         token = self._take()
         try:
-            buffer = make(token, lambda: self._give_back(token))
+            buffer = make(token, lambda: self._release(token))
         except BaseException:
-            self._give_back(token)
+            self._release(token)
             raise
         handle = self._objects.add(buffer)
         with self._lock:
@@ -72,7 +72,7 @@ class BufferTracker:
             self._issued += 1
             return self._issued
 
-    def _give_back(self, token: int) -> None:
+    def _release(self, token: int) -> None:
         with self._lock:
             self._handles.pop(token, None)
             self._free.append(token)

@@ -85,10 +85,10 @@ class BufferedExecution(Execution):
         except BaseException as error:
             outcome = outcome_of(error)
         if outcome.status != ErrorStatus.NONE:
-            self.give_up()
+            self.cancel()
         return outcome
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Note that it has failed, where it does not even run."""
         invalidate(output.buffer for output in self._written())
 

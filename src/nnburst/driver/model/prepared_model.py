@@ -200,7 +200,7 @@ def run_in_time(
     """
     if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
         if isinstance(execution, BufferedExecution):
-            execution.give_up()
+            execution.cancel()
         status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
         return Outcome(status, (), "device:E4: the deadline has passed")
     try:

@@ -61,11 +61,11 @@ class FrontKeeper:
         if self._process is None and now >= self._due:
             self._start(now)
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """Close this end of the pipe: what a forked worker does."""
         self._close_pipe()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Ask it to end; who does not within a second is killed."""
         if self._process is None:
             return

@@ -57,7 +57,7 @@ class Listener:
         connected, _ = self.socket.accept()
         return connected
 
-    def disown(self) -> None:
+    def abandon_in_child(self) -> None:
         """Close the descriptors and leave the name alone: what a forked child does."""
         self.socket.close()
         os.close(self._lock)
@@ -67,7 +67,7 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), self._named):
                 self.path.unlink()
-        self.disown()
+        self.abandon_in_child()
 
 
 def _lock(path: Path) -> int | None:

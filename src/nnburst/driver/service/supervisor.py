@@ -109,7 +109,7 @@ class Supervisor:
             if patience is not None:
                 self._manager.alive(self._status())
         self._manager.stopping()
-        self._shut_down()
+        self._close()
 
     def _longest_wait(self) -> float | None:
         """Milliseconds; without a watchdog or a front to start an idle driver never wakes up."""
@@ -193,9 +193,9 @@ class Supervisor:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             _die_with_parent(supervisor)
-            self._listener.disown()
+            self._listener.abandon_in_child()
             if self._front is not None:
-                self._front.disown()
+                self._front.abandon_in_child()
             self._wake.close()
             self._receiver.close()
             serve_client(connected, self._executor, self._name)
@@ -214,10 +214,10 @@ class Supervisor:
                     self._failures += 1
                     logger.warning("worker %d ended with %d", pid, code)
 
-    def _shut_down(self) -> None:
+    def _close(self) -> None:
         self._listener.close()
         if self._front is not None:
-            self._front.end()
+            self._front.close()
         for pid in self._workers:
             os.kill(pid, signal.SIGTERM)
         self._await_workers(_GRACE)

@@ -53,7 +53,7 @@ def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
     channel = Channel(connected)
-    worker = Worker(executor, name, channel.end_with)
+    worker = Worker(executor, name, channel.watch_process)
     service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
     receivers = Receivers(service, channel, _end)
     worker.another_receives = receivers.have_another

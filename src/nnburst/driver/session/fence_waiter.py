@@ -135,22 +135,22 @@ class FenceWaiter:
                     owners[fd] = wait
             except OSError:  # the kernel has no room for it
                 logger.exception("waiting for a fence failed: its execution ends with an error")
-                self._end(poller, owners, wait, FenceStatus.ERROR)
+                self._conclude(poller, owners, wait, FenceStatus.ERROR)
                 continue
             if not wait.active:
-                self._end(poller, owners, wait, FenceStatus.SIGNALLED)
+                self._conclude(poller, owners, wait, FenceStatus.SIGNALLED)
 
     def _look(self, poller: select.epoll, owners: dict[int, _Wait], wait: _Wait, fd: int) -> None:
         if fence_status(wait.active[fd]) != FenceStatus.SIGNALLED:
-            self._end(poller, owners, wait, FenceStatus.ERROR)
+            self._conclude(poller, owners, wait, FenceStatus.ERROR)
             return
         poller.unregister(fd)
         del owners[fd]
         wait.active.pop(fd).close()
         if not wait.active:
-            self._end(poller, owners, wait, FenceStatus.SIGNALLED)
+            self._conclude(poller, owners, wait, FenceStatus.SIGNALLED)
 
-    def _end(
+    def _conclude(
         self, poller: select.epoll, owners: dict[int, _Wait], wait: _Wait, status: FenceStatus
     ) -> None:
         for fd in wait.active:
@@ -169,7 +169,7 @@ class FenceWaiter:
         with self._lock:
             late = [w for w in self._waits if w.deadline_ns is not None and w.deadline_ns <= now]
         for wait in late:
-            self._end(poller, owners, wait, FenceStatus.ACTIVE)
+            self._conclude(poller, owners, wait, FenceStatus.ACTIVE)
 
     def _patience(self) -> float:
         """Seconds until the next deadline."""

@@ -68,7 +68,7 @@ class Outbox:
             with self._lock:
                 self._sending = False
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """A ticket will not be used."""
         with self._lock:
             self._tickets -= 1
@@ -118,11 +118,11 @@ class Ticket:
         outbox.post(message)
         return True
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         """Never tell; fine after `post`."""
         outbox = self._take()
         if outbox is not None:
-            outbox.give_back()
+            outbox.release()
 
     def _take(self) -> Outbox | None:
         with self._lock:

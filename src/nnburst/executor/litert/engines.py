@@ -61,9 +61,9 @@ class Engines:
         """A request bound to an engine of the calling thread, and what to call when it is closed."""
         place = self._take()
         try:
-            return place.engine.bind(inputs, outputs), lambda: self._give_back(place)
+            return place.engine.bind(inputs, outputs), lambda: self._release(place)
         except BaseException:
-            self._give_back(place)
+            self._release(place)
             raise
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Engines:
         place.bindings += 1
         return place
 
-    def _give_back(self, place: _Place) -> None:
+    def _release(self, place: _Place) -> None:
         with self._lock:
             place.bindings -= 1
             if place.bindings == 0:

@@ -46,11 +46,11 @@ class LiteRtExecution(Execution):
     """A request bound to an engine. One thread runs it at a time."""
 
     def __init__(
-        self, binding: EngineBinding, shapes: tuple[OutputShape, ...], give_back: Callable[[], None]
+        self, binding: EngineBinding, shapes: tuple[OutputShape, ...], release: Callable[[], None]
     ) -> None:
-        """Own `binding`; call `give_back` when it is closed."""
+        """Own `binding`; call `release` when it is closed."""
         self._binding: EngineBinding | None = binding
-        self._give_back = give_back
+        self._release = release
         enough = all(shape.is_sufficient for shape in shapes)
         self._outcome = Outcome(
             ErrorStatus.NONE if enough else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
@@ -85,7 +85,7 @@ class LiteRtExecution(Execution):
         binding, self._binding = self._binding, None
         if binding is not None:
             binding.close()
-            self._give_back()
+            self._release()
 
 
 class LiteRtPrepared(Prepared):
@@ -121,8 +121,8 @@ class LiteRtPrepared(Prepared):
             OutputShape(meta.dimensions, room is not None)
             for room, meta in zip(taken, network.outputs, strict=True)
         )
-        binding, give_back = self._engines.bind(given, taken)
-        return LiteRtExecution(binding, shapes, give_back)
+        binding, release = self._engines.bind(given, taken)
+        return LiteRtExecution(binding, shapes, release)
 
     def to_cache(self) -> Cached:
         """The lowered network."""

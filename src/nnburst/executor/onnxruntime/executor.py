@@ -126,7 +126,7 @@ class GraphExecution(Execution):
 
             def end() -> None:
                 late.set()
-                binding.stop(stop=True)
+                binding.cancel(stop=True)
 
             timer = threading.Timer(left, end)
             timer.daemon = True
@@ -134,7 +134,7 @@ class GraphExecution(Execution):
             failure = binding.run()
             timer.cancel()
             timer.join()
-            binding.stop(stop=False)
+            binding.cancel(stop=False)
             return failure, bool(failure) and late.is_set()
         finally:
             if self._turn:

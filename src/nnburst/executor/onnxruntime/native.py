@@ -198,7 +198,7 @@ class Binding:
         lib.nnb_onnx_message(self.call, message)
         return _text(message) or "the engine failed"
 
-    def stop(self, stop: bool) -> None:
+    def cancel(self, stop: bool) -> None:
         """Have the run that is under way end soon, and later ones at once; or no longer."""
         lib.nnb_onnx_stop(self.call, stop)
 

@@ -227,7 +227,7 @@ class Manager(RuntimeObject):
                 raise InvalidArgument(f"devices[{position}]: {device.name} is listed twice")
         return listed
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         for device in self.devices:
             device.close()
 

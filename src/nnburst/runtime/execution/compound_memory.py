@@ -56,7 +56,7 @@ class CompoundMemory(Closing):
                 return self._free.pop()
         return Temporaries(self._layout, self.models, self._source.model, self._source.pools)
 
-    def give_back(self, temporaries: Temporaries) -> None:
+    def release(self, temporaries: Temporaries) -> None:
         """Keep them for the next computation. Not if a driver may still write to them."""
         with self._lock:
             if not self._closed:

@@ -172,7 +172,7 @@ class Executable:
             for device in computation.executed:
                 EXECUTIONS.add(CPU_NAME if device < 0 else self.devices[device].name)
             if is_done:
-                self._compound.give_back(temporaries)
+                self._compound.release(temporaries)
                 self._measured.update(computation.seconds)
             else:
                 temporaries.close()

@@ -51,7 +51,7 @@ class Burst(RuntimeObject):
         """The burst of each part; None for those that have none."""
         return tuple(self._controllers)
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         for controller in self._controllers:
             if controller is not None:
                 controller.close()

@@ -265,6 +265,6 @@ class Compilation(RuntimeObject):
         if self._completed:
             raise BadState(f"{call}: the compilation is finished and cannot change")
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         if self._executable is not None:
             self._executable.close()

@@ -136,7 +136,7 @@ class Event(RuntimeObject):
             else:
                 self._outcome = Outcome.of(GeneralFailure("event: its fence is in the error state"))
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         """Wait first (RT:E9), then close the fence."""
         self._closed = False
         self.outcome()

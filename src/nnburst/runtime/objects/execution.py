@@ -562,7 +562,7 @@ class Execution(RuntimeObject):
             return
         super().close()
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         for arguments in self._arguments.values():
             arguments[:] = [None] * len(arguments)
 

@@ -324,7 +324,7 @@ class Memory(RuntimeObject):
 
     # -- ends ------------------------------------------------------------------------------------------------
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         if self._buffer is not None:
             self._buffer.close()
         if self._store is not None:

@@ -54,7 +54,7 @@ class Session:
             self._runner = self._make()
         return self._runner
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Close it; the next use connects again."""
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -106,10 +106,10 @@ def _problem(case: Case, session: Session) -> str | None:
     except Unsupported:
         raise
     except (DeadObject, DeviceUnavailable) as error:
-        session.drop()
+        session.close()
         return f"{type(error).__name__}: {error}"
     except Exception as error:
-        session.drop()
+        session.close()
         return f"crashed with {type(error).__name__}: {error}"
 
 

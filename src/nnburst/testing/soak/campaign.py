@@ -58,7 +58,7 @@ def soak(executor: str, seconds: float, seed: int = 0) -> Report:
             _watch(supervisor, staying, passing, seconds, report)
         finally:
             for each in passing:
-                each.stop()
+                each.close()
         report.seconds = time.monotonic() - began
         _collect(report, staying, passing)
         _check_given_back(report, supervisor, idle)

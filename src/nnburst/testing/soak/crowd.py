@@ -121,7 +121,7 @@ class Repeated:
         except Exception as error:
             self.error = f"{self.name}: {type(error).__name__}: {error}"
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Stop and wait for the end of what is under way."""
         self._stop.set()
         self._thread.join(_HANG)

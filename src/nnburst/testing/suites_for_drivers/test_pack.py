@@ -34,7 +34,7 @@ def test_cases_of_an_operation_give_what_a_naive_evaluator_gives(
         tried = campaign.run(chosen, session, campaign.Options(BASIC if basic else None))
         results = [result for result, _ in tried]
     finally:
-        session.drop()
+        session.close()
     record_property("nnburst_triples", msgspec.json.encode(results).decode())
     failures = [f"{f.case}: {f.reason}" for result in results for f in result.failures]
     required = str(pytestconfig.getoption("nnburst_require")).split(",")
@@ -60,7 +60,7 @@ def subjects(nnburst_address: str) -> list[Case]:
             if len(found) == 2:
                 break
     finally:
-        session.drop()
+        session.close()
     if not found:
         pytest.skip("the driver supports no case")
     return subjects_of(list(found.values()))

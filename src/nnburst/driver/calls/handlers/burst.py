@@ -27,18 +27,18 @@ def open_burst(session: ClientSession, call: OpenBurst, fds: Fds) -> Answer:
     try:
         model = session.objects.acquire(call.handle, PreparedModel)
     except BaseException:
-        ticket.drop()
+        ticket.cancel()
         raise
 
-    def let_go() -> None:
+    def released() -> None:
         model.close()
-        ticket.drop()
+        ticket.cancel()
 
     try:
-        client = BurstClient(partial(session.get_memories, call.callback), closed, let_go)
+        client = BurstClient(partial(session.get_memories, call.callback), closed, released)
         context = start_burst(model.target, call, fds, client)
     except BaseException:
-        let_go()
+        released()
         raise
     return Opened(session.objects.add(_OpenBurst(context)), context.reply), Fds()
 

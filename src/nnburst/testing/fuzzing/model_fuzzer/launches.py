@@ -67,5 +67,5 @@ def launch(
     except queue.Empty:
         raise TimeoutError(f"{type(call).__name__} was answered and not notified of") from None
     if isinstance(outcome, NotifyPrepared):
-        callbacks.dispose(outcome)
+        callbacks.release_unwanted(outcome)
     return Launch(answer, outcome)
