@@ -53,7 +53,7 @@ demo: setup ## classify digits through a driver process, and see what each route
 	@$(BIN)/nnburst demo
 
 # What `make tiny` runs: the house rules, and a part of every layer that needs no second.
-TINY := tests/test_architecture.py tests/test_comments.py tests/test_promises.py tests/test_tiers.py \
+TINY := tests/test_architecture.py tests/test_names.py tests/test_comments.py tests/test_promises.py tests/test_tiers.py \
     tests/serialize tests/control/test_address.py tests/fmq/test_edges.py tests/hal/test_codes.py \
     tests/executor/test_evaluator.py tests/driver/test_slots.py tests/client/test_burst.py
 

@@ -9,7 +9,7 @@ import pytest
 
 import nnburst
 from nnburst.bench import capabilities as bench
-from nnburst.bench.capabilities import Group, Measured
+from nnburst.bench.capabilities import Group, GroupTimes
 from nnburst.cli import main
 from nnburst.compat.layouts.performance import lookup
 from nnburst.hal.capabilities import PerformanceInfo
@@ -89,7 +89,7 @@ def test_a_network_of_other_operands_stands_for_no_group() -> None:
 
 
 def test_a_group_is_the_geometric_mean_of_its_workloads() -> None:
-    found = [Measured("", Group.QUANT8, 1, 1, time, power) for time, power in [(1, 4), (4, 9)]]
+    found = [GroupTimes("", Group.QUANT8, 1, 1, time, power) for time, power in [(1, 4), (4, 9)]]
     (info,) = bench.summary(found).values()
     assert info.exec_time == pytest.approx(2)
     assert info.power_usage == pytest.approx(6)

@@ -375,7 +375,7 @@ def test_launches_of_one_client_go_by_priority_too(driver: ScriptedDriver) -> No
     lanes: Any = next(
         lane
         for work, lane in driver.worker._session.scheduler._lanes.items()  # type: ignore[union-attr]
-        if work.name == "LAUNCH"
+        if work.name == "START"
     )
     models = {priority: driver.device.prepare(MODEL, priority=priority) for priority in Priority}
     driver.script.on_bind = gate = Gate()

@@ -520,7 +520,7 @@ def test_a_call_that_cannot_leave_takes_no_longer_than_its_caller_has(
         lambda: prepared.execute_async(pair, timeout=1.5),
     ]
     device.number_of_cache_files_needed  # noqa: B018 - asked before the driver stops reading
-    monkeypatch.setattr(device._session.connection, "launch", refuse)
+    monkeypatch.setattr(device._session.connection, "call_async", refuse)
     for way in ways:
         with pytest.raises(MissedDeadline):
             way()

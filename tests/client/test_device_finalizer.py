@@ -35,7 +35,7 @@ def test_collected_device_ends_its_driver_and_does_not_hold_the_collector_up(
         stopped_on.append(threading.current_thread())
         stop(process)
 
-    monkeypatch.setattr(DriverProcess, "stop", note)
+    monkeypatch.setattr(DriverProcess, "close", note)
     device: Device | None = nnburst.launch("null")
     assert device is not None
     pid = device.pid

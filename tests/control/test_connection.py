@@ -60,7 +60,7 @@ def launch(connection: Connection) -> None:
     def answered(_: object) -> NoReturn:
         raise AssertionError("the call has raised")
 
-    connection.launch(Ping(), Nothing, (), answered, timeout=HANG)
+    connection.call_async(Ping(), Nothing, (), answered, timeout=HANG)
 
 
 def notify(connection: Connection) -> None:

@@ -202,7 +202,9 @@ def test_answers_of_launched_calls_come_while_others_wait(peer: Peer) -> None:
         waiting = pool.submit(call, peer)
         wait_for(lambda: numbers)
         for _ in range(50):
-            peer.connection.launch(Ping(), Nothing, (), lambda _error: told.release(), timeout=HANG)
+            peer.connection.call_async(
+                Ping(), Nothing, (), lambda _error: told.release(), timeout=HANG
+            )
         wait_for(lambda: len(numbers) == 51)
         for number in numbers[1:]:
             peer.answer(number)

@@ -14,7 +14,7 @@ from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
 from nnburst.driver.calls import fenced_execution
-from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, launch_fenced
+from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, start_fenced
 from nnburst.driver.model.device import Device
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.executor.base import Outcome
@@ -74,5 +74,5 @@ def test_execution_that_gets_no_fence_lets_go_of_what_it_holds(
     cleanup = contextlib.ExitStack()
     cleanup.callback(released.append, True)
     with Fds() as fds, pytest.raises(OSError, match="Too many"):
-        launch_fenced(session, run_of(cleanup), fds, 0, 0)
+        start_fenced(session, run_of(cleanup), fds, 0, 0)
     assert released == [True]

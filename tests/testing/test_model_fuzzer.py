@@ -24,7 +24,7 @@ from nnburst.hal.errors import DeadObject
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import serialize_result
 from nnburst.serialize.wire import RESULT
-from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, KINDS, FuzzReport, Selection, fuzz
+from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, KINDS, FuzzReport, FuzzSelection, fuzz
 from nnburst.testing.fuzzing.model_fuzzer import models as model_step
 from nnburst.testing.fuzzing.model_fuzzer import packets as packet_step
 from nnburst.testing.fuzzing.model_fuzzer import requests as request_step
@@ -194,7 +194,7 @@ def test_answer_that_breaks_a_promise_is_a_problem(answer: np.ndarray, problem: 
 
 
 def test_selection_sends_only_what_was_asked_for(device: nnburst.Device) -> None:
-    found = fuzz(device, [chain()], Selection("VM3 operand 1"))
+    found = fuzz(device, [chain()], FuzzSelection("VM3 operand 1"))
     assert set(found.sent) == {"VM3"}
     assert found.sent["VM3"] == 4
     assert EVERYTHING.takes("anything")

@@ -12,10 +12,10 @@ import pytest
 
 from nnburst.hal import environment
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.faults.resilient import Broken
+from nnburst.testing.faults.resilient import BrokenLife
 from nnburst.testing.soak.__main__ import main
 from nnburst.testing.soak.crowd import Process
-from nnburst.testing.soak.report import Report
+from nnburst.testing.soak.report import SoakReport
 from nnburst.testing.soak.samples import ALLOWANCES, Samples
 from nnburst.testing.soak.series import Series
 
@@ -55,17 +55,17 @@ def test_warm_up_is_that_of_the_process() -> None:
 
 
 def test_soak_in_which_nothing_could_be_judged_has_not_passed() -> None:
-    report = Report(3600.0, series={"young": series(0, warm_up=3600)})
+    report = SoakReport(3600.0, series={"young": series(0, warm_up=3600)})
     assert report.not_judged == ["young"]
     assert not report.passed
-    assert Report(3600.0, series={"old": series(0)}).passed
-    assert not Report(3600.0, errors=["one"], series={"old": series(0)}).passed
+    assert SoakReport(3600.0, series={"old": series(0)}).passed
+    assert not SoakReport(3600.0, errors=["one"], series={"old": series(0)}).passed
 
 
 def test_what_grows_is_named_with_growth_uncertainty_and_allowance(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = Report(3600.0, {"a": 3}, {"b": 4}, [], {"leak": series(8), "calm": series(0)})
+    report = SoakReport(3600.0, {"a": 3}, {"b": 4}, [], {"leak": series(8), "calm": series(0)})
     file, other = tmp_path / "soak.json", tmp_path / "again.json"
     file.write_text(json.dumps(report.facts()))
     assert main(["--again", str(file), "--json", str(other)]) == 1
@@ -78,11 +78,11 @@ def test_what_grows_is_named_with_growth_uncertainty_and_allowance(
 
 
 def test_verdict_is_computed_again_and_not_believed(tmp_path: Path) -> None:
-    facts = Report(3600.0, series={"leak": series(8)}).facts()
+    facts = SoakReport(3600.0, series={"leak": series(8)}).facts()
     file = tmp_path / "soak.json"
     file.write_text(json.dumps({**facts, "passed": True, "growing": [], "trends": {}}))
     assert main(["--again", str(file)]) == 1
-    calm = Report(3600.0, series={"calm": series(0)}).facts()
+    calm = SoakReport(3600.0, series={"calm": series(0)}).facts()
     file.write_text(json.dumps({**calm, "passed": False}))
     assert main(["--again", str(file)]) == 0
 
@@ -107,7 +107,7 @@ def test_victim_that_had_died_of_its_own_error_is_an_error(address: str) -> None
     victim = Process(address, "burst_runs")
     os.kill(victim.worker, 9)
     os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(Broken, match="client burst_runs had ended with 1 before it was killed"):
+    with pytest.raises(BrokenLife, match="client burst_runs had ended with 1 before it was killed"):
         victim.kill()
     assert victim.clean_up() == 1
 
@@ -132,4 +132,4 @@ def test_soak_finds_nothing_that_fails(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(count > 0 for count in facts["rounds"].values()), text
     assert {f"supervisor: {what}" for what in ALLOWANCES} <= set(facts["trends"]), text
     assert status == 0, text
-    assert Report.of(facts).text() == text
+    assert SoakReport.of(facts).text() == text

@@ -82,7 +82,7 @@ class Workload:
     pools: Sequence[Any] = ()
 
 
-class Measured(NamedTuple):
+class GroupTimes(NamedTuple):
     """What one workload showed.
 
     Attributes:
@@ -129,7 +129,7 @@ def workloads_in(folder: Path, longest: int) -> list[Workload]:
     return found
 
 
-def measure(device: Device, reference: Device, workload: Workload, rounds: int) -> Measured:
+def measure(device: Device, reference: Device, workload: Workload, rounds: int) -> GroupTimes:
     """Run one workload on both, in turns.
 
     Args:
@@ -144,7 +144,7 @@ def measure(device: Device, reference: Device, workload: Workload, rounds: int) 
     with _Contestant.of(device, workload) as one, _Contestant.of(reference, workload) as other:
         pairs = [(one.block(), other.block()) for _ in range(rounds)]
     seconds = [(a.seconds, b.seconds) for a, b in pairs]
-    return Measured(
+    return GroupTimes(
         workload.name,
         workload.group,
         statistics.median(a for a, _ in seconds) * 1e3,
@@ -154,7 +154,7 @@ def measure(device: Device, reference: Device, workload: Workload, rounds: int) 
     )
 
 
-def summary(found: Sequence[Measured]) -> dict[Group, PerformanceInfo]:
+def summary(found: Sequence[GroupTimes]) -> dict[Group, PerformanceInfo]:
     """Of each group that was measured, the geometric means over its workloads."""
     groups: dict[Group, PerformanceInfo] = {}
     for group in Group:

@@ -97,7 +97,7 @@ class _InC:
             self._peer.begin(self._letter)
             self._exchange(WARM_UP, ffi.NULL)  # the peer is awake and the lines are here
             total = self._exchange(count, samples or ffi.NULL)
-            self._end()
+            self._close_exchange()
             self._peer.ended()
             if total:
                 return total
@@ -106,7 +106,7 @@ class _InC:
     def _exchange(self, count: int, samples: object) -> int:
         raise NotImplementedError
 
-    def _end(self) -> None:
+    def _close_exchange(self) -> None:
         raise NotImplementedError
 
 
@@ -119,8 +119,8 @@ class FloorSpin(_InC):
     def _exchange(self, count: int, samples: object) -> int:
         return int(lib.nnb_bench_floor_client(self._peer.exchange.floor, count, samples))
 
-    def _end(self) -> None:
-        self._peer.exchange.end_floor()
+    def _close_exchange(self) -> None:
+        self._peer.exchange.close_floor()
 
 
 class Fmq256(_InC):
@@ -135,8 +135,8 @@ class Fmq256(_InC):
             lib.nnb_bench_queue_client(*queues, _REQUEST_ELEMENTS, _RESULT_ELEMENTS, count, samples)
         )
 
-    def _end(self) -> None:
-        self._peer.exchange.end_queue()
+    def _close_exchange(self) -> None:
+        self._peer.exchange.close_queue()
 
 
 class BareFutex(_InC):
@@ -148,8 +148,8 @@ class BareFutex(_InC):
     def _exchange(self, count: int, samples: object) -> int:
         return int(lib.nnb_bench_futex_client(self._peer.exchange.futex, count, samples))
 
-    def _end(self) -> None:
-        self._peer.exchange.end_futex()
+    def _close_exchange(self) -> None:
+        self._peer.exchange.close_futex()
 
 
 def empty_calls() -> list[Looped]:

@@ -64,11 +64,11 @@ class Exchange:
             results.event_flag.word,
         )
 
-    def end_floor(self) -> None:
+    def close_floor(self) -> None:
         """Let the answering side return."""
         self._view[:8] = 255
 
-    def end_futex(self) -> None:
+    def close_futex(self) -> None:
         """Let the answering side return: all bits set."""
         lib.nnb_event_flag_wake(self.futex, 0xFFFFFFFF)
 
@@ -76,7 +76,7 @@ class Exchange:
         """Both sides agree on 0; the peer does not answer yet."""
         self._view[:128] = 0
 
-    def end_queue(self) -> None:
+    def close_queue(self) -> None:
         """Let the answering side return."""
         last = np.zeros(1, REQUEST_DATUM)
         last.view(np.uint8)[0] = 255

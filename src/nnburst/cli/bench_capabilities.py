@@ -20,7 +20,7 @@ from nnburst.cli.output import add_json_option, progress, table, text_for_people
 from nnburst.hal.environment import SHARED
 
 if TYPE_CHECKING:
-    from nnburst.bench.capabilities import Measured
+    from nnburst.bench.capabilities import GroupTimes
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         for workload in bench.workloads_of("digits", build_network(precision))
     ]
     workloads += bench.workloads_in(args.models, args.longest)
-    found: list[Measured] = []
+    found: list[GroupTimes] = []
     with text_for_people(args.json):
         with launch(args.executor) as device, launch("reference") as reference:
             version = device.version_string
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(found: list[Measured]) -> None:
+def _print(found: list[GroupTimes]) -> None:
     columns = ("network", "operands", "device ms", "reference ms", "exec time", "power usage")
     rows = [
         (
@@ -113,5 +113,5 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _as_json(one: Measured) -> dict[str, Any]:
+def _as_json(one: GroupTimes) -> dict[str, Any]:
     return {**one._asdict(), "group": one.group.value}

@@ -53,10 +53,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Send all mutations; 0 only if something was sent and all of it was refused."""
     import nnburst
-    from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, Selection, fuzz
+    from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, FuzzSelection, fuzz
 
     models = _models(args.sources, args.model, args.per_operation)
-    selection = Selection(args.mutation) if args.mutation else EVERYTHING
+    selection = FuzzSelection(args.mutation) if args.mutation else EVERYTHING
     began = time.monotonic()
     with (
         text_for_people(args.json),

@@ -16,7 +16,7 @@ from nnburst.testing.models.network_file import NetworkFile
 Array = npt.NDArray[Any]
 
 
-class Route(Protocol):
+class RunRoute(Protocol):
     """A way to execute, with its inputs in place."""
 
     def __call__(self) -> ExecutionResult:
@@ -32,7 +32,7 @@ def open_route(
     *,
     measure: bool,
     timeout: float,
-) -> Iterator[Route]:
+) -> Iterator[RunRoute]:
     """A route to `prepared`.
 
     Args:

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 _MOST_THREADS: Final = 1024
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
-_LAUNCH_TIMEOUT: Final = 30.0
+_START_TIMEOUT: Final = 30.0
 #: Seconds that a wait has at least: an outcome that is there already counts.
 _SHORTEST: Final = 1e-3
 
@@ -203,7 +203,7 @@ class Device(Closing):
             DeadObject: the driver has died.
         """
         if self._capabilities is None:
-            answer, _ = self._call(GetCapabilities(), DeviceCapabilities, (), _LAUNCH_TIMEOUT)
+            answer, _ = self._call(GetCapabilities(), DeviceCapabilities, (), _START_TIMEOUT)
             try:
                 validate_capabilities(answer.capabilities)
             except InvalidArgument as error:
@@ -220,7 +220,7 @@ class Device(Closing):
         """
         if self._cache_files is None:
             call = GetNumberOfCacheFilesNeeded()
-            answer, _ = self._call(call, CacheFileCounts, (), _LAUNCH_TIMEOUT)
+            answer, _ = self._call(call, CacheFileCounts, (), _START_TIMEOUT)
             self._cache_files = NumberOfCacheFiles(answer.model_cache, answer.data_cache)
         return self._cache_files
 
@@ -289,7 +289,7 @@ class Device(Closing):
         model: Model | CarriesPools,
         **options: Any,  # noqa: ANN401 - those of `prepare_async`
     ) -> PreparedModel:
-        """`prepare_async` and its result, launched and done within so many seconds."""
+        """`prepare_async` and its result, sent and done within so many seconds."""
         deadline = time.monotonic() + seconds
         preparation = self.prepare_async(model, timeout=seconds, **options)
         return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
@@ -305,7 +305,7 @@ class Device(Closing):
         cache: CacheFiles | None = None,
         deadline_ns: int | None = None,
         callback: Callable[[Preparation], object] | None = None,
-        timeout: float = _LAUNCH_TIMEOUT,
+        timeout: float = _START_TIMEOUT,
     ) -> Preparation:
         """Have a model prepared while this program goes on.
 
@@ -343,7 +343,7 @@ class Device(Closing):
             with Fds() as fds:
                 for memory in memories:
                     fds.add(memory.duplicate())
-                preparation.launch(
+                preparation._start(
                     lambda number: PrepareModel(
                         described,
                         number,
@@ -355,7 +355,7 @@ class Device(Closing):
                         files.token,
                     ),
                     [*fds, *files.model, *files.data],
-                    min(seconds, _LAUNCH_TIMEOUT),
+                    min(seconds, _START_TIMEOUT),
                 )
         return preparation
 
@@ -391,12 +391,12 @@ class Device(Closing):
         preference = _member(ExecutionPreference, preference, "preference")
         deadline = time.monotonic() + seconds
         preparation = Preparation(self._session, model, preference, from_cache=True)
-        preparation.launch(
+        preparation._start(
             lambda number: PrepareModelFromCache(
                 number, len(cache.model), len(cache.data), cache.token, deadline_ns
             ),
             [*cache.model, *cache.data],
-            min(seconds, _LAUNCH_TIMEOUT),
+            min(seconds, _START_TIMEOUT),
         )
         return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
 

@@ -53,7 +53,7 @@ class Preparation(Pending[PreparedModel]):
             self.cancel()
             raise
 
-    def launch(self, message: Callable[[int], Message], fds: Sequence[int], timeout: float) -> None:
+    def _start(self, message: Callable[[int], Message], fds: Sequence[int], timeout: float) -> None:
         """Send the call that prepares it.
 
         Args:
@@ -64,7 +64,7 @@ class Preparation(Pending[PreparedModel]):
         Raises:
             NnburstError: it could not be sent.
         """
-        self._callbacks.launch(message, fds, self._notified, timeout)
+        self._callbacks.call(message, fds, self._notified, timeout)
 
     def _notified(self, outcome: Notification | NnburstError) -> None:
         if isinstance(outcome, NnburstError):

@@ -179,7 +179,7 @@ class PreparedModel(Closing):
         )
         if callback is not None:
             pending.add_done_callback(callback)
-        pending.launch()
+        pending._start()
         return pending
 
     def execute_fenced(

@@ -300,7 +300,7 @@ class Connection:
         what = type(message).__name__
         return MissedDeadline(f"timeout: {self._name} did not answer {what} in {timeout:g} s")
 
-    def launch(
+    def call_async(
         self,
         message: Message,
         expected: type[Message],

@@ -39,7 +39,7 @@ MAX_BUFFERS: Final = 1024
 MAX_POOLS: Final = 4096
 #: Fences that executions wait for, and cache files of models that wait to be prepared.
 MAX_HELD_FDS: Final = 4096
-#: Notifications that one connection may have to come: one for each launched call and each open burst.
+#: Notifications that one connection may have to come: one for each asynchronous call and each open burst.
 MAX_NOTIFICATIONS: Final = 2048
 #: Characters of an error message.
 MAX_MESSAGE_CHARACTERS: Final = 4096

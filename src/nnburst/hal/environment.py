@@ -226,7 +226,7 @@ SYNCEXEC_HAL: Final = Variable(
     _SWITCH,
     "1",
     reader="clients, once, at the first `PreparedModel.execute`",
-    what="0 executes by a call that launches and a notification (NNAPI: `debug.nn.syncexec-hal`)",
+    what="0 executes by an asynchronous call and a notification (NNAPI: `debug.nn.syncexec-hal`)",
 )
 LITERT_ROUTE: Final = Variable(
     "LITERT_ROUTE",

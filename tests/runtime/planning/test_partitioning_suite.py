@@ -11,11 +11,11 @@ import pytest
 from nnburst.cli import main
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.partitioning import run_partitioning
-from nnburst.testing.partitioning.cases import Case, CaseDevice, CaseModel, CaseOperand
+from nnburst.testing.partitioning.cases import CaseDevice, CaseModel, CaseOperand, PartitioningCase
 from nnburst.testing.partitioning.run import difference
 
 
-def two_adds(**expected: object) -> Case:
+def two_adds(**expected: object) -> PartitioningCase:
     """Two ADDs in a chain; the device takes only the one without activation."""
     tensor, scalar = CaseOperand(3, (1,)), CaseOperand(1, (), 0)
     relu = CaseOperand(1, (), 1)
@@ -26,7 +26,7 @@ def two_adds(**expected: object) -> Case:
         (5,),
     )
     device = CaseDevice("half", 4, 0.5, ((0, 0),))
-    return Case("two adds", 1, (model,), (device, "nnapi-reference"), dict(expected))
+    return PartitioningCase("two adds", 1, (model,), (device, "nnapi-reference"), dict(expected))
 
 
 @pytest.mark.shared

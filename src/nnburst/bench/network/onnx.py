@@ -37,7 +37,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 1000
 _LONGEST_NS: Final = 4_000_000_000
 
 
-class InProcess:
+class InProcessGraph:
     """onnxruntime in this process: one thread, everything else as the executor has it."""
 
     def __init__(self, content: bytes) -> None:
@@ -57,7 +57,9 @@ class InProcess:
         ]
 
 
-def values_for(network: OnnxNetwork, engine: InProcess, random: np.random.Generator) -> list[Array]:
+def values_for(
+    network: OnnxNetwork, engine: InProcessGraph, random: np.random.Generator
+) -> list[Array]:
     """Values of all inputs, in order: between -1 and 1, or bytes."""
     values = []
     for info in engine.inputs:
@@ -75,7 +77,7 @@ def values_for(network: OnnxNetwork, engine: InProcess, random: np.random.Genera
 
 
 def by_operations(
-    network: OnnxNetwork, content: bytes, engine: InProcess, inputs: int
+    network: OnnxNetwork, content: bytes, engine: InProcessGraph, inputs: int
 ) -> dict[str, Any]:
     """The network imported and run through a litert driver."""
     try:
@@ -135,7 +137,7 @@ def _in_turn(one: Any, other: Any) -> tuple[float, float]:  # noqa: ANN401 - two
 
 
 def as_graph(
-    network: OnnxNetwork, content: bytes, engine: InProcess, inputs: int
+    network: OnnxNetwork, content: bytes, engine: InProcessGraph, inputs: int
 ) -> dict[str, Any]:
     """The whole graph through an onnxruntime driver."""
     imported = nnburst.load(content, as_graph=True)
@@ -209,7 +211,7 @@ def main(arguments: Sequence[str]) -> int:
         if args.only and network.name not in args.only:
             continue
         content = network.content(args.directory)
-        engine = InProcess(content)
+        engine = InProcessGraph(content)
         report: dict[str, Any] = {"network": network.name}
         report["operations"] = by_operations(network, content, engine, args.inputs)
         report["graph"] = as_graph(network, content, engine, args.inputs)

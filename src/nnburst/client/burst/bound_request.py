@@ -254,9 +254,9 @@ class BoundRequest:
     def pool_closed(self, number: int) -> None:
         """A pool is gone; if an array lies in it, no run is possible any more."""
         if number in self._pools:
-            self.forbid()
+            self.fail()
 
-    def forbid(self) -> None:
+    def fail(self) -> None:
         """Refuse runs from now on; what is out may still be waited for. Any thread, reentrant."""
         self._bound.closed = 1
 

@@ -48,7 +48,7 @@ class Bindable(Protocol):
     def pool_closed(self, number: int) -> None:
         """A pool is gone."""
 
-    def forbid(self) -> None:
+    def fail(self) -> None:
         """Refuse runs from now on."""
 
 
@@ -181,7 +181,7 @@ class BurstCore:
         self._finalizer.detach()
         self.channels.kicks.abandon_in_child()
         for bound in self._bound_requests():
-            bound.forbid()
+            bound.fail()
 
     def raise_for(self, code: int) -> NoReturn:
         """Raise what a code that is no result stands for."""

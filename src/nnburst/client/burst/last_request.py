@@ -20,7 +20,7 @@ def in_pool(array: Array) -> bool:
     return array.base is not None and find_memory(array) is not None
 
 
-class _Place(NamedTuple):
+class _ArrayPlace(NamedTuple):
     """A view that was bound; without a shape it is the caller's own array, and no other may go there."""
 
     view: Array
@@ -28,7 +28,7 @@ class _Place(NamedTuple):
     shape: tuple[int, ...] | None
 
     @classmethod
-    def of(cls, view: Array, given: object) -> _Place:
+    def of(cls, view: Array, given: object) -> _ArrayPlace:
         return cls(view, view.dtype, None if given is view else view.shape)
 
 
@@ -43,8 +43,8 @@ class LastRequest:
     def __init__(self, bound: BoundRequest, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Execute `bound`, made for such arrays, whose outputs have shapes that the model says."""
         self._bound = bound
-        self._inputs = [_Place.of(*pair) for pair in zip(bound.inputs, inputs, strict=True)]
-        self._outputs = [_Place.of(*pair) for pair in zip(bound.outputs, outputs, strict=True)]
+        self._inputs = [_ArrayPlace.of(*pair) for pair in zip(bound.inputs, inputs, strict=True)]
+        self._outputs = [_ArrayPlace.of(*pair) for pair in zip(bound.outputs, outputs, strict=True)]
         self._own_outputs = all(place.shape is not None for place in self._outputs)
 
     @staticmethod
@@ -104,7 +104,7 @@ class LastRequest:
         return ExecutionResult(arrays, result.output_shapes, result.timing)
 
 
-def _copied_in(places: Sequence[_Place], arrays: object) -> bool:
+def _copied_in(places: Sequence[_ArrayPlace], arrays: object) -> bool:
     """Copy arrays to their places, unless they are these; False where one is not exactly like its place."""
     if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
         return False
@@ -123,7 +123,7 @@ def _copied_in(places: Sequence[_Place], arrays: object) -> bool:
     return True
 
 
-def _all_fit(places: Sequence[_Place], arrays: object) -> bool:
+def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
     """Whether outputs are their places, or exactly like them, private and writable."""
     if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
         return False

@@ -75,7 +75,7 @@ class FencedExecution(Closing):
         execution: SocketExecution,
         private: Memory | None,
         done: Callable[[Memory], None],
-        launched: tuple[Fenced, Fds],
+        answered: tuple[Fenced, Fds],
     ) -> None:
         """Own what the driver answered.
 
@@ -84,9 +84,9 @@ class FencedExecution(Closing):
             execution: its arguments.
             private: where those lie that are in no pool.
             done: takes the private memory back when the driver uses it no more.
-            launched: the driver's answer.
+            answered: the driver's answer.
         """
-        answer, fds = launched
+        answer, fds = answered
         self._session = session
         self._connection = session.connection
         self._handle = answer.handle
@@ -194,7 +194,7 @@ def execute_fenced(
     measure: bool,
     timeout: float,
 ) -> FencedExecution:
-    """Launch; see `PreparedModel.execute_fenced`."""
+    """Start; see `PreparedModel.execute_fenced`."""
     duration_ns = duration_in_ns(duration)
     private, release = borrow(prepared, execution)
     request, memories = execution.describe(private)
@@ -287,7 +287,7 @@ class _Orphans:
     def __init__(self, connection: Connection) -> None:
         self._ended = False
         self._fences: dict[int, weakref.ref[SyncFence]] = {}
-        connection.on_end(self._end)
+        connection.on_end(self._fail)
 
     @classmethod
     def of(cls, connection: Connection) -> _Orphans:
@@ -304,7 +304,7 @@ class _Orphans:
         if self._ended:
             fence.fail()
 
-    def _end(self) -> None:
+    def _fail(self) -> None:
         self._ended = True
         for reference in list(self._fences.values()):
             fence = reference()

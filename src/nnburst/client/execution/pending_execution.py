@@ -19,7 +19,7 @@ from nnburst.control.messages.prepared_model import Execute, Executed, NotifyExe
 from nnburst.hal.errors import GeneralFailure, NnburstError, OutputInsufficientSize
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
-_LAUNCH_TIMEOUT: Final = 30.0
+_START_TIMEOUT: Final = 30.0
 
 
 class PendingExecution(Pending[ExecutionResult]):
@@ -52,7 +52,7 @@ class PendingExecution(Pending[ExecutionResult]):
         self._deadline_ns = deadline_ns
         self._loop_timeout_ns = loop_timeout_ns
 
-    def launch(self) -> None:
+    def _start(self) -> None:
         """Copy inputs that lie in no pool, and send the request.
 
         Raises:
@@ -77,7 +77,7 @@ class PendingExecution(Pending[ExecutionResult]):
             with Fds() as fds:
                 for memory in memories:
                     fds.add(memory.duplicate())
-                self._callbacks.launch(execute, list(fds), self._notified, self._launch_timeout())
+                self._callbacks.call(execute, list(fds), self._notified, self._start_timeout())
         except NnburstError as error:
             self._fail(error)
             raise
@@ -85,10 +85,10 @@ class PendingExecution(Pending[ExecutionResult]):
             self._fail(GeneralFailure(f"it could not be sent: {error!r}"))
             raise
 
-    def _launch_timeout(self) -> float:
+    def _start_timeout(self) -> float:
         """Seconds; the driver would refuse a call that leaves after its deadline."""
         left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) * 1e-9
-        return min(max(left, 0.0), _LAUNCH_TIMEOUT)
+        return min(max(left, 0.0), _START_TIMEOUT)
 
     def _notified(self, outcome: Notification | NnburstError) -> None:
         if self._grows(outcome):
@@ -124,7 +124,7 @@ class PendingExecution(Pending[ExecutionResult]):
 
     def _again(self) -> None:
         with contextlib.suppress(BaseException):  # whatever it is, it is the outcome
-            self.launch()
+            self._start()
 
     def _claim(self, message: NotifyExecuted) -> ExecutionResult:
         executed = Executed(message.output_shapes, message.timing)

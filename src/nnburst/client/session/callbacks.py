@@ -30,7 +30,7 @@ Listener = Callable[[Notification | NnburstError], None]
 
 
 class Interrupted(GeneralFailure):
-    """An interruption fell into a launch: it is unknown whether the driver has got it."""
+    """An interruption fell into an asynchronous call: it is unknown whether the driver has got it."""
 
 
 class Callback:
@@ -76,14 +76,14 @@ class Callbacks:
         self._callbacks: dict[int, Callback] = {}
         self._numbers = itertools.count(1)
 
-    def launch(
+    def call(
         self,
         message: Callable[[int], Message],
         fds: Sequence[int],
         listener: Listener,
         timeout: float,
     ) -> None:
-        """Send a call that launches something.
+        """Send an asynchronous call.
 
         Args:
             message: makes the call from the number of its callback.
@@ -105,12 +105,12 @@ class Callbacks:
 
         try:
             call = message(callback.number)
-            self._connection.launch(call, Nothing, fds, answered, timeout=timeout)
+            self._connection.call_async(call, Nothing, fds, answered, timeout=timeout)
         except NnburstError as error:
             self.refused(callback, error)
             raise
         except BaseException as error:
-            self.refused(callback, Interrupted(f"the launch was interrupted: {error!r}"))
+            self.refused(callback, Interrupted(f"the call was interrupted: {error!r}"))
             raise
 
     def open(self, listener: Listener) -> Callback:

@@ -21,7 +21,7 @@ class DeathNotices:
         self._lock = threading.Lock()
         self._callbacks: list[Callback] = []
         self._ended = False
-        connection.on_end(self._end)
+        connection.on_end(self._fail)
 
     def add(self, callback: Callback) -> None:
         """Run `callback` once the connection has ended; at once where it has."""
@@ -37,7 +37,7 @@ class DeathNotices:
             if callback in self._callbacks:
                 self._callbacks.remove(callback)
 
-    def _end(self) -> None:
+    def _fail(self) -> None:
         with self._lock:
             self._ended = True
             callbacks, self._callbacks = self._callbacks, []

@@ -44,7 +44,7 @@ class UpcallServer:
 
         Args:
             channel: connected.
-            notified: hears the notifications of what was launched; must not block.
+            notified: is given the notifications of asynchronous calls; must not block.
             ended: the driver does not call any more; runs on this thread, last.
         """
         self._channel = channel

@@ -9,9 +9,9 @@ A family has one name: `messages/F.py` has its messages, `driver/calls/handlers/
 functions of the same names, and the function of `client/` that sends one is named with the message's words.
 `nnburst.control.protocol` finds all modules of this folder, so a new message is on no list.
 
-Where a call launches something (`PrepareModel`, `Execute`), its answer only says whether that was launched;
+An asynchronous call (`PrepareModel`, `Execute`) is answered with whether it was launched;
 the outcome comes as exactly one upcall that names the call's `callback`, with the same status if it was not
-launched.
+accepted.
 
 NNAPI: the names follow IDevice, IPreparedModel, IBuffer, IExecution, IBurst and their callbacks.
 """

@@ -1,1 +1,1 @@
-"""The calls of a client: what launches something, and the handlers."""
+"""The calls of a client: the asynchronous ones, and the handlers."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.device import NotifyPrepared, PrepareModelFromCache
-from nnburst.driver.calls.launching import naming
+from nnburst.driver.calls.async_call import naming
 from nnburst.driver.calls.preparation import check_deadline, check_in_time, in_time, opened
 from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.session.client_session import ClientSession

@@ -20,7 +20,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence_status
 from nnburst.control.messages.fenced_execution import ExecutionInfo, Fenced
 from nnburst.control.service import Answer, failure
-from nnburst.driver.calls.launching import has_passed
+from nnburst.driver.calls.async_call import has_passed
 from nnburst.driver.model.buffered_execution import BufferedExecution
 from nnburst.driver.model.prepared_model import run_in_time
 from nnburst.driver.session.client_session import ClientSession
@@ -205,7 +205,7 @@ def _note_failure(execution: Execution) -> None:
         execution.cancel()
 
 
-def launch_fenced(
+def start_fenced(
     session: ClientSession, run: FencedRun, fds: Fds, first_fence: int, called_ns: int
 ) -> Answer:
     """Launch what is bound; its fences are the descriptors from `first_fence` on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.device import NotifyPrepared, PrepareModel
-from nnburst.driver.calls.launching import has_passed, naming
+from nnburst.driver.calls.async_call import has_passed, naming
 from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel

@@ -121,7 +121,7 @@ class Worker:
             job()
             return None
         work, priority = WORK.get(type(call), Work.CALL), Priority.MEDIUM
-        if work in (Work.EXECUTION, Work.LAUNCH):
+        if work in (Work.EXECUTION, Work.START):
             target = self._session.objects.find(getattr(call, "handle", 0))
             priority = priority_of(target)
             pace = getattr(target, "pace", None)

@@ -25,9 +25,9 @@ class Work(Enum):
     """Answered soon: release, freeMemory, copies."""
 
     INQUIRY = "nnburst inquiry"
-    """Looks at a whole model: getSupportedOperations, what launches a preparation."""
+    """Looks at a whole model: getSupportedOperations, the check before a preparation."""
 
-    LAUNCH = "nnburst launch"
+    START = "nnburst start"
     """Checks and binds a request whose execution comes later."""
 
     PREPARATION = "nnburst preparation"
@@ -56,7 +56,7 @@ class Scheduler:
         self._lanes: Final = {
             Work.CALL: Lanes(Work.CALL.value, 16, capacity=_CAPACITY),
             Work.INQUIRY: Lanes(Work.INQUIRY.value, max(2, cores), capacity=_CAPACITY),
-            Work.LAUNCH: Lanes(Work.LAUNCH.value, max(2, cores), capacity=_CAPACITY),
+            Work.START: Lanes(Work.START.value, max(2, cores), capacity=_CAPACITY),
             Work.PREPARATION: _with_low(Work.PREPARATION, max(2, cores)),
             Work.EXECUTION: _with_low(Work.EXECUTION, executions),
         }

@@ -31,8 +31,8 @@ from nnburst.executor.onnxruntime.checks import (
 )
 from nnburst.executor.onnxruntime.extension import DESCRIPTION
 from nnburst.executor.onnxruntime.native import (
-    Binding,
     Border,
+    GraphBinding,
     Room,
     Session,
     is_short_of_memory,
@@ -57,7 +57,7 @@ class GraphExecution(Execution):
 
     def __init__(
         self,
-        binding: Binding | None,
+        binding: GraphBinding | None,
         outputs: Sequence[tuple[Border, Argument]],
         shapes: tuple[OutputShape, ...] | None,
         turn: threading.Lock | None,
@@ -110,7 +110,7 @@ class GraphExecution(Execution):
             return Outcome(ErrorStatus.NONE, shapes)
         return _insufficient(shapes)
 
-    def _timed(self, binding: Binding, deadline_ns: int | None) -> tuple[str, bool]:
+    def _timed(self, binding: GraphBinding, deadline_ns: int | None) -> tuple[str, bool]:
         """Run with the engine's turn, if there are turns; why it failed, and whether it was too late."""
         left = math.inf
         if deadline_ns is not None:
@@ -140,7 +140,7 @@ class GraphExecution(Execution):
             if self._turn:
                 self._turn.release()
 
-    def _taken(self, binding: Binding, at: int) -> OutputShape:
+    def _taken(self, binding: GraphBinding, at: int) -> OutputShape:
         """Copy an output that the run found the extents of into the request's memory."""
         border, argument = self._outputs[at]
         found, extents = binding.result(at, BY_NUMBER[border.element].dtype.itemsize)

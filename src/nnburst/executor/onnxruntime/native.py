@@ -162,7 +162,7 @@ class Session:
             found.append(Border(_text(border.name), int(border.element), extents))
         return tuple(found)
 
-    def bind(self, inputs: Sequence[Room], outputs: Sequence[Room]) -> Binding:
+    def bind(self, inputs: Sequence[Room], outputs: Sequence[Room]) -> GraphBinding:
         """Bind memory, which stays as long as the binding.
 
         Raises:
@@ -172,10 +172,10 @@ class Session:
         call = lib.nnb_onnx_bind(self._handle, _arguments(inputs), _arguments(outputs), message)
         if call == ffi.NULL:
             raise GeneralFailure(f"onnxruntime refuses an argument: {_text(message)}")
-        return Binding(self, ffi.gc(call, lib.nnb_onnx_call_free), (*inputs, *outputs))
+        return GraphBinding(self, ffi.gc(call, lib.nnb_onnx_call_free), (*inputs, *outputs))
 
 
-class Binding:
+class GraphBinding:
     """A request bound to a session. One thread runs it at a time; any thread may stop it.
 
     Attributes:

@@ -18,7 +18,7 @@ from nnburst.hal.enums import operation_name
 from nnburst.tracing.slices import Layer, Phase, traced
 
 
-class Evaluation(Protocol):
+class FrameEvaluation(Protocol):
     """What a frame needs of the execution that it is part of."""
 
     deadline_ns: int | None
@@ -42,7 +42,7 @@ class Frame:
     def __init__(
         self,
         graph: Graph,
-        evaluator: Evaluation,
+        evaluator: FrameEvaluation,
         inputs: Mapping[int, Tensor | None],
         declared: Mapping[int, TensorType],
     ) -> None:

@@ -52,7 +52,7 @@ _TYPES: Final = frozenset({"float32", "float16", "int32", "int64", "bool", "uint
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class NodeCase:
     """A node test.
 
     Attributes:
@@ -75,15 +75,15 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeVerdict:
     """What became of a case: "pass", "wrong" or "refused", and why."""
 
-    case: Case
+    case: NodeCase
     outcome: str
     reason: str = ""
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[NodeCase]:
     """Those that NNAPI could express."""
     collect = import_module("onnx.backend.test.case.node").collect_testcases
     for found in collect(None):
@@ -95,7 +95,7 @@ def cases() -> Iterator[Case]:
         given, expected = found.data_sets[0]
         arrays = [*given, *expected]
         if all(_can_be_said(array) for array in arrays):
-            yield Case(
+            yield NodeCase(
                 found.name,
                 graph.node[0].op_type,
                 found.model,
@@ -117,7 +117,7 @@ def _can_be_said(array: Any) -> bool:  # noqa: ANN401 - arrays, scalars, lists, 
     )
 
 
-def judge(case: Case, executor: Executor) -> Verdict:
+def judge(case: NodeCase, executor: Executor) -> NodeVerdict:
     """Import a case, execute it, compare."""
     refused = ""
     for known in _frozen(case):
@@ -133,11 +133,11 @@ def judge(case: Case, executor: Executor) -> Verdict:
                 refused = str(error)
             continue
         wrong = _difference(case, results)
-        return Verdict(case, "wrong" if wrong else "pass", wrong)
-    return Verdict(case, "refused", refused)
+        return NodeVerdict(case, "wrong" if wrong else "pass", wrong)
+    return NodeVerdict(case, "refused", refused)
 
 
-def _frozen(case: Case) -> list[frozenset[str]]:
+def _frozen(case: NodeCase) -> list[frozenset[str]]:
     """Which inputs are known, from none to all but the first."""
     names = list(case.inputs)
     steering = frozenset(n for n in names[1:] if case.inputs[n].dtype.kind in "iub")
@@ -148,7 +148,7 @@ def _frozen(case: Case) -> list[frozenset[str]]:
     return list(dict.fromkeys(options))
 
 
-def _content(case: Case, known: frozenset[str]) -> bytes:
+def _content(case: NodeCase, known: frozenset[str]) -> bytes:
     """The file, with some inputs as initializers."""
     if not known:
         return bytes(case.model.SerializeToString())
@@ -188,7 +188,7 @@ def _argument(array: Array) -> Argument:
     return Argument(array.reshape(-1).view(np.uint8), array.shape)
 
 
-def _difference(case: Case, results: Sequence[Array]) -> str:
+def _difference(case: NodeCase, results: Sequence[Array]) -> str:
     """How the results differ from what is expected; "" if they do not."""
     for at, (expected, found) in enumerate(zip(case.outputs, results, strict=True)):
         if expected.ndim and expected.shape != found.shape:
@@ -209,7 +209,7 @@ def _difference(case: Case, results: Sequence[Array]) -> str:
     return ""
 
 
-def table(verdicts: Sequence[Verdict]) -> list[tuple[str, int, int, int]]:
+def table(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, int, int, int]]:
     """For each operator how many cases passed, were wrong, were refused."""
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:

@@ -72,8 +72,8 @@ def execute(device: Device) -> Iterator[None]:
         check_sum(prepared.execute(summands(number)).outputs[0], number)
 
 
-def launch_prepares(device: Device) -> Iterator[None]:
-    """Launches some preparations at once and drops one of them."""
+def start_preparations(device: Device) -> Iterator[None]:
+    """Starts some preparations at once and drops one of them."""
     model = sum_model()
     while True:
         yield
@@ -83,8 +83,8 @@ def launch_prepares(device: Device) -> Iterator[None]:
             preparation.result().close()
 
 
-def launch_executions(device: Device) -> Iterator[None]:
-    """Launches some executions at once and drops one of them."""
+def start_executions(device: Device) -> Iterator[None]:
+    """Starts some executions at once and drops one of them."""
     prepared = device.prepare(sum_model())
     for number in _rounds():
         yield
@@ -233,9 +233,9 @@ ACTIVITIES: Final[dict[str, Activity]] = {
     activity.__name__: activity
     for activity in (
         prepare,
-        launch_prepares,
+        start_preparations,
         execute,
-        launch_executions,
+        start_executions,
         open_bursts,
         burst_runs,
         runs_in_a_loop,

@@ -34,7 +34,7 @@ class Recovery(NamedTuple):
     errors: int
 
 
-class Broken(Exception):
+class BrokenLife(Exception):
     """A client was to go on, and did not."""
 
 
@@ -47,7 +47,7 @@ def outlive(address: str, *, fatal: bool = False) -> Generator[Recovery, None, N
             themselves. Without it the worker is killed before an execution, which hears of it or not.
 
     Raises:
-        Broken: more than one error for a death, or more or fewer recoveries than deaths; with `fatal`,
+        BrokenLife: more than one error for a death, or more or fewer recoveries than deaths; with `fatal`,
             none, or an execution that was repeated.
         WrongResult: what came after a death is wrong.
     """
@@ -68,7 +68,9 @@ def outlive(address: str, *, fatal: bool = False) -> Generator[Recovery, None, N
             other(deaths)  # finds that all of it has been made again, or makes its part
             found = device.recoveries, prepared.recoveries, burst.recoveries
             if found[:2] != (deaths, deaths) or found[2] not in (deaths, deaths - 1):
-                raise Broken(f"{found} recoveries of device, model and burst after {deaths} deaths")
+                raise BrokenLife(
+                    f"{found} recoveries of device, model and burst after {deaths} deaths"
+                )
 
 
 def _recover(
@@ -88,7 +90,7 @@ def _recover(
         except DeadObject as error:
             errors += 1
             if errors > 1:
-                raise Broken(f"a second error for one death: {error}") from error
+                raise BrokenLife(f"a second error for one death: {error}") from error
         else:
             right = time.perf_counter_ns()
             return Recovery(((told or right) - killed) / 1e6, (right - killed) / 1e6, errors)
@@ -102,9 +104,9 @@ def _die_of(device: ResilientDevice, work: Callable[[float], None], deaths: int)
         work(float("nan"))
     except DeadObject:
         if device.recoveries != deaths - 1:
-            raise Broken("an execution that a driver died of was repeated") from None
+            raise BrokenLife("an execution that a driver died of was repeated") from None
     else:
-        raise Broken("an execution that kills its driver succeeded")
+        raise BrokenLife("an execution that kills its driver succeeded")
 
 
 def _execute(prepared: ResilientPreparedModel, number: float) -> None:
@@ -114,7 +116,7 @@ def _execute(prepared: ResilientPreparedModel, number: float) -> None:
 def _run(bound: ResilientBoundRequest, number: float) -> None:
     for array, value in zip(bound.inputs, summands(number), strict=True):
         if array is None:
-            raise Broken("a request without an input")
+            raise BrokenLife("a request without an input")
         array[...] = value
     output = bound.run(_PATIENCE).outputs[0]
     check_sum(output, number)

@@ -31,7 +31,7 @@ Mutation = Callable[[bytearray, Random], None]
 
 
 @dataclass(slots=True)
-class Report:
+class ImporterFuzzReport:
     """What happened.
 
     Attributes:
@@ -54,7 +54,7 @@ def fuzz_importer(
     count: int,
     seed: int = 0,
     progress: Callable[[int], None] = lambda _done: None,
-) -> Report:
+) -> ImporterFuzzReport:
     """Import `count` mutations of `files`. Only in the main thread: an alarm ends what hangs.
 
     Args:
@@ -63,7 +63,7 @@ def fuzz_importer(
         seed: file `number` of a run depends on it and on its number only.
         progress: called with 1 after each.
     """
-    report = Report()
+    report = ImporterFuzzReport()
     for number in range(count):
         content = mutated(files, Random(f"{seed}/{number}"))  # noqa: S311 - not for secrets
         began, before = time.monotonic(), _start_of_peak()

@@ -53,7 +53,7 @@ Expected = tuple[Mutation, frozenset[ErrorStatus]]
 
 
 @dataclass
-class FuzzReport:
+class PacketFuzzReport:
     """What a campaign did.
 
     Attributes:
@@ -82,13 +82,13 @@ def small_model() -> Model:
 
 def fuzz_packets(
     device: Device, packets: int, seed: int, progress: Callable[[int], None] = lambda _: None
-) -> FuzzReport:
+) -> PacketFuzzReport:
     """Send `packets` mutated packets to a driver of `device` and a valid one after each.
 
     First the suite's mutations and the count mutations, all of them, then random ones. A few bursts take
     turns, so that the driver is busy with one while the answer of another is looked at.
     """
-    report = FuzzReport()
+    report = PacketFuzzReport()
     with device.prepare(small_model()) as prepared, contextlib.ExitStack() as opened:
         memory = device.allocate(4096)
         bursts = [opened.enter_context(RawBurst(prepared)) for _ in range(_BURSTS)]
@@ -140,7 +140,9 @@ def valid_packet(slot: int) -> Packet:
     return serialize_request(request, [slot], MeasureTiming.YES)
 
 
-def _exchange(report: FuzzReport, bursts: Sequence[RawBurst], expected: Sequence[Expected]) -> None:
+def _exchange(
+    report: PacketFuzzReport, bursts: Sequence[RawBurst], expected: Sequence[Expected]
+) -> None:
     """Have each burst exchange a packet, all at once, and note what is wrong with the answers."""
     pairs = list(zip(bursts, expected, strict=False))
     for burst, (mutation, _) in pairs:

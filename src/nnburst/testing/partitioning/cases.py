@@ -60,7 +60,7 @@ class CaseDevice(msgspec.Struct, frozen=True):
     oem: str = ""
 
 
-class Case(msgspec.Struct, frozen=True):
+class PartitioningCase(msgspec.Struct, frozen=True):
     """One case; `simulate_failure` names the code with which planning fails once all is prepared."""
 
     name: str
@@ -73,10 +73,10 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct):
-    cases: tuple[Case, ...]
+    cases: tuple[PartitioningCase, ...]
 
 
-def read_cases(path: Path) -> tuple[Case, ...]:
+def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
     """The cases of a file.
 
     Raises:

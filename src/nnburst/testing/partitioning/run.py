@@ -13,7 +13,7 @@ from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.plan import Part, PartitioningMode, Plan
 from nnburst.runtime.planning.planner import Planner
 from nnburst.testing.conformance.campaign import Result
-from nnburst.testing.partitioning.cases import Case, CaseDevice, case_model, read_cases
+from nnburst.testing.partitioning.cases import CaseDevice, PartitioningCase, case_model, read_cases
 from nnburst.testing.partitioning.described import described
 from nnburst.testing.partitioning.device import CpuStandIn, MadeUpDevice
 
@@ -44,7 +44,7 @@ def run_partitioning(path: Path, pattern: str = "", operation: str = "") -> list
     return results
 
 
-def difference(case: Case) -> str:
+def difference(case: PartitioningCase) -> str:
     """The first field of a case's plan that is not as expected; empty if all are."""
     try:
         found = plan_of(case)
@@ -57,7 +57,7 @@ def difference(case: Case) -> str:
     return ""
 
 
-def plan_of(case: Case) -> dict[str, Any]:
+def plan_of(case: PartitioningCase) -> dict[str, Any]:
     """The plan of a case, field by field in the words of the file."""
     source = finish(case_model(case.models), relaxed=[model.relaxed for model in case.models])
     orders = [list(order) for order in source.run_orders]
@@ -68,7 +68,7 @@ def plan_of(case: Case) -> dict[str, Any]:
     return {"fell_back": False, "run_order": orders, **fields}
 
 
-def _planned(case: Case, source: FinishedModel) -> dict[str, Any]:
+def _planned(case: PartitioningCase, source: FinishedModel) -> dict[str, Any]:
     devices = [
         MadeUpDevice(device) if isinstance(device, CaseDevice) else CpuStandIn()
         for device in case.devices

@@ -52,13 +52,13 @@ class RawBurst(Closing):
         self.ended = ""
         self.channels = BurstChannels(
             prepared_model._prepared,
-            BurstCallback(memories or self._slots.memories, self._end),
+            BurstCallback(memories or self._slots.memories, self._failed),
             lengths,
             max_in_flight=max_in_flight,
         )
         self._memories: list[Memory] = []
 
-    def _end(self, reason: str) -> None:
+    def _failed(self, reason: str) -> None:
         self.ended = reason
 
     def slot_of(self, memory: Memory) -> int:

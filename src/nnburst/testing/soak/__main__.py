@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from nnburst.testing.soak.campaign import soak
-from nnburst.testing.soak.report import Report
+from nnburst.testing.soak.report import SoakReport
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         args.json.touch()  # a file that cannot be written shall not be found out after hours
     if args.again:
-        report = Report.of(json.loads(args.again.read_text()))
+        report = SoakReport.of(json.loads(args.again.read_text()))
     else:
         report = soak(args.executor, args.seconds, args.seed)
     if args.json:

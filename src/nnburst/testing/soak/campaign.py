@@ -19,7 +19,7 @@ from nnburst.testing.soak.crowd import (
     deaths_of_workers,
     wait_until,
 )
-from nnburst.testing.soak.report import Report
+from nnburst.testing.soak.report import SoakReport
 from nnburst.testing.soak.samples import Samples
 
 #: Samples of a whole soak, at most; and seconds between two, at least.
@@ -31,13 +31,13 @@ _WARM_UP: Final = 60.0
 _SETTLE: Final = 30.0
 
 
-def soak(executor: str, seconds: float, seed: int = 0) -> Report:
+def soak(executor: str, seconds: float, seed: int = 0) -> SoakReport:
     """Load a driver with `executor` for so long.
 
     Raises:
         NnburstError: it does not start.
     """
-    report = Report()
+    report = SoakReport()
     with DriverUnderTest.start(executor) as driver, ExitStack() as stack:
         if driver.pid is None:
             raise GeneralFailure(
@@ -70,7 +70,7 @@ def _watch(
     staying: list[Process],
     passing: list[Repeated],
     seconds: float,
-    report: Report,
+    report: SoakReport,
 ) -> None:
     processes = {"supervisor": supervisor}
     for process in staying:
@@ -91,7 +91,7 @@ def _watch(
         threading.Event().wait(step)
 
 
-def _collect(report: Report, staying: list[Process], passing: list[Repeated]) -> None:
+def _collect(report: SoakReport, staying: list[Process], passing: list[Repeated]) -> None:
     for each in passing:
         report.counts[each.name] = each.count
         if each.error:
@@ -111,7 +111,7 @@ def _name(process: Process) -> str:
     return process.activity.removeprefix("stand_by:")
 
 
-def _check_given_back(report: Report, supervisor: int, idle: Footprint) -> None:
+def _check_given_back(report: SoakReport, supervisor: int, idle: Footprint) -> None:
     if not wait_until(lambda: not footprint(supervisor).excess(idle), _SETTLE):
         excess = footprint(supervisor).excess(idle)
         report.errors.append(f"the supervisor holds {excess} when all clients are gone")

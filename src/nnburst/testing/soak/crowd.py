@@ -15,7 +15,7 @@ from typing import Any, Final
 from nnburst.client.connect import connect
 from nnburst.client.launch import driver_environment
 from nnburst.testing.faults.activities import ACTIVITIES
-from nnburst.testing.faults.resilient import Broken, outlive
+from nnburst.testing.faults.resilient import BrokenLife, outlive
 from nnburst.testing.faults.stuck import STUCK
 
 #: Seconds until a process must have answered.
@@ -51,7 +51,7 @@ class Process:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise Broken(f"client {self.activity} ended with {self._process.wait(_HANG)}")
+            raise BrokenLife(f"client {self.activity} ended with {self._process.wait(_HANG)}")
         return json.loads(line)
 
     def finish(self) -> Any:  # noqa: ANN401 - JSON
@@ -66,11 +66,11 @@ class Process:
         """SIGKILL in the middle of its work.
 
         Raises:
-            Broken: it had ended before; why stands on its stderr, which is ours.
+            BrokenLife: it had ended before; why stands on its stderr, which is ours.
         """
         status = self.clean_up()
         if status != -signal.SIGKILL:
-            raise Broken(f"client {self.activity} had ended with {status} before it was killed")
+            raise BrokenLife(f"client {self.activity} had ended with {status} before it was killed")
 
     def clean_up(self) -> int:
         """SIGKILL, unless it has ended; its exit status."""

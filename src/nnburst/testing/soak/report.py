@@ -13,7 +13,7 @@ _COUNTED: Final = ("seconds", "rounds", "counts", "errors")
 
 
 @dataclass
-class Report:
+class SoakReport:
     """How a soak went.
 
     Attributes:

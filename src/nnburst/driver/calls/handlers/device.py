@@ -20,9 +20,9 @@ from nnburst.control.messages.device import (
 )
 from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
+from nnburst.driver.calls.async_call import start
 from nnburst.driver.calls.cached_preparation import CachedPreparation
 from nnburst.driver.calls.handlers.registry import answers
-from nnburst.driver.calls.launching import launch
 from nnburst.driver.calls.preparation import Preparation
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.session.client_session import ClientSession
@@ -72,25 +72,25 @@ def get_supported_operations(
 
 @answers(PrepareModel, Work.INQUIRY)
 def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answer:
-    """Launch the preparation of a model; `NotifyPrepared` says how it went."""
+    """Start the preparation of a model; `NotifyPrepared` says how it went."""
     if not call.callback:
         raise InvalidArgument("device:P1: callback: missing")
 
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(call.callback, reply.status, reply.message)
 
-    return launch(session, Work.PREPARATION, lambda: Preparation(session, call, fds), failed)
+    return start(session, Work.PREPARATION, lambda: Preparation(session, call, fds), failed)
 
 
 @answers(PrepareModelFromCache, Work.INQUIRY)
 def prepare_model_from_cache(
     session: ClientSession, call: PrepareModelFromCache, fds: Fds
 ) -> Answer:
-    """Launch the preparation of a cached model; `NotifyPrepared` says how it went."""
+    """Start the preparation of a cached model; `NotifyPrepared` says how it went."""
     if not call.callback:
         raise InvalidArgument("device:P1: callback: missing")
 
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(call.callback, reply.status, reply.message)
 
-    return launch(session, Work.PREPARATION, lambda: CachedPreparation(session, call, fds), failed)
+    return start(session, Work.PREPARATION, lambda: CachedPreparation(session, call, fds), failed)

@@ -8,7 +8,7 @@ import time
 from nnburst.control.channel import Fds
 from nnburst.control.messages.fenced_execution import ExecuteFenced, GetExecutionInfo
 from nnburst.control.service import Answer
-from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, launch_fenced
+from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, start_fenced
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -16,9 +16,9 @@ from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.scheduler import Work
 
 
-@answers(ExecuteFenced, Work.LAUNCH)
+@answers(ExecuteFenced, Work.START)
 def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Answer:
-    """Launch an execution that begins when fences have signalled."""
+    """Start an execution that begins when fences have signalled."""
     called_ns = time.perf_counter_ns()
     with contextlib.ExitStack() as cleanup:
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
@@ -37,7 +37,7 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
             cleanup.pop_all(),
             call.loop_timeout_ns,
         )
-    return launch_fenced(session, run, fds, call.request.memory_count, called_ns)
+    return start_fenced(session, run, fds, call.request.memory_count, called_ns)
 
 
 @answers(GetExecutionInfo)

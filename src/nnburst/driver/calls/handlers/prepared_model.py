@@ -6,9 +6,9 @@ from nnburst.control.channel import Fds
 from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously, NotifyExecuted
 from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
+from nnburst.driver.calls.async_call import start
+from nnburst.driver.calls.async_execution import AsyncExecution
 from nnburst.driver.calls.handlers.registry import answers
-from nnburst.driver.calls.launched_execution import LaunchedExecution
-from nnburst.driver.calls.launching import launch
 from nnburst.driver.model.pools import adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
@@ -34,13 +34,13 @@ def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fd
     return executed, Fds()
 
 
-@answers(Execute, Work.LAUNCH)
+@answers(Execute, Work.START)
 def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
-    """Launch an execution; `NotifyExecuted` says how it went."""
+    """Start an execution; `NotifyExecuted` says how it went."""
     if not call.callback:
         raise InvalidArgument("device:E1: callback: missing")
 
     def failed(reply: Reply) -> NotifyExecuted:
         return NotifyExecuted(call.callback, reply.status, reply.message, reply.output_shapes)
 
-    return launch(session, Work.EXECUTION, lambda: LaunchedExecution(session, call, fds), failed)
+    return start(session, Work.EXECUTION, lambda: AsyncExecution(session, call, fds), failed)

@@ -28,7 +28,7 @@ def answers(
 
     Args:
         kind: of the calls.
-        work: which of the scheduler's lanes it runs on. An EXECUTION or LAUNCH runs with the priority
+        work: which of the scheduler's lanes it runs on. An EXECUTION or START runs with the priority
             of what the call's `handle` stands for.
     """
 

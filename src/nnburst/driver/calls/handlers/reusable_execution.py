@@ -14,7 +14,7 @@ from nnburst.control.messages.reusable_execution import (
 )
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer
-from nnburst.driver.calls.fenced_execution import FencedRun, launch_fenced
+from nnburst.driver.calls.fenced_execution import FencedRun, start_fenced
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.pools import Pool, RequestPool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -26,7 +26,7 @@ from nnburst.hal.request import Request
 from nnburst.hal.validation import RequestValidator
 
 
-@answers(CreateReusableExecution, Work.LAUNCH)
+@answers(CreateReusableExecution, Work.START)
 def create_reusable_execution(
     session: ClientSession, call: CreateReusableExecution, fds: Fds
 ) -> Answer:
@@ -52,11 +52,11 @@ def execute_reusable(session: ClientSession, call: ExecuteReusable, _fds: Fds) -
         return reusable.target.run(call.deadline_ns), Fds()
 
 
-@answers(ExecuteReusableFenced, Work.LAUNCH)
+@answers(ExecuteReusableFenced, Work.START)
 def execute_reusable_fenced(
     session: ClientSession, call: ExecuteReusableFenced, fds: Fds
 ) -> Answer:
-    """Launch a run that begins when fences have signalled."""
+    """Start a run that begins when fences have signalled."""
     called_ns = time.perf_counter_ns()
     with contextlib.ExitStack() as cleanup:
         reusable = cleanup.enter_context(
@@ -75,7 +75,7 @@ def execute_reusable_fenced(
             cleanup.pop_all(),
             reusable.loop_timeout_ns,
         )
-    return launch_fenced(session, run, fds, 0, called_ns)
+    return start_fenced(session, run, fds, 0, called_ns)
 
 
 def _is_specified(model: PreparedModel, request: Request, pools: Sequence[RequestPool]) -> bool:

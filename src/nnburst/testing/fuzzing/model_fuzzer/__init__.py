@@ -4,9 +4,9 @@ from nnburst.testing.fuzzing.model_fuzzer.campaign import fuzz
 from nnburst.testing.fuzzing.model_fuzzer.report import (
     EVERYTHING,
     KINDS,
-    Failure,
+    FuzzFailure,
     FuzzReport,
-    Selection,
+    FuzzSelection,
 )
 
-__all__ = ["fuzz", "Selection", "EVERYTHING", "FuzzReport", "Failure", "KINDS"]
+__all__ = ["fuzz", "FuzzSelection", "EVERYTHING", "FuzzReport", "FuzzFailure", "KINDS"]

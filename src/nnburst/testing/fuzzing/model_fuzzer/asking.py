@@ -34,7 +34,7 @@ from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import UINT64_MAX
 from nnburst.hal.request import Request
 from nnburst.serialize import deserialize_result, serialize_request
-from nnburst.testing.fuzzing.model_fuzzer.launches import launch
+from nnburst.testing.fuzzing.model_fuzzer.async_calls import call_async
 from nnburst.testing.fuzzing.model_fuzzer.target import Target
 from nnburst.testing.fuzzing.packet_fuzzer import judge
 from nnburst.testing.peers.raw_burst import RawBurst
@@ -103,33 +103,33 @@ def _wait_for(target: Target, message_of: Callable[[Request, bool], Message]) ->
 
 
 def execute(target: Target, prepared: PreparedModel) -> Ask:
-    """By a call that launches, and its callback."""
+    """By an asynchronous call, and its callback."""
 
     def ask(request: Request, measure: bool) -> Answer:
         with _memory_of(target) as fds:
-            launched = launch(
+            answers = call_async(
                 target.device,
                 lambda number: Execute(prepared.handle, request, measure, callback=number),
                 fds,
                 _TIMEOUT,
             )
-        outcome = launched.outcome
+        outcome = answers.outcome
         if isinstance(outcome, NotifyExecuted):
-            return Answer(_NONE, outcome.timing.measured, _launch_problems(launched.answer))
+            return Answer(_NONE, outcome.timing.measured, _answer_problems(answers.answer))
         if not isinstance(outcome, NnburstError):
             return Answer(_NONE, measured=False, problems=["notified as of a preparation"])
         answer = _refusal(target, outcome)
-        if answer.status == ErrorStatus.INVALID_ARGUMENT and launched.answer is None:
-            return answer._replace(problems=[*answer.problems, "launched, although invalid"])
-        if not launched.agree:
-            told = f"answered {launched.answer}, notified of {answer.status.name}"
+        if answer.status == ErrorStatus.INVALID_ARGUMENT and answers.answer is None:
+            return answer._replace(problems=[*answer.problems, "accepted, although invalid"])
+        if not answers.agree:
+            told = f"answered {answers.answer}, notified of {answer.status.name}"
             return answer._replace(problems=[*answer.problems, told])
         return answer
 
     return ask
 
 
-def _launch_problems(answer: NnburstError | None) -> Sequence[str]:
+def _answer_problems(answer: NnburstError | None) -> Sequence[str]:
     return [] if answer is None else [f"answered {answer.status.name}, notified of NONE"]
 
 
@@ -174,8 +174,8 @@ def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -
             return _refusal(target, error)
         try:
             if fenced:
-                launch_it = ExecuteReusableFenced(opened.handle)
-                return _fenced_answer(target, *connection.call(launch_it, Fenced, timeout=_TIMEOUT))
+                call = ExecuteReusableFenced(opened.handle)
+                return _fenced_answer(target, *connection.call(call, Fenced, timeout=_TIMEOUT))
             run = ExecuteReusable(opened.handle)
             executed, _ = connection.call(run, Executed, timeout=_TIMEOUT)
             return Answer(_NONE, executed.timing.measured, ())

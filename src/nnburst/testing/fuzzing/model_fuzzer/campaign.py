@@ -9,7 +9,7 @@ from nnburst.client.device import Device
 from nnburst.hal.errors import NnburstError
 from nnburst.testing.fuzzing.model_fuzzer.models import fuzz_model
 from nnburst.testing.fuzzing.model_fuzzer.packets import fuzz_overlong_result, fuzz_packets_of
-from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
+from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, FuzzSelection
 from nnburst.testing.fuzzing.model_fuzzer.requests import fuzz_failing, fuzz_requests
 from nnburst.testing.fuzzing.model_fuzzer.target import Target
 from nnburst.testing.models.small_models import SmallModel
@@ -22,7 +22,7 @@ _ENOUGH = 50
 def fuzz(
     device: Device,
     models: Iterable[SmallModel],
-    selection: Selection = EVERYTHING,
+    selection: FuzzSelection = EVERYTHING,
     progress: Callable[[int], None] = lambda _: None,
 ) -> FuzzReport:
     """Send all mutations of all `models` to `device`; stops early when it is dead.

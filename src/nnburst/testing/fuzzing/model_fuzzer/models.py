@@ -17,8 +17,8 @@ from nnburst.control.messages.device import (
 from nnburst.control.messages.message import Message
 from nnburst.hal.errors import DeadObject, InvalidArgument, NnburstError
 from nnburst.hal.model import Model
-from nnburst.testing.fuzzing.model_fuzzer.launches import launch
-from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
+from nnburst.testing.fuzzing.model_fuzzer.async_calls import call_async
+from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, FuzzSelection
 from nnburst.testing.fuzzing.model_fuzzer.target import Target
 from nnburst.testing.fuzzing.model_mutators import suite_mutations
 
@@ -27,7 +27,7 @@ _TIMEOUT: Final = 60.0
 _UNKNOWN: Final = (-1, 3)
 
 
-def fuzz_model(target: Target, report: FuzzReport, selection: Selection = EVERYTHING) -> None:
+def fuzz_model(target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING) -> None:
     """Send every mutation of a model twice: as a question, and to be prepared.
 
     The model itself must be accepted before and after.
@@ -40,14 +40,14 @@ def fuzz_model(target: Target, report: FuzzReport, selection: Selection = EVERYT
         if selection.takes(description):
             report.count(description)
             _question_is_refused(target, model, description, report)
-            _launch_is_refused(target, PrepareModel(model, 0), description, report)
+            _call_is_refused(target, PrepareModel(model, 0), description, report)
     for rule, field in (("VM22", "preference"), ("VM23", "priority")):
         for value in _UNKNOWN:
             description = f"{rule} {field} {value}"
             if selection.takes(description):
                 report.count(description)
                 wrong = msgspec.structs.replace(PrepareModel(target.model, 0), **{field: value})
-                _launch_is_refused(target, wrong, description, report)
+                _call_is_refused(target, wrong, description, report)
     _accept(target, report, "the valid model, after all mutations")
 
 
@@ -80,13 +80,13 @@ def _question_is_refused(
     _judge(target, message, error, description, report)
 
 
-def _launch_is_refused(
+def _call_is_refused(
     target: Target, message: PrepareModel, description: str, report: FuzzReport
 ) -> None:
     """Have a model prepared, which must be answered and notified of with INVALID_ARGUMENT."""
     try:
         with _descriptors(target.pools) as fds:
-            launched = launch(
+            refused = call_async(
                 target.device,
                 lambda number: msgspec.structs.replace(message, callback=number),
                 list(fds),
@@ -95,9 +95,9 @@ def _launch_is_refused(
     except DeadObject as error:
         _judge(target, message, error, description, report)
         return
-    if not launched.agree:
-        report.fail(target.name, description, f"notified of {launched.status.name}")
-    _judge(target, message, launched.answer, description, report)
+    if not refused.agree:
+        report.fail(target.name, description, f"notified of {refused.status.name}")
+    _judge(target, message, refused.answer, description, report)
 
 
 def _judge(

@@ -11,7 +11,7 @@ from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH
 from nnburst.serialize import serialize_request
-from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
+from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, FuzzSelection
 from nnburst.testing.fuzzing.model_fuzzer.target import Target
 from nnburst.testing.fuzzing.packet_fuzzer import judge
 from nnburst.testing.fuzzing.packet_mutators import (
@@ -35,7 +35,9 @@ _KINDS: Final[tuple[tuple[str, Callable[[Packet], Iterator[Mutation]]], ...]] = 
 )
 
 
-def fuzz_packets_of(target: Target, report: FuzzReport, selection: Selection = EVERYTHING) -> None:
+def fuzz_packets_of(
+    target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING
+) -> None:
     """VB1 to VB4, exhaustively, and VB6 on every answer; requests that no ring holds are left out.
 
     Raises:

@@ -49,7 +49,7 @@ KINDS: Final = {
 }
 
 
-class Failure(NamedTuple):
+class FuzzFailure(NamedTuple):
     """Something that should not have happened; model and mutation reproduce it."""
 
     model: str
@@ -58,7 +58,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class FuzzSelection:
     """Which mutations to send.
 
     Attributes:
@@ -72,7 +72,7 @@ class Selection:
         return re.match(self.mutation, description) is not None
 
 
-EVERYTHING: Final = Selection()
+EVERYTHING: Final = FuzzSelection()
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class FuzzReport:
 
     sent: Counter[str] = field(default_factory=Counter)
     refused_by: Counter[str] = field(default_factory=Counter)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FuzzFailure] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -105,4 +105,4 @@ class FuzzReport:
 
     def fail(self, model: str, mutation: str, reason: str) -> None:
         """Note a failure."""
-        self.failures.append(Failure(model, mutation, reason))
+        self.failures.append(FuzzFailure(model, mutation, reason))

@@ -27,7 +27,7 @@ from nnburst.testing.fuzzing.model_fuzzer.asking import (
     execute_synchronously,
     execute_with_fence,
 )
-from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, Selection
+from nnburst.testing.fuzzing.model_fuzzer.report import EVERYTHING, FuzzReport, FuzzSelection
 from nnburst.testing.fuzzing.model_fuzzer.target import Target
 from nnburst.testing.peers.raw_burst import RawBurst
 
@@ -38,7 +38,9 @@ _INVALID: Final = ErrorStatus.INVALID_ARGUMENT
 _UNKNOWN_SLOTS: Final = (12345, -1)
 
 
-def fuzz_requests(target: Target, report: FuzzReport, selection: Selection = EVERYTHING) -> None:
+def fuzz_requests(
+    target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING
+) -> None:
     """Leave out each input and each output, every way; then free memory of the burst.
 
     Raises:

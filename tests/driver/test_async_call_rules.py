@@ -26,7 +26,7 @@ from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
-from nnburst.testing.fuzzing.model_fuzzer.launches import Launch, launch
+from nnburst.testing.fuzzing.model_fuzzer.async_calls import AsyncOutcome, call_async
 
 PERSISTENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 TRANSIENT = ErrorStatus.MISSED_DEADLINE_TRANSIENT
@@ -45,13 +45,13 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def prepare(driver: ScriptedDriver, fds: Sequence[int] = (), **fields: Any) -> Launch:
+def prepare(driver: ScriptedDriver, fds: Sequence[int] = (), **fields: Any) -> AsyncOutcome:
     """What is heard of a preparation with these fields."""
     message = replace(PrepareModel(MODEL, 0), **fields)
-    return launch(driver.device, lambda n: replace(message, callback=n), fds, HANG)
+    return call_async(driver.device, lambda n: replace(message, callback=n), fds, HANG)
 
 
-def check_refused(launched: Launch, status: ErrorStatus, text: str) -> None:
+def check_refused(launched: AsyncOutcome, status: ErrorStatus, text: str) -> None:
     """Both the answer and the callback say so."""
     assert launched.answer is not None
     assert launched.agree
@@ -176,7 +176,7 @@ def test_deadline_that_passes_before_the_preparation_starts_is_missed(
     callback = driver.session.callbacks.open(lambda o: (heard.append(o), done.set()))  # type: ignore[arg-type, return-value]
     message = PrepareModel(MODEL, callback.number, deadline_ns=deadline)
     # The call itself goes past the scheduler, as it is patched: its jobs are run here.
-    driver.device._session.connection.launch(message, Nothing, (), lambda _: None, timeout=HANG)
+    driver.device._session.connection.call_async(message, Nothing, (), lambda _: None, timeout=HANG)
     run_next(waiting)
     while boottime_ns() <= deadline:
         threading.Event().wait(0.001)
@@ -249,13 +249,13 @@ class Model:
         self.driver, self.memory = driver, memory
         self.prepared = driver.device.prepare(MODEL)
 
-    def execute(self, **fields: Any) -> Launch:
+    def execute(self, **fields: Any) -> AsyncOutcome:
         message = replace(Execute(self.prepared.handle, request(), callback=0), **fields)
 
         def call(number: int) -> Message:
             return replace(message, callback=number)
 
-        return launch(self.driver.device, call, [self.memory.fd], HANG)
+        return call_async(self.driver.device, call, [self.memory.fd], HANG)
 
 
 @pytest.fixture

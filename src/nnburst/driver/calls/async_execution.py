@@ -7,7 +7,7 @@ import time
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.prepared_model import Execute, NotifyExecuted
-from nnburst.driver.calls.launching import naming
+from nnburst.driver.calls.async_call import naming
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel, execute_bound
 from nnburst.driver.session.client_session import ClientSession
@@ -15,7 +15,7 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.validation.values import validate_duration
 
 
-class LaunchedExecution:
+class AsyncExecution:
     """A request that is bound and waits for its turn.
 
     Attributes:

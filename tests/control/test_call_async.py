@@ -36,7 +36,7 @@ class Ends:
         self.heard: queue.SimpleQueue[NnburstError | None] = queue.SimpleQueue()
 
     def launch(self, timeout: float = HANG) -> None:
-        self.connection.launch(Ping(), Nothing, (), self.heard.put, timeout=timeout)
+        self.connection.call_async(Ping(), Nothing, (), self.heard.put, timeout=timeout)
 
     def receive(self) -> Incoming:
         return self.peer.receive(HANG)

@@ -1,4 +1,4 @@
-"""What all calls share that only launch something: the outcome comes later, by exactly one notification."""
+"""What all asynchronous calls share: the outcome comes later, by exactly one notification."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 
-class Launched(Protocol):
+class AsyncCall(Protocol):
     """Something that has been checked and can be done. Either `run` or `cancel` is called, once."""
 
     @property
@@ -30,10 +30,10 @@ class Launched(Protocol):
         """It will not be done: free what it holds."""
 
 
-def launch(
+def start(
     session: ClientSession,
     work: Work,
-    check: Callable[[], Launched],
+    check: Callable[[], AsyncCall],
     failed: Callable[[Reply], Message],
 ) -> Answer:
     """Check what a call brings and leave the rest to the scheduler.
@@ -54,17 +54,17 @@ def launch(
 
     def run() -> None:
         try:
-            message = launched.run()
+            message = checked.run()
         except BaseException as error:  # an executor of others may raise anything, SystemExit too
             message = failed(failure(error))
         ticket.post(message)
 
     try:
-        launched = check()
+        checked = check()
         try:
-            session.scheduler.submit(run, launched.priority, work)
+            session.scheduler.submit(run, checked.priority, work)
         except BaseException:
-            launched.cancel()
+            checked.cancel()
             raise
     except BaseException as error:
         ticket.post(failed(failure(error)))

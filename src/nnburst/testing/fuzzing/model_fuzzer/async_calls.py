@@ -1,4 +1,4 @@
-"""Calls that only launch something: their answer and their notification, which must agree."""
+"""Asynchronous calls: their answer and their notification, which must agree."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import NnburstError
 
 
-class Launch(NamedTuple):
-    """What was heard of a launched call.
+class AsyncOutcome(NamedTuple):
+    """Both answers to an asynchronous call.
 
     Attributes:
-        answer: why it was not launched; None where it was.
+        answer: why it was refused; None if it was not.
         outcome: what its callback heard: a notification of success, or an error.
     """
 
@@ -33,14 +33,14 @@ class Launch(NamedTuple):
 
     @property
     def agree(self) -> bool:
-        """Whether a call that was not launched was notified of the same status."""
+        """Whether a refused call was notified of the same status."""
         return self.answer is None or self.answer.status == self.status
 
 
-def launch(
+def call_async(
     device: Device, message: Callable[[int], Message], fds: Sequence[int], timeout: float
-) -> Launch:
-    """Launch a call and wait for both of its answers; a prepared model that comes is released.
+) -> AsyncOutcome:
+    """Make an asynchronous call and wait for both of its answers; a prepared model that comes is released.
 
     Args:
         device: whom to call.
@@ -68,4 +68,4 @@ def launch(
         raise TimeoutError(f"{type(call).__name__} was answered and not notified of") from None
     if isinstance(outcome, NotifyPrepared):
         callbacks.release_unwanted(outcome)
-    return Launch(answer, outcome)
+    return AsyncOutcome(answer, outcome)
