@@ -29,7 +29,7 @@ def test_collected_device_ends_its_driver_and_does_not_hold_the_collector_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stopped_on: list[threading.Thread] = []
-    stop = DriverProcess.stop
+    stop = DriverProcess.close
 
     def note(process: DriverProcess) -> None:
         stopped_on.append(threading.current_thread())
