@@ -91,7 +91,7 @@ class GroupTimes(NamedTuple):
         device_ms: of a run, median of the rounds.
         reference_ms: the same by the reference executor.
         exec_time: median over the rounds of their ratio.
-        power_usage: ratio of the processor times of all rounds; `exec_time` where the clock is too coarse.
+        power_usage: ratio of the processor times of all rounds; `exec_time` if the clock is too coarse.
     """
 
     name: str
@@ -118,7 +118,7 @@ def workloads_of(name: str, model: Model, pools: Sequence[Any] = ()) -> list[Wor
 
 
 def workloads_in(folder: Path, longest: int) -> list[Workload]:
-    """The networks of a folder's .tflite files up to `longest` bytes; none where they cannot be read here."""
+    """The networks of a folder's .tflite files up to `longest` bytes; none if they cannot be read here."""
     if find_spec("ai_edge_litert") is None:
         return []
     found: list[Workload] = []

@@ -1,4 +1,4 @@
-"""Other ways to call another process, where they are installed: 256 bytes there, 64 back."""
+"""Other ways to call another process, if they are installed: 256 bytes there, 64 back."""
 
 from __future__ import annotations
 

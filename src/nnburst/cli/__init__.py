@@ -3,7 +3,7 @@
 A command module has `prepare_parser(subparsers)`, which adds a parser named like the command, and
 `run(args) -> int`, which returns the exit status. Module `bench_burst` is the nested command
 `nnburst bench burst`. Only the module of the command that was asked for is imported; all of them
-are where help or a mistyped name needs their descriptions. Modules without `prepare_parser` help
+are if help or a mistyped name needs their descriptions. Modules without `prepare_parser` help
 commands.
 """
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The command's status; 1 with one line on stderr for an error that has a reason; 130 after
-        Ctrl-C; 141 where the reader of the output went away. Wrong usage exits with 2.
+        Ctrl-C; 141 if the reader of the output went away. Wrong usage exits with 2.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:

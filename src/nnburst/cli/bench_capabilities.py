@@ -38,7 +38,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         type=Path,
         metavar="DIR",
         default=SHARED.read() / "models",
-        help="folder of .tflite files, where there is one (default: %(default)s)",
+        help="folder of .tflite files, if there is one (default: %(default)s)",
     )
     parser.add_argument(
         "--longest",

@@ -2,8 +2,8 @@
 
 Every contestant computes on the same core with one thread, on the same input; all run in turn in short
 blocks, and ratios are medians of the ratios within a round: of the blocks' means, and of the medians of
-single executions, which do not change where other programs take time slices. `litert` is the file itself by
-LiteRT's C library, called from C: what an execution costs where there is no driver.
+single executions, which do not change if other programs take time slices. `litert` is the file itself by
+LiteRT's C library, called from C: what an execution costs if there is no driver.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Route:
         name: for people.
         execute: gives the scores of one input; they may be overwritten by the next call.
         durations_ns: one per execution, from input array to scores.
-        driver_us: the driver's own durations, where it is asked for them.
+        driver_us: the driver's own durations, if it is asked for them.
         found: the digit found for each input of the latest round.
     """
 

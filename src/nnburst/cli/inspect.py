@@ -38,7 +38,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, look, print, write; 1 where no executor that was asked for runs the model."""
+    """Read, look, print, write; 1 if no executor that was asked for runs the model."""
     from nnburst.cli.inspect_contents import contents
     from nnburst.cli.inspect_placement import known_executors, place
     from nnburst.executor.graph.operation import REGISTRY

@@ -100,7 +100,7 @@ def _dynamic_range(main: Subgraph) -> list[int]:
 
 
 def _size(operand: Operand) -> int:
-    """Bytes of an operand; 0 where they are not known."""
+    """Bytes of an operand; 0 if they are not known."""
     if is_extension(operand.type):
         return 0
     return size_bytes(OperandType(operand.type), operand.dimensions)

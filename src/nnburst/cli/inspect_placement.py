@@ -49,7 +49,7 @@ class Placement:
     Attributes:
         executor: its name.
         supported: for each operation of the main subgraph, whether it can run it.
-        partitions: none where it does not run the model.
+        partitions: none if it does not run the model.
         problem: why it does not run the model, or "".
     """
 

@@ -1,6 +1,6 @@
 """What commands show: tables and progress for people, JSON for machines.
 
-On a terminal `rich` draws them, where it is installed; a pipe, a file or a plain installation gets
+On a terminal `rich` draws them, if it is installed; a pipe, a file or a plain installation gets
 plain text without control characters.
 """
 
@@ -50,7 +50,7 @@ def writable_file(text: str) -> Path:
 
 @contextmanager
 def text_for_people(json_path: Path | None) -> Iterator[None]:
-    """Send what is printed to stderr where the JSON takes stdout."""
+    """Send what is printed to stderr if the JSON takes stdout."""
     if str(json_path) == "-":
         with redirect_stdout(sys.stderr):
             yield
@@ -59,7 +59,7 @@ def text_for_people(json_path: Path | None) -> Iterator[None]:
 
 
 def write_json(path: Path | None, value: object) -> None:
-    """Write `value` as JSON to `path`; nothing where it is None.
+    """Write `value` as JSON to `path`; nothing if it is None.
 
     Raises:
         InvalidArgument: it is to go to stdout, which is closed.

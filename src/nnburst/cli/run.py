@@ -2,7 +2,7 @@
 
 Inputs are .npy arrays (stored values as they are; real numbers are quantised), pictures (resized) or
 .wav sounds (the first window, -1 to 1), one for each input of the network. Classes get their names
-from the file itself where it carries a list of labels, or from `--labels`.
+from the file itself if it carries a list of labels, or from `--labels`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--executor", help="what a driver is launched with (default: litert where it is installed)"
+        "--executor", help="what a driver is launched with (default: litert if it is installed)"
     )
     where.add_argument("--connect", metavar="NAME", help="use a driver that is running")
     parser.add_argument(

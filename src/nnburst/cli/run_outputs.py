@@ -84,7 +84,7 @@ def summary(
         values: stored values.
         operand: the output.
         labels: lists of class names; the one with as many as there are classes is taken.
-        count: most likely classes to tell where the output is a vector of scores.
+        count: most likely classes to list if the output is a vector of scores.
     """
     real = real_values(values, operand)
     told: dict[str, Any] = {"name": name, "dtype": str(values.dtype), "shape": list(values.shape)}
@@ -137,7 +137,7 @@ def _text(value: float | None) -> str:
 
 
 def save(paths: Sequence[Path], outputs: Sequence[Array]) -> None:
-    """Write each output to its file, where there are files.
+    """Write each output to its file, if there are files.
 
     Raises:
         OSError: a file cannot be written.

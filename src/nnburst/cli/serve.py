@@ -42,7 +42,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--provider",
-        help="what executes graphs where the executor is onnxruntime: CPU, CUDA, or another that the"
+        help="what executes graphs if the executor is onnxruntime: CPU, CUDA, or another that the"
         " installed onnxruntime has; clients never choose it",
     )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")

@@ -176,7 +176,7 @@ class CachedCompilation:
         Args:
             device: that compiles.
             model: as for `Device.prepare`.
-            folder: made where it is missing.
+            folder: made if it is missing.
             token: 32 bytes that name the model; None to name it by its content.
             pools: as for `Device.prepare`.
             options: `preference`, `priority` and `num_threads` as for `Device.prepare`.
@@ -210,7 +210,7 @@ class CachedCompilation:
         self._bare = bare
 
     def prepare(self, timeout: float) -> PreparedModel:
-        """The model, from the cache where that works; `PreparedModel.from_cache` says whether it did.
+        """The model, from the cache if that works: see `PreparedModel.from_cache`.
 
         Raises:
             NnburstError: it cannot be prepared at all; see `Device.prepare`.
@@ -266,7 +266,7 @@ class CachedCompilation:
 def _opened(
     paths: tuple[Sequence[Path], Sequence[Path]], token: bytes, flags: int
 ) -> Iterator[CacheFiles | None]:
-    """The files, opened; None where one of them cannot be."""
+    """The files, opened; None if one of them cannot be."""
     with ExitStack() as stack:
 
         def descriptor(path: Path) -> int:

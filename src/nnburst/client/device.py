@@ -66,7 +66,7 @@ class Device(Closing):
     """
 
     def __init__(self, session: Session, process: DriverProcess | None = None) -> None:
-        """Own `session`, and the driver's process where this client started it."""
+        """Own `session`, and the driver's process if this client started it."""
         self._session = session
         self._process = process
         self._owner = os.getpid()
@@ -117,7 +117,7 @@ class Device(Closing):
     def on_death(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the driver dies or the device is closed, on a thread of its own.
 
-        It runs at once where that has happened already.
+        It runs at once if that has happened already.
         """
         self._session.notices.add(callback)
 
@@ -151,7 +151,7 @@ class Device(Closing):
             inputs: pairs of a prepared model of this device and the number of an input, as which the buffer
                 will be used.
             outputs: the same for outputs.
-            dimensions: of the content, where the models leave them open; the driver learns the rest
+            dimensions: of the content, if the models leave them open; the driver learns the rest
                 from the first content.
             timeout: seconds.
 
@@ -261,8 +261,8 @@ class Device(Closing):
             pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
             num_threads: most threads that an execution may use; 0 leaves it to the driver. How many
                 they are, `PreparedModel.num_threads` says: never more than `thread_budget`.
-            cache_dir: directory for this device's compilations; made (mode 0700) where it is missing.
-            token: 32 bytes that name the model in `cache_dir`; its content does where none are given.
+            cache_dir: directory for this device's compilations; made (mode 0700) if it is missing.
+            token: 32 bytes that name the model in `cache_dir`; its content does if none are given.
                 Two models with the same token cannot be told apart.
             timeout: seconds.
 

@@ -77,7 +77,7 @@ class Preparation(Pending[PreparedModel]):
             return
         message = outcome
         handle: int = outcome.handle
-        # Its finalizer runs where a result is never asked for; the garbage collector must not wait.
+        # Its finalizer runs if a result is never asked for; the garbage collector must not wait.
         unclaimed = weakref.finalize(self, self._connection.release_later, handle)
         unclaimed.atexit = False
 

@@ -100,13 +100,13 @@ class PreparedModel(Closing):
     ) -> ExecutionResult:
         """Execute once over the socket (NNAPI: executeSynchronously).
 
-        Arrays that lie in a pool of this device are used where they are; others are copied through
+        Arrays that lie in a pool of this device are used in place; others are copied through
         a private pool. Inputs must not change until this returns.
 
         Args:
-            inputs: an array or a buffer (`Device.allocate_buffer`) for each input of the model; None where
+            inputs: an array or a buffer (`Device.allocate_buffer`) for each input of the model; None if
                 the operation allows to omit it.
-            outputs: arrays or buffers to write to, or None for a new array each. Where the model does not say
+            outputs: arrays or buffers to write to, or None for a new array each. If the model does not say
                 an output's whole shape, a given array is a buffer, and the result is a view of it.
             measure: whether to time it.
             timeout: seconds.
@@ -148,7 +148,7 @@ class PreparedModel(Closing):
 
         Args:
             inputs: as for `execute`, and so are `outputs` and `measure`. Inputs in pools must not change
-                until it is done; others are copied before this returns, and once more where the driver
+                until it is done; others are copied before this returns, and once more if the driver
                 asks for larger outputs.
             outputs: arrays outside of pools, and buffers, have the results once `result()` of what this
                 returns has returned.

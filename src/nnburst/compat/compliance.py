@@ -42,7 +42,7 @@ def compliant_with(
         value: Capabilities, ErrorStatus, Model or Request of version `source`.
         source: a HIDL version.
         target: a HIDL version.
-        signatures: of the core operations; needed where `value` is a model.
+        signatures: of the core operations; needed if `value` is a model.
 
     Raises:
         InvalidArgument: another type, or not of `source`.
@@ -80,7 +80,7 @@ def noncompliant_operations(
 ) -> frozenset[int]:
     """Which operations of a canonical model's main subgraph the target version cannot say.
 
-    An operation complies where it is valid in that version (P1 to P4) and so are its operands: known
+    An operation complies if it is valid in that version (P1 to P4) and so are its operands: known
     type, a rank before 1.2, no SUBGRAPH before 1.3, constants in memory that the version knows.
     """
     prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)

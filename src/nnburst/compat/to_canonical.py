@@ -36,8 +36,8 @@ def convert(
     Args:
         value: of version `level`.
         level: the version.
-        signatures: of the core operations; needed where `value` is a model.
-        model: canonical; where `value` is a request, what it is checked against as well.
+        signatures: of the core operations; needed if `value` is a model.
+        model: canonical; if `value` is a request, what it is checked against as well.
 
     Raises:
         InvalidArgument: as `unvalidated_convert`; or a rule is broken, or the type is only a part.

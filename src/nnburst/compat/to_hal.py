@@ -38,8 +38,8 @@ def convert(
     Args:
         value: canonical.
         level: the version.
-        signatures: of the core operations; needed where `value` is a model.
-        model: canonical; where `value` is a request, what it is checked against as well.
+        signatures: of the core operations; needed if `value` is a model.
+        model: canonical; if `value` is a request, what it is checked against as well.
 
     Raises:
         InvalidArgument: the value is invalid, `level` cannot say it, or the type is only a part.

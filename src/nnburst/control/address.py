@@ -31,7 +31,7 @@ def directory(*, create: bool = False) -> Path:
     `$XDG_RUNTIME_DIR/nnburst`, or `nnburst-UID` in the directory for temporary files.
 
     Args:
-        create: make it (mode 0700) where it is missing.
+        create: make it (mode 0700) if it is missing.
 
     Raises:
         DeviceUnavailable: it is not a directory that only this user can enter.
@@ -52,7 +52,7 @@ def socket_path(name: str, *, create: bool = False) -> Path:
 
     Args:
         name: letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit.
-        create: make the directory where it is missing.
+        create: make the directory if it is missing.
 
     Raises:
         InvalidArgument: not such a name, or the path is longer than a socket's may be.
@@ -66,7 +66,7 @@ def socket_path(name: str, *, create: bool = False) -> Path:
 
 
 def check_length(path: Path) -> Path:
-    """`path` itself, where a socket may have it.
+    """`path` itself, if a socket may have it.
 
     Raises:
         InvalidArgument: it is too long.

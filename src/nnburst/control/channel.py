@@ -146,7 +146,7 @@ def whole_packet(
     id: int,  # noqa: A002 - what it is called in the packet
     body: bytes,
 ) -> bytes | None:
-    """The packet of a message that brings no descriptors; None where the body is too large for one."""
+    """The packet of a message that brings no descriptors; None if the body is too large for one."""
     return _encode(_Packet(id, 0, body, 0)) if len(body) <= MAX_INLINE_BYTES else None
 
 
@@ -239,7 +239,7 @@ class Channel:
             memory.close()
 
     def _leaves(self, packet: bytes) -> bool:
-        """Send a packet without descriptors, where nothing stands in its way."""
+        """Send a packet without descriptors, if nothing is in its way."""
         try:
             with self._lock:  # so that close() cannot give the descriptor away meanwhile
                 self._socket.send(packet, _SEND_FLAGS)
@@ -265,7 +265,7 @@ class Channel:
                 return
 
     def _not_sent(self, error: OSError, fds: Sequence[int], deadline: float) -> None:
-        """Return where it is worth another attempt. Only a peer that is gone ends a connection."""
+        """Return if another attempt is worth it. Only a peer that is gone ends a connection."""
         if error.errno in _NO_PEER or self._socket.fileno() < 0:
             raise Disconnected(str(error)) from error
         if error.errno == errno.EBADF:
@@ -323,7 +323,7 @@ class Channel:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise TimeoutError("the peer did not answer in time")
-        ready = poller.poll(_milliseconds(left))  # where nothing is, the caller looks again
+        ready = poller.poll(_milliseconds(left))  # if nothing is, the caller looks again
         if ready and all(fd == self._peer_process for fd, _ in ready):
             raise Disconnected("the peer's process has ended")
 

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
 _ONE_WAY: Final = 0
-#: Held for a moment where an answer and its caller's impatience may cross.
+#: Held for a moment while an answer and its caller's timeout may cross.
 _giving_up: Final = threading.Lock()
 #: Calls whose answers may still come without a waiter; answers to older ones are not told apart.
 _MOST_ABANDONED: Final = 4096
@@ -194,7 +194,7 @@ class Connection:
         return not self._ended
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once when the connection ends; at once where it has ended already.
+        """Run `callback` once when the connection ends; at once if it has ended already.
 
         Callbacks must not block: all run on the thread that noticed, the one added last first.
         """
@@ -315,7 +315,7 @@ class Connection:
             message: the call.
             expected: type of the result, which brings no descriptors.
             fds: descriptors that go with it; they stay the caller's.
-            answered: hears once how it went, on a thread that must go on; not where this raises.
+            answered: hears once how it went, on a thread that must go on; not if this raises.
             timeout: seconds until the call must have left.
 
         Raises:
@@ -444,7 +444,7 @@ class Connection:
                 raise
 
     def _abandon(self, call: int, pending: _Waiting) -> None:
-        """Forget a call; where the answer is here already, or comes later, it is disposed of."""
+        """Forget a call; if the answer is here already, or comes later, it is disposed of."""
         if pending.answered:
             self._pending.pop(call, None)
             self._release_answer(self._taken(pending))

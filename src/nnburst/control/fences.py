@@ -1,6 +1,6 @@
 """Sync fences: one end of a socketpair, on which one byte says how it went.
 
-The signaller sends a status byte and closes its end. Where it closes without one, by dying for example,
+The signaller sends a status byte and closes its end. If it closes without one, by dying for example,
 the fence is in the error state. A waiter only looks at the byte and never takes it, so any number of
 processes may wait on copies of one descriptor. (An eventfd would show no death, and any holder could fill
 it.)

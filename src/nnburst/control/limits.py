@@ -14,7 +14,7 @@ MAX_BODY_BYTES: Final = 1 << 30
 ENVELOPE_BYTES: Final = 64
 #: Largest packet.
 MAX_PACKET_BYTES: Final = MAX_INLINE_BYTES + ENVELOPE_BYTES
-#: Seconds that a reply may take to leave where the peer does not read.
+#: Seconds that a reply may take to leave if the peer does not read.
 SEND_TIMEOUT: Final = 5.0
 #: Seconds that an upcall may take. getMemories only looks up a table, but the client may be stopped, by a
 #: debugger say, and a burst has no status for one that is late.

@@ -15,7 +15,7 @@ TIMED_OUT: Final = int(lib.NNB_LINE_TIMED_OUT)
 INTERRUPTED: Final = int(lib.NNB_LINE_INTERRUPTED)
 NOT_SENT: Final = int(lib.NNB_LINE_NOT_SENT)
 _READABLE: Final = int(lib.NNB_LINE_READABLE)
-#: Longest single wait, in seconds; and of the main thread, where Python handles signals: the kernel may have
+#: Longest single wait, in seconds; and of the main thread, which handles signals: the kernel may have
 #: given one to another thread.
 _LONGEST: Final = 86_400.0
 _SLICE: Final = 0.05
@@ -87,7 +87,7 @@ class Line:
         lib.nnb_line_notice(self._struct, caller.struct)
 
     def turn(self) -> bool:
-        """For the reader: wait until there is something to read; false where there will be nothing."""
+        """For the reader: wait until there is something to read; false if there will be nothing."""
         return int(lib.nnb_line_turn_unlocked(self._struct)) == _READABLE
 
     def done(self) -> None:

@@ -109,7 +109,7 @@ class ObjectTable:
         return Reference(entry.target, lambda: self._release_reference(entry))
 
     def find(self, handle: int) -> Closable | None:
-        """What a handle stands for, only to look at; None where it is not open."""
+        """What a handle stands for, only to look at; None if it is not open."""
         with self._lock:
             entry = self._entries.get(handle)
             return entry.target if entry else None

@@ -36,7 +36,7 @@ class Service(Generic[M]):
     """Answers the calls of one peer.
 
     A call that cannot be decoded, or brings the wrong number of descriptors, is answered with
-    INVALID_ARGUMENT; whatever a handler raises is answered with its status (GENERAL_FAILURE where it
+    INVALID_ARGUMENT; whatever a handler raises is answered with its status (GENERAL_FAILURE if it
     has none). Neither ends the connection, and neither ends the process.
     """
 

@@ -36,7 +36,7 @@ class Clip(NamedTuple):
 
     Attributes:
         samples: int16 at 16 kHz, one channel.
-        phrases: what is said, where that is known.
+        phrases: what is said, if that is known.
     """
 
     samples: npt.NDArray[np.int16]

@@ -42,7 +42,7 @@ class Argument:
 
     Attributes:
         buffer: the bytes, a one-dimensional uint8 view of shared memory (read-only for inputs);
-            None where the argument is omitted. Another process may change the bytes at any time.
+            None if the argument is omitted. Another process may change the bytes at any time.
         dimensions: the model's dimensions merged with the request's; 0 is unknown (outputs only),
             and an empty tuple is a scalar or, for a tensor, an unknown rank (outputs only).
     """
@@ -59,7 +59,7 @@ class Outcome:
         status: NONE, OUTPUT_INSUFFICIENT_SIZE, GENERAL_FAILURE, INVALID_ARGUMENT, MISSED_DEADLINE_* or
             RESOURCE_EXHAUSTED_* (out of memory is TRANSIENT).
         output_shapes: one per output with NONE and OUTPUT_INSUFFICIENT_SIZE; may be empty with NONE
-            where every output is fully specified; empty with any other status.
+            if every output is fully specified; empty with any other status.
         message: why it failed, for logs and for callers that can be told.
     """
 
@@ -157,7 +157,7 @@ class Executor(ABC):
         device_type: the kind of hardware that it computes on (NNAPI: getType).
         feature_level: the newest version whose models it takes (NNAPI: getVersion); V1_2 at least.
         extensions: the vendor extensions whose types and operations it can all run.
-        capabilities_file: how fast it was where it was measured for all others, as
+        capabilities_file: how fast it was on the machine where it was measured for all others, as
             `nnburst bench capabilities` writes it; None if it ships nothing.
     """
 

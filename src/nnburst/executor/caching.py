@@ -45,7 +45,7 @@ class CachingPrepared(Protocol):
     """A prepared model that can be kept."""
 
     def to_cache(self) -> Cached | None:
-        """What to keep of it; None where this model cannot be cached. Called once, before `bind`."""
+        """What to keep of it; None if this model cannot be cached. Called once, before `bind`."""
 
 
 @runtime_checkable
@@ -54,7 +54,7 @@ class CachingExecutor(Protocol):
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:
-        """(1, 0) where there are never constants, else (1, 1); the same at every start."""
+        """(1, 0) if there are never constants, else (1, 1); the same at every start."""
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what `to_cache` returned, in this or an earlier process of the same version.

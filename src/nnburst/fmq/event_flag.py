@@ -46,7 +46,7 @@ class EventFlag:
         """Set `bits` and wake the waiters for one of them; no effect for 0.
 
         Raises:
-            Closed: in a forked child, where the word is not mapped.
+            Closed: in a forked child, which does not map the word.
         """
         self._check_process()
         lib.nnb_event_flag_wake(self.word, bits)
@@ -59,11 +59,11 @@ class EventFlag:
             timeout: seconds; nothing waits for ever.
 
         Returns:
-            the bits of `bits` that were set; 0 where the timeout passed.
+            the bits of `bits` that were set; 0 if the timeout passed.
 
         Raises:
             InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive.
-            Closed: in a forked child, where the word is not mapped.
+            Closed: in a forked child, which does not map the word.
         """
         self._check_process()
         if bits == 0:

@@ -191,7 +191,7 @@ class MessageQueue(Closing):
         return self._done(status)
 
     def read(self, count: int) -> Elements | None:
-        """Read `count` elements as one unit; None where there are fewer (or they were lost).
+        """Read `count` elements as one unit; None if there are fewer (or they were lost).
 
         Of an unsynchronized queue, elements that the writer is overwriting at this very moment are lost, too:
         it says so before it writes. DEVIATES: an original writer does not, and its elements can be torn.
@@ -234,7 +234,7 @@ class MessageQueue(Closing):
         return found[0]
 
     def begin_write(self, count: int) -> Claim | None:
-        """Claim `count` elements to write in place; None where there is no room.
+        """Claim `count` elements to write in place; None if there is no room.
 
         Nothing is visible before `commit_write(count)`; a claim that is not committed is forgotten.
         """
@@ -246,14 +246,14 @@ class MessageQueue(Closing):
         return self._done(lib.nnb_ring_commit_write(self._ring(), count))
 
     def begin_read(self, count: int) -> Claim | None:
-        """Claim `count` elements to read in place; None where there are fewer.
+        """Claim `count` elements to read in place; None if there are fewer.
 
         The peer may change them meanwhile: copy before checking (`read` does).
         """
         return self._claim(lib.nnb_ring_begin_read, count)
 
     def commit_read(self, count: int) -> bool:
-        """Let go of the first `count` claimed elements; False where they were overwritten meanwhile."""
+        """Let go of the first `count` claimed elements; False if they were overwritten meanwhile."""
         self._check_count(count)
         return self._done(lib.nnb_ring_commit_read(self._ring(), count))
 

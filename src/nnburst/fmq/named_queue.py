@@ -6,7 +6,7 @@
     0        8        12       16                  a multiple of 64
     | magic  | length | 0      | descriptor (JSON) | the queue's parts … |
 
-The name goes as soon as the second process has opened it: nothing is left in /dev/shm. Where that
+The name goes as soon as the second process has opened it: nothing is left in /dev/shm. If that
 process never comes, its creator removes the name (`posix_ipc.unlink_shared_memory`). POSIX shared
 memory cannot be sealed, so its holder can shrink it under its reader; a driver never accepts
 it, and neither should anyone who does not trust the other side.
@@ -124,7 +124,7 @@ def _checked(name: str) -> str:
 
 
 def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
-    """The region called `name`, complete; None where it is not there yet."""
+    """The region called `name`, complete; None if it is not there yet."""
     posix_ipc = _posix_ipc()
     try:
         fd = posix_ipc.SharedMemory(name).fd
@@ -152,7 +152,7 @@ def _magic_of(view: Bytes) -> Any:  # noqa: ANN401 - a cffi pointer
 
 
 def _unlink(name: str, fd: int) -> bool:
-    """Take a name away; False where it does not stand for the region `fd` any more.
+    """Take a name away; False if it does not stand for the region `fd` any more.
 
     Another opener may have taken it away, and a creator given it to a new queue since.
     """

@@ -87,7 +87,7 @@ class SharedMemory(Closing):
         """Take over a foreign fd after checking that it is a sealed memfd.
 
         Args:
-            fd: closed by this call where it is refused.
+            fd: closed by this call if it is refused.
             size: bytes that the sender promised; None to take the file's own size.
 
         Raises:
@@ -176,7 +176,7 @@ def _checked_size(fd: int) -> int:
     if seals & SIZE_SEALS != SIZE_SEALS:
         raise InvalidArgument("memfd lacks the seals SHRINK, GROW and SEAL")
     status = os.fstat(fd)
-    # Not st_blksize, which is also large where the kernel gives ordinary memfds huge pages by itself.
+    # Not st_blksize, which is also large if the kernel gives ordinary memfds huge pages by itself.
     if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):
         raise InvalidArgument("memfd of huge pages is not accepted")
     if status.st_size == 0:

@@ -20,6 +20,6 @@ class BufferRole(msgspec.Struct, frozen=True):
 
 
 class BufferDesc(msgspec.Struct, frozen=True):
-    """What a buffer is to hold; `dimensions` are empty, or 0 in places, where the roles decide."""
+    """What a buffer is to hold; `dimensions` are empty, or 0 in places, which the roles decide."""
 
     dimensions: tuple[int, ...] = ()

@@ -29,11 +29,11 @@ class Variable(Generic[T]):
 
     Attributes:
         name: with its prefix.
-        default: the value where it is not set, as it would be written; None if unknown.
+        default: the value if it is not set, as it would be written; None if unknown.
         expected: the rule that a value must keep, for messages.
         reader: what reads it, and when.
         what: what it does.
-        page: where more is written, below docs/; empty where there is no more.
+        page: of docs/ with more about it; empty if nothing more is written.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Variable(Generic[T]):
 
         Args:
             name: without prefix.
-            parse: makes a value of the text; ValueError where it breaks the rule.
+            parse: makes a value of the text; ValueError if it breaks the rule.
             expected: the rule.
             default: a text that parses, or None.
             reader: what reads it, and when.
             what: what it does.
-            page: where more is written.
+            page: of docs/ with more about it.
         """
         self.name = _PREFIX + name
         self._parse = parse

@@ -31,7 +31,7 @@ class NnburstError(Exception):
 
     Attributes:
         status: the HAL status that the error stands for.
-        output_shapes: the `OutputShape` that the driver reported for each output, where it reported anything.
+        output_shapes: the `OutputShape` that the driver reported for each output, if it reported any.
     """
 
     default_status: ClassVar[ErrorStatus] = ErrorStatus.GENERAL_FAILURE
@@ -102,7 +102,7 @@ class ResourceExhausted(NnburstError):
 
 
 class DeadObject(NnburstError, ConnectionError):
-    """The process behind the object has died; the message says how, where that is known."""
+    """The process behind the object has died; the message says how, if that is known."""
 
     default_status = ErrorStatus.DEAD_OBJECT
 

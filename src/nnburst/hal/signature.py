@@ -48,7 +48,7 @@ class Slot:
         since: version that introduced this position.
         repeats: None for one operand; otherwise the least number of operands that this slot takes.
             At most one slot of a list repeats.
-        rank: ranks that validation accepts where the rank is known; empty for any.
+        rank: ranks that validation accepts if the rank is known; empty for any.
     """
 
     name: str
@@ -81,13 +81,13 @@ class Form:
     name: str = ""
 
     def expand_inputs(self, count: int) -> tuple[Slot, ...] | None:
-        """The slot of each of `count` inputs, or None where this form does not take so many."""
+        """The slot of each of `count` inputs, or None if this form does not take so many."""
         if self.counts:
             return self.inputs[:count] if count in self.counts else None
         return _expand(self.inputs, count)
 
     def expand_outputs(self, count: int) -> tuple[Slot, ...] | None:
-        """The slot of each of `count` outputs, or None where this form does not give so many."""
+        """The slot of each of `count` outputs, or None if this form does not give so many."""
         return _expand(self.outputs, count)
 
 

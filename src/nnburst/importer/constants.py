@@ -143,7 +143,7 @@ class ConstantPool:
         return array
 
     def fill(self) -> tuple[npt.NDArray[np.uint8], ...]:
-        """The bytes of the model's pools, read-only: one, or none where nothing is large."""
+        """The bytes of the model's pools, read-only: one, or none if nothing is large."""
         if not self._size:
             return ()
         pool = np.zeros(self._size, np.uint8)

@@ -34,7 +34,7 @@ class Value:
     Attributes:
         type: the operand.
         index: of the operand in the subgraph; None for a constant that nothing reads yet.
-        constant: the value, where the file holds it.
+        constant: the value, if the file holds it.
     """
 
     type: TensorType

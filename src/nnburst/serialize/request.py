@@ -48,7 +48,7 @@ def serialize_request(
         a field is 0.
 
     Raises:
-        InvalidArgument: a number does not fit its field, or `slots` and `request.pools` (where it
+        InvalidArgument: a number does not fit its field, or `slots` and `request.pools` (if it
             is not empty) differ in length. The request is not otherwise validated.
     """
     if request.pools and len(request.pools) != len(slots):

@@ -26,12 +26,12 @@ _STEP: Final = 0.01
 
 
 class DriverUnderTest(Closing):
-    """Where a driver listens, and its process where it was started here. A context manager.
+    """Where a driver listens, and its process if it was started here. A context manager.
 
     Attributes:
         name: as given.
         address: for `nnburst.connect`.
-        pid: of the supervisor; None where it was there before.
+        pid: of the supervisor; None if it was there before.
     """
 
     def __init__(

@@ -5,10 +5,10 @@ r"""pytest plugin: test a driver or an executor of your own with the suites of t
 
 Also for tests of your own:
 
-nnburst_driver   the driver under test; started once a session where it is an executor
+nnburst_driver   the driver under test; started once a session if it is an executor
 nnburst_address  where it listens: a socket in a directory of its own
 nnburst_device   a connection to it of one test
-nnburst_adds     skips what asks for it where the driver does not add
+nnburst_adds     skips what asks for it if the driver does not add
 """
 
 from __future__ import annotations

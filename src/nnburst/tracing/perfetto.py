@@ -81,7 +81,7 @@ class _Names:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> tuple[int, bytes]:
-        """A name's number, and what introduces it where it is new."""
+        """A name's number, and what introduces it if it is new."""
         found = self._numbers.get(name)
         if found is not None:
             return found, b""

@@ -64,7 +64,7 @@ def set_tracer(tracer: Tracer | None) -> None:
 
 
 def traced(run: Callable[[], None], layer: Layer, phase: Phase, detail: str) -> Callable[[], None]:
-    """`run` within a slice; `run` itself where no tracer is set when this is called."""
+    """`run` within a slice; `run` itself if no tracer is set when this is called."""
     if _tracer is None:
         return run
 

@@ -104,7 +104,7 @@ class ThreadBuilder:
             self.surplus += 1
 
     def switch(self, name: str, time: int, flow: int = 0, *, leaves: bool = False) -> None:
-        """The latest open slice ends where another begins."""
+        """The latest open slice ends when another begins."""
         if self._open:
             self._open.pop().end = time
         self.begin(name, time, flow, leaves=leaves)

@@ -108,7 +108,7 @@ def steps_in_words(steps: Mapping[str, int]) -> str:
 
 
 def _difference(ours: Array, theirs: Array) -> Array:
-    """Absolute differences; 0 where both are not a number or the same infinity."""
+    """Absolute differences; 0 if both are not a number or the same infinity."""
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     with np.errstate(invalid="ignore"):
         difference: Array = np.where(same, 0.0, np.abs(ours - theirs))

@@ -1,7 +1,7 @@
 """What networks are tried on: photographs and digits of packages, and random inputs.
 
 The original's suite took 1500 images of Open Images. The photographs that come with scikit-image and
-scikit-learn, and scikit-learn's digits, stand in for them. Where these packages are not installed, random
+scikit-learn, and scikit-learn's digits, stand in for them. If these packages are not installed, random
 inputs are all there is, and the data set says so.
 """
 
@@ -68,7 +68,7 @@ def data_sets(
 
     Args:
         inputs: of the network. One that takes a picture gets pictures, too.
-        count: examples of each set, where there are as many.
+        count: examples of each set, if there are as many.
         seed: of what is random.
         pixels: real values of black and white; see `nnburst.testing.models.pictures.from_picture`.
     """

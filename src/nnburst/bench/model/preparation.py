@@ -37,7 +37,7 @@ def measure_preparation(
     Returns:
         `load_ms`, reading the file; `engine_ms`, the Interpreter's own preparation in this process;
         `launch_ms`; `prepare_cold_ms`; `first_result_ms`, from the launch to the first result, both
-        included; `prepare_cached_ms` and `first_result_cached_ms`, None where nothing came from a cache.
+        included; `prepare_cached_ms` and `first_result_cached_ms`, None if nothing came from a cache.
     """
 
     def start(folder: str | None) -> Start:

@@ -214,7 +214,7 @@ class _Step:
         return read_window(self.node, height, width)
 
     def finish(self, name: str) -> None:
-        """`name` is the result, before the activation where there is one."""
+        """`name` is the result, before the activation if there is one."""
         slots = {slot.name for slot in self.node.match.inputs}
         activation = int(self.node.value("activation")) if "activation" in slots else 0
         self.export.define(self._step.outputs[0], name, activation)

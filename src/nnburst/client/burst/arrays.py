@@ -204,7 +204,7 @@ def _grown(
     bound: BoundRequest,
     shapes: Sequence[OutputShape],
 ) -> list[int] | None:
-    """Larger rooms, where the driver asked for more; None where that cannot help."""
+    """Larger rooms, if the driver asked for more; None if that cannot help."""
     sizes = [array.nbytes for array in bound.outputs]
     before = list(sizes)
     for index, (parameter, array, shape) in enumerate(zip(parameters, given, shapes, strict=False)):
@@ -220,7 +220,7 @@ def _grown(
 def _results(
     bound: BoundRequest, given: Sequence[Array | None], result: ExecutionResult, copy: bool
 ) -> ExecutionResult:
-    """The outputs where the caller wants them."""
+    """The outputs, in the caller's arrays or in new ones."""
     arrays: list[Array] = []
     for mine, theirs, output in zip(bound.outputs, given, result.outputs, strict=True):
         if theirs is None:

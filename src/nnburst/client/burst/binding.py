@@ -128,7 +128,7 @@ class _Spot(NamedTuple):
 
 
 def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) -> _Spot | None:
-    """Room of `size` bytes for a parameter that has no array; None where it has one."""
+    """Room of `size` bytes for a parameter that has no array; None if it has one."""
     if array is not None:
         return None
     if not size:

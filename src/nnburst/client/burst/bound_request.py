@@ -59,8 +59,8 @@ class BoundRequest:
     """Made by `Burst.bind`. Usable by the thread that uses the burst.
 
     Attributes:
-        inputs: views of the pools; None where omitted. Write them before a run, not during it.
-        outputs: views of the pools, written by every run; buffers where the shape is open.
+        inputs: views of the pools; None if omitted. Write them before a run, not during it.
+        outputs: views of the pools, written by every run; buffers if the shape is open.
     """
 
     __slots__ = (
@@ -151,7 +151,7 @@ class BoundRequest:
                 return self._last  # type: ignore[return-value]
             return self._conclude(code)
         except BaseException:  # also KeyboardInterrupt, which can come right after the C call
-            # Let go of the burst, where this thread's run holds it; its result is overdue then. The next
+            # Let go of the burst if this thread's run holds it; its result is overdue then. The next
             # one is read in full, since the last may not have been. Nothing of Python's is called: on
             # entry to it a second handler could raise. After BUSY the request may be another thread's.
             if code != BUSY_CODE:
@@ -188,7 +188,7 @@ class BoundRequest:
     ) -> ExecutionResult:
         """Execute once; the event loop goes on meanwhile.
 
-        A result that comes within two microseconds is taken at once, without a turn of the loop. Where
+        A result that comes within two microseconds is taken at once, without a turn of the loop. If
         `max_in_flight` requests are out, this one waits for its turn. Cancelling it is fine: the burst
         stays usable, and the result is dropped when it comes.
 
@@ -287,7 +287,7 @@ class BoundRequest:
         self._timeout_ns = timeout_ns
 
     def _conclude(self, code: int) -> ExecutionResult:
-        """Turn the outcome of a run into a result or an exception, waiting on where it was cut short."""
+        """Turn the outcome of a run into a result or an exception, waiting on if it was cut short."""
         if code == _INTERRUPTED:
             code = self._resume(self._bound.deadline_ns)
         elif code == IN_FLIGHT:

@@ -131,12 +131,12 @@ class Burst(Closing):
         measure: bool = False,
         output_bytes: Sequence[int | None] | None = None,
     ) -> BoundRequest:
-        """Bind a request: arrays stay where they are, the packet is made once.
+        """Bind a request: arrays are used in place, the packet is made once.
 
         Args:
             inputs: pool-backed arrays (`Device.allocate(...).array(...)`), None for an omitted one; all
-                new arrays in one new pool where not given.
-            outputs: likewise; an array is a buffer where the model leaves the shape open.
+                new arrays in one new pool if not given.
+            outputs: likewise; an array is a buffer if the model leaves the shape open.
             measure: whether to time every execution.
             output_bytes: room for outputs that get new arrays and whose shape the model leaves open.
 
@@ -172,12 +172,12 @@ class Burst(Closing):
     ) -> ExecutionResult:
         """Execute once on numpy arrays.
 
-        Arrays that lie in a pool of this device are used where they are; others are copied through a
+        Arrays that lie in a pool of this device are used in place; others are copied through a
         private pool. Requests are remembered, so the same arrays again cost only their run. A request with
         buffers goes over the socket: bursts cannot carry their tokens.
 
         Args:
-            inputs: one for each input; None where the operation allows to omit it.
+            inputs: one for each input; None if the operation allows to omit it.
             outputs: arrays or buffers to write to; None for results of the burst's own.
             measure: whether to time it.
             timeout: seconds.
@@ -200,7 +200,7 @@ class Burst(Closing):
         """A callable on arrays of the program's own that is bound once: the quickest way from array to array.
 
         Args:
-            inputs: arrays like those that it will be called with, where the model leaves shapes open or
+            inputs: arrays like those that it will be called with, if the model leaves shapes open or
                 inputs are omitted (None); of the model's shapes otherwise.
             copy: whether results are copies, or views that the next call overwrites.
             timeout: seconds of each call.

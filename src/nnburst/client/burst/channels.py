@@ -28,7 +28,7 @@ class BurstChannels:
     Attributes:
         requests: written by this process.
         results: read by this process.
-        kicks: where the driver says that a result awaited in an event loop is there.
+        kicks: socket with a byte for each result that an event loop awaits.
         handle: the driver's number for the burst.
         may_spin: both sides can run at the same moment.
     """

@@ -121,7 +121,7 @@ class BurstCore:
         return weakref.ref(bound) in self._bound
 
     def locate(self, array: Array, name: str) -> tuple[Memory, int, int]:
-        """Pool, offset and slot of a pool-backed array; the pool gets a slot where it has none.
+        """Pool, offset and slot of a pool-backed array; the pool gets a slot if it has none.
 
         Raises:
             InvalidArgument: it lies in no pool, or in one of another device.

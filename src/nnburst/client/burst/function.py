@@ -24,7 +24,7 @@ class BurstFunction:
         (scores,) = classify(picture)
 
     Attributes:
-        inputs: views of the private pool that arguments are copied to; None where an input is omitted.
+        inputs: views of the private pool that arguments are copied to; None if an input is omitted.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class BurstFunction:
         """Execute once.
 
         Args:
-            arrays: one for each input, of the shapes that were bound, in any layout; None where an input was
+            arrays: one for each input, of the shapes that were bound, in any layout; None if an input was
                 omitted.
 
         Returns:
@@ -109,7 +109,7 @@ class BurstFunction:
             executing.pop(me, None)
 
     def _copy_in(self, at: int, array: Any) -> None:  # noqa: ANN401 - anything, until checked
-        """Copy an argument that is not quite like its place, where it fits."""
+        """Copy an argument that is not quite like its place, if it fits."""
         view, parameter = self.inputs[at], self._parameters[at]
         if view is None or array is None:
             if view is not array:

@@ -54,7 +54,7 @@ class LastRequest:
         inputs: Sequence[Any],
         outputs: Sequence[Any],
     ) -> LastRequest | None:
-        """The request that such arrays were copied through; None where that is not all that was done.
+        """The request that such arrays were copied through; None if that is not all that was done.
 
         Args:
             parameters: of the outputs.
@@ -84,7 +84,7 @@ class LastRequest:
         timeout: float,
         copy: bool,
     ) -> ExecutionResult | None:
-        """Execute once; None, with nothing sent, where something is not like before."""
+        """Execute once; None, with nothing sent, if anything differs from before."""
         if self._bound.closed or not (
             self._own_outputs if outputs is None else _all_fit(self._outputs, outputs)
         ):

@@ -70,7 +70,7 @@ class SubmittedRequest:
         self,
         timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on; where it is cancelled it may be called again."""
+        """`result`, while the event loop goes on; if it is cancelled it may be called again."""
         deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
         await waiter_of(self._core).settle(self, deadline_ns)
         return self.result()

@@ -73,7 +73,7 @@ class _Identities:
         self._sent.update(i for i in identifiers if i != _NO_IDENTITY)
 
     def take(self, number: int) -> int | None:
-        """Forget a pool; its number, where the driver may know one."""
+        """Forget a pool; its number, if the driver may know one."""
         found = self._identifiers.pop(number, None)
         self._memories.pop(number, None)
         if found is not None:

@@ -20,7 +20,7 @@ _NO_NANOSECONDS: Final = ExecutionTiming(None, None)
 
 
 def precise(device: int, driver: int) -> ExecutionTiming:
-    """A timing of a message in nanoseconds, where 2**64 - 1 means unknown."""
+    """A timing of a message in nanoseconds; 2**64 - 1 means unknown."""
     both = (None if value == NO_TIMING else value for value in (device, driver))
     return ExecutionTiming(*both)
 

@@ -80,7 +80,7 @@ class Buffer(Closing):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Of what it holds, or of what it was allocated for; 0 where they are not known."""
+        """Of what it holds, or of what it was allocated for; 0 if they are not known."""
         return self._dimensions
 
     @property
@@ -109,15 +109,15 @@ class Buffer(Closing):
         return self._dimensions
 
     def holds(self, dimensions: tuple[int, ...] | None) -> None:
-        """Note the dimensions of what an execution has written; None where it has failed."""
+        """Note the dimensions of what an execution has written; None if it has failed."""
         with self._lock:
             self._dimensions = self.parameter.dimensions if dimensions is None else dimensions
 
     def copy_from(self, array: Array, *, timeout: float = 30.0) -> None:
-        """Fill it (NNAPI: IBuffer::copyFrom). Where that fails it holds nothing.
+        """Fill it (NNAPI: IBuffer::copyFrom). If that fails it holds nothing.
 
         Args:
-            array: of its dtype; its shape becomes that of the content. Used where it is if a pool
+            array: of its dtype; its shape becomes that of the content. Used in place if a pool
                 begins with it, else copied once more.
             timeout: seconds.
 

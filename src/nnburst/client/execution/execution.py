@@ -82,7 +82,7 @@ class SocketExecution:
                 place.memory.check_session(prepared.session, place.parameter.name)
 
     def grow(self, shapes: Sequence[OutputShape]) -> bool:
-        """Offer more room where the driver asked for it; False where that cannot help."""
+        """Offer more room if the driver asked for it; False if that cannot help."""
         short = [
             (place, shape)
             for place, shape in zip(self._outputs, shapes, strict=False)
@@ -96,7 +96,7 @@ class SocketExecution:
         return bool(short)
 
     def run(self, execute: Callable[[Memory | None], ExecutionResult]) -> ExecutionResult:
-        """Execute, and once more with more room where the driver asks for it and that can help.
+        """Execute, and once more with more room if the driver asks for it and that can help.
 
         Args:
             execute: does it, with the private pool that it is given; raises what the caller shall see.
@@ -153,7 +153,7 @@ class SocketExecution:
     def staged(self, private: Memory | None) -> StagedRequest | None:
         """What copies its contents, of which alone later executions may differ.
 
-        None where more than that may differ: an output's shape is open, or a buffer is named.
+        None if more than that may differ: an output's shape is open, or a buffer is named.
         """
         places = (*self._inputs, *self._outputs)
         if any(isinstance(place.memory, Buffer) for place in places) or not all(
@@ -288,7 +288,7 @@ def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferTok
 def _argument(
     place: _Place, private: Memory | None, pools: list[Memory | Buffer]
 ) -> RequestArgument:
-    """How the request refers to a place; adds its pool where the request has none of it yet."""
+    """How the request refers to a place; adds its pool if the request has none of it yet."""
     if place.omitted:
         return OMITTED
     memory = place.memory or private

@@ -48,7 +48,7 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
 
     Attributes:
         status: how it went.
-        launched: durations in nanoseconds from the call on; None where it was not measured.
+        launched: durations in nanoseconds from the call on; None if it was not measured.
         fenced: the same from the last fence on; never longer.
         reason: why it failed, for people.
     """
@@ -62,11 +62,11 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
 class FencedExecution(Closing):
     """Made by `PreparedModel.execute_fenced`. Thread-safe. A context manager that closes itself.
 
-    Inputs must not change, and outputs mean nothing, until `fence` has signalled. Where inputs lie in no
+    Inputs must not change, and outputs mean nothing, until `fence` has signalled. If inputs lie in no
     pool they were copied before this was made.
 
     Attributes:
-        fence: signals when it is done; in the error state where it failed, or the driver died.
+        fence: signals when it is done; in the error state if it failed, or the driver died.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FencedExecution(Closing):
         Args:
             session: of the driver.
             execution: its arguments.
-            private: where those lie that are in no pool.
+            private: memory of the arguments that lie in no pool.
             done: takes the private memory back when the driver uses it no more.
             answered: the driver's answer.
         """
@@ -242,7 +242,7 @@ def call_with(
 
 
 def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:
-    """`wait_for` itself, where it is a sequence of fences.
+    """`wait_for` itself, if it is a sequence of fences.
 
     Raises:
         InvalidArgument: it is not.

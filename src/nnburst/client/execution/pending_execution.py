@@ -26,7 +26,7 @@ class PendingExecution(Pending[ExecutionResult]):
     """An execution under way. Thread-safe; made by `PreparedModel.execute_async`.
 
     Arrays that lie in no pool have their results once `result()` has returned. All memory of the request
-    stays until the driver has notified of it, also where it is cancelled before.
+    stays until the driver has notified of it, also if it is cancelled before.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class PendingExecution(Pending[ExecutionResult]):
             )
 
     def _grows(self, outcome: Notification | NnburstError) -> bool:
-        """Whether there is now more room where the driver asked for it."""
+        """Whether there is now more room if the driver asked for it."""
         return (
             isinstance(outcome, OutputInsufficientSize)
             and not self.done()

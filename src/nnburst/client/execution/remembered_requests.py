@@ -24,7 +24,7 @@ from nnburst.hal.timing import Timing
 #: Requests of one model that the driver keeps bound, and those that are known to have been there once.
 _MOST: Final = 8
 _MOST_SEEN: Final = 64
-#: Bytes of a private pool; where more is copied, being bound saves little.
+#: Bytes of a private pool; if more is copied, being bound saves little.
 LARGEST: Final = 256 * 1024
 _NOT_MEASURED: Final = Timing()
 
@@ -68,7 +68,7 @@ class RememberedRequests:
     """The requests of one prepared model. Thread-safe.
 
     Each is used by one thread at a time; another thread with such arrays needs another one. The one used
-    longest ago goes where there are many.
+    longest ago goes if there are many.
     """
 
     def __init__(self, connection: Connection, staging: StagingPools) -> None:
@@ -123,7 +123,7 @@ class RememberedRequests:
         return False
 
     def make_room(self) -> bool:
-        """Whether one more may be bound; forgets the one used longest ago where there are many."""
+        """Whether one more may be bound; forgets the one used longest ago if there are many."""
         with self._lock:
             if self._closed:
                 return False

@@ -49,7 +49,7 @@ _BUSY: Final = "the execution is under way: one run at a time"
 class ReusableExecution(Closing):
     """Made by `PreparedModel.create_reusable_execution`. One run at a time: a second one gets BurstBusy.
 
-    Arrays in pools stay where they are; the others are copied to private memory of its own with each run,
+    Arrays in pools are used in place; the others are copied to private memory of its own with each run,
     and results from there. A context manager that closes itself.
     """
 
@@ -161,7 +161,7 @@ class ReusableExecution(Closing):
             self._under_way.pop(me, None)
 
     def _finish_fenced(self) -> None:
-        """Where the last run was fenced: have its result taken before its memory is used again."""
+        """If the last run was fenced: have its result taken before its memory is used again."""
         if self._fenced is None:
             return
         fence, reference = self._fenced

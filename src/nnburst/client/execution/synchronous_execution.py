@@ -64,7 +64,7 @@ def _execute_again(
 def _bind(
     prepared: Prepared, key: Hashable, execution: SocketExecution, measure: bool, deadline: float
 ) -> RememberedRequest | None:
-    """Have the driver bind a request; None where that cannot be, or is not worth it.
+    """Have the driver bind a request; None if that cannot be, or is not worth it.
 
     Raises:
         DeadObject: the driver has died.
@@ -92,7 +92,7 @@ def _bound(
     measure: bool,
     deadline: float,
 ) -> int | None:
-    """The driver's number for a request; None where it refuses it: the ordinary way finds the reason."""
+    """The driver's number for a request; None if it refuses it: the ordinary way finds the reason."""
     request, memories = execution.describe(private)
     message = CreateReusableExecution(prepared.handle, request, measure)
     left = max(deadline - time.monotonic(), 0.0)

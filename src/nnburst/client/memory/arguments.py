@@ -49,8 +49,8 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         outputs: for each output of the model its array, or the `Buffer` that was given for it.
-        output_shapes: one for each output; the model's where the driver left them out (which it may
-            where the model says them all).
+        output_shapes: one for each output; the model's if the driver left them out (which it may
+            if the model says them all).
         timing: microseconds; NO_TIMING unless the execution was measured.
         timing_ns: nanoseconds, from the ways to execute that came with AIDL; None from the others.
     """
@@ -87,7 +87,7 @@ class Parameter:
 
     @property
     def size(self) -> int:
-        """Bytes of its data; 0 where the shape is not known."""
+        """Bytes of its data; 0 if the shape is not known."""
         return self.dtype.itemsize * math.prod(self.dimensions) if self.known else 0
 
     @property
@@ -96,7 +96,7 @@ class Parameter:
         return self.size or _FIRST_GUESS
 
     def more_room(self, offered: int, needed: OutputShape) -> int | None:
-        """Bytes to offer where `offered` were too few; None where no more can help."""
+        """Bytes to offer if `offered` were too few; None if no more can help."""
         if self.known or offered >= _LAST_GUESS:
             return None
         wanted = self.dtype.itemsize * math.prod(needed.dimensions)
@@ -115,7 +115,7 @@ class Parameter:
     def check_output(self, value: object) -> Array:
         """`value` as an array that can take this output.
 
-        Where the model does not say the whole shape, any shape will do: the array is a buffer.
+        If the model does not say the whole shape, any shape will do: the array is a buffer.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
@@ -170,7 +170,7 @@ class Parameter:
         return f"{self.dtype.name} of shape ({extents or '...'})"
 
     def extents(self, array: Array) -> tuple[int, ...]:
-        """What a request says about an input's dimensions: nothing where the model says it all."""
+        """What a request says about an input's dimensions: nothing if the model says it all."""
         return () if self.known else array.shape
 
     def shape_of(self, reported: OutputShape | None) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ def parameters(
 
     Args:
         model: the model.
-        extensions: what the device says about its extensions; called where the model uses any.
+        extensions: what the device says about its extensions; called if the model uses any.
 
     Raises:
         InvalidArgument: the model names operands that it does not have.
@@ -269,7 +269,7 @@ def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter])
 
 
 def check_timeout(timeout: float) -> float:
-    """`timeout` itself, where it is a positive finite number of seconds.
+    """`timeout` itself, if it is a positive finite number of seconds.
 
     Raises:
         InvalidArgument: it is not.

@@ -30,7 +30,7 @@ _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot
 def adopt_memfd(fd: int) -> tuple[SharedMemory, bool]:
     """Seal a memfd and take a descriptor of our own to it.
 
-    Nothing is sealed where it is refused.
+    Nothing is sealed if it is refused.
 
     Args:
         fd: stays the caller's.
@@ -165,7 +165,7 @@ def readable_array(array: object) -> npt.NDArray[Any]:
             have, or is empty.
     """
     if isinstance(array, np.ndarray):
-        view: npt.NDArray[Any] = array  # also where read-only ones cannot be exported
+        view: npt.NDArray[Any] = array  # also if read-only ones cannot be exported
         if view.dtype.hasobject:
             raise InvalidArgument(f"array: dtype {view.dtype} holds references, expected numbers")
     elif not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
@@ -176,7 +176,7 @@ def readable_array(array: object) -> npt.NDArray[Any]:
         try:
             view = np.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise InvalidArgument(f"array: numpy cannot read it where it is: {error}") from error
+            raise InvalidArgument(f"array: numpy cannot read it in place: {error}") from error
     if view.nbytes == 0:
         raise InvalidArgument(f"array: shape {view.shape} has 0 bytes")
     return view

@@ -101,17 +101,17 @@ class Memory(Closing):
         self.size = shared.size
         self.number = next(_numbers)
         self._state = _State(shared)
-        # Not at exit, where a forked child would wait for a lock that another thread held at the fork.
+        # Not at exit: a forked child would wait for a lock that another thread held at the fork.
         weakref.finalize(self, self._state.close, self.number).atexit = False
         self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
         self.address: int = self._bytes.__array_interface__["data"][0]
 
     @staticmethod
     def from_fd(fd: int) -> Memory:
-        """Make a pool of an existing memfd, where it is: nothing is copied.
+        """Make a pool of an existing memfd in place: nothing is copied.
 
         The memfd is sealed against shrinking, growing and further seals, so its owner can never resize
-        it again. Arrays are read-only where it is open for reading only or sealed against writing; such
+        it again. Arrays are read-only if it is open for reading only or sealed against writing; such
         a pool holds inputs and constants.
 
         Args:

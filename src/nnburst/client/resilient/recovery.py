@@ -79,7 +79,7 @@ class Recoverable(Generic[T]):
             return self._current
 
     def call(self, work: Callable[[T], R]) -> R:
-        """Call the current object; where its driver dies meanwhile, once more on a new one.
+        """Call the current object; if its driver dies meanwhile, once more on a new one.
 
         For calls that can be repeated, and no executions.
         """

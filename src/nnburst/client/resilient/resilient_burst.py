@@ -63,7 +63,7 @@ class ResilientBoundRequest:
     """Like a `BoundRequest`; bound again to the same arrays after a recovery.
 
     Attributes:
-        inputs: views of the pools; None where omitted.
+        inputs: views of the pools; None if omitted.
         outputs: views of the pools, written by every run.
     """
 

@@ -88,7 +88,7 @@ class Callbacks:
         Args:
             message: makes the call from the number of its callback.
             fds: borrowed descriptors that go with it.
-            listener: hears what becomes of it, exactly once, also where this raises; of an exception that is
+            listener: hears what becomes of it, exactly once, also if this raises; of an exception that is
                 no NnburstError it hears as Interrupted.
             timeout: seconds until the call must have left.
 
@@ -173,7 +173,7 @@ class CallbackThread:
             _attempt(callback)
 
     def _start(self) -> bool:
-        """Start the thread; False where the process may have no more, and the next callback tries again."""
+        """Start the thread; False if the process may have no more, and the next callback tries again."""
         try:
             threading.Thread(target=self._serve, name="nnburst callbacks", daemon=True).start()
         except RuntimeError as error:

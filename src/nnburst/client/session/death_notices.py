@@ -24,7 +24,7 @@ class DeathNotices:
         connection.on_end(self._fail)
 
     def add(self, callback: Callback) -> None:
-        """Run `callback` once the connection has ended; at once where it has."""
+        """Run `callback` once the connection has ended; at once if it has."""
         with self._lock:
             if not self._ended:
                 self._callbacks.append(callback)

@@ -62,7 +62,7 @@ def describe(code: int) -> str:
 def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
     """How the process behind a pidfd ended, whether or not it is a child of this one.
 
-    Waits up to `patience` seconds where it cannot be known yet.
+    Waits up to `patience` seconds if it cannot be known yet.
     """
     pid = _pid_of(pidfd)
     if pid is None:
@@ -100,7 +100,7 @@ def _exit_code(pidfd: int, pid: int) -> int | None:
 
 
 def _pid_of(fd: int) -> int | None:
-    """The process of a pidfd, -1 once reaped; None where a driver sent something else."""
+    """The process of a pidfd, -1 once reaped; None if a driver sent something else."""
     try:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
     except OSError:

@@ -69,14 +69,14 @@ class Pending(Generic[T]):
         return self._outcome()
 
     def cancel(self) -> bool:
-        """Do without the outcome; False where it is there.
+        """Do without the outcome; False if it is there.
 
         The driver finishes what it has begun, and memory that it uses is kept until then.
         """
         return self._complete(Closed(f"{self._what} was cancelled"), cancelled=True)
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(self)` once it is done: on a thread for callbacks, or here where it is.
+        """Call `callback(self)` once it is done: on a thread for callbacks, or here if it is done.
 
         Callbacks of one device run one after the other; what they raise is logged.
         """
@@ -118,7 +118,7 @@ class Pending(Generic[T]):
             raise Closed(f"{self._what} belongs to process {self._owner}, which forked")
 
     def _wake_later(self, waker: Callable[[], None]) -> bool:
-        """Run `waker` when it is done; False where it is already."""
+        """Run `waker` when it is done; False if it is already."""
         with self._changed:
             if self._done:
                 return False

@@ -53,7 +53,7 @@ class DriverProcess:
     def ending(self, patience: float = PATIENCE) -> str:
         """How it ended, with the end of its log; waits up to `patience` seconds to know it."""
         code = self._exit_code(patience)
-        if code is not None:  # where it has started a process, that may hold its stderr open
+        if code is not None:  # a process that it started may still hold its stderr open
             self._reader.join(_LAST_WORDS)
         how = "has closed its connection" if code is None else describe(code)
         lines = "".join(f"\n  {line}" for line in self.last_lines)

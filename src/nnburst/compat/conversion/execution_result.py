@@ -42,7 +42,7 @@ def to_aidl(outcome: ExecutionOutcome) -> aidl.ExecutionResult:
     """Into AIDL's result.
 
     Raises:
-        NnburstError: the one that stands for the status, where that is neither NONE nor
+        NnburstError: the one that stands for the status, if that is neither NONE nor
             OUTPUT_INSUFFICIENT_SIZE.
     """
     if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):

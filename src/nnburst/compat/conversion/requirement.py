@@ -88,7 +88,7 @@ def model(described: Model, signatures: Signatures) -> FeatureLevel:
 
 
 def memory(pool: MemoryPool) -> FeatureLevel:
-    """Of memory: 1.0 where it can be mapped, 1.2 for hardware buffers, 1.3 for driver buffers."""
+    """Of memory: 1.0 if it can be mapped, 1.2 for hardware buffers, 1.3 for driver buffers."""
     if isinstance(pool, BufferToken):
         return V1_3
     return V1_2 if isinstance(pool, OpaqueMemory) else V1_0

@@ -19,7 +19,7 @@ _NS_PER_US = 1000
 
 
 class ExecutionTiming(msgspec.Struct, frozen=True):
-    """Canonical durations of an execution in nanoseconds; None where not measured."""
+    """Canonical durations of an execution in nanoseconds; None if not measured."""
 
     time_on_device_ns: int | None = None
     time_in_driver_ns: int | None = None
@@ -47,7 +47,7 @@ def to_hal(timing: ExecutionTiming, level: FeatureLevel) -> HalStruct:
 
 
 def duration_from_aidl(nanoseconds: int) -> int | None:
-    """From AIDL's int64, where −1 means unknown.
+    """From AIDL's int64; −1 means unknown.
 
     Raises:
         InvalidArgument: S6, it is below −1 or no int64.

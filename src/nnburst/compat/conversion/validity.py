@@ -1,4 +1,4 @@
-"""Whether canonical values are valid where nnburst.hal.validation looks at plain pools only.
+"""Whether canonical values are valid; nnburst.hal.validation looks at plain pools only.
 
 NNAPI: Validation.cpp validate(SharedMemory), validate(Request), validate(ExecutionConfig).
 """
@@ -79,7 +79,7 @@ def check_memory(where: str, rule: str, pool: MemoryPool) -> None:
 
 
 def check_request(request: Request, model: Model | None) -> None:
-    """A request, also against its model where that is given.
+    """A request, also against its model if that is given.
 
     Raises:
         InvalidArgument: R2 to R6; with a model any rule R.

@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Durations in nanoseconds; −1 where not measured."""
+    """Durations in nanoseconds; −1 if not measured."""
 
     time_on_device_ns: int = -1
     time_in_driver_ns: int = -1

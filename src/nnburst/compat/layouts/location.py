@@ -13,7 +13,7 @@ _INT64_MAX = 2**63 - 1
 class PaddedLocation(DataLocation, frozen=True):
     """A location with bytes behind the data that may be used with it.
 
-    AIDL's DataLocation; canonical where `padding` is not 0.
+    AIDL's DataLocation; canonical if `padding` is not 0.
     """
 
     padding: int = 0
@@ -46,7 +46,7 @@ def to_hal(location: DataLocation, level: FeatureLevel) -> HalStruct:
 
 
 def padding(location: DataLocation) -> int:
-    """Bytes behind the data; 0 where the location does not say."""
+    """Bytes behind the data; 0 if the location does not say."""
     return location.padding if isinstance(location, PaddedLocation) else 0
 
 

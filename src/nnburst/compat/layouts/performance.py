@@ -52,7 +52,7 @@ def update(table: Sequence[OperandPerformance], kind: OperandType, info: Perform
 def lookup(table: Sequence[OperandPerformance], kind: OperandType) -> PerformanceInfo:
     """The entry for `kind` of an ascending table, or UNLISTED.
 
-    DEVIATES: R returns the next type's entry where `kind` has none.
+    DEVIATES: R returns the next type's entry if `kind` has none.
     """
     at = bisect_left(table, kind, key=_by_type)
     return table[at].info if at < len(table) and table[at].type == kind else UNLISTED

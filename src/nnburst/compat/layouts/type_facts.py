@@ -34,7 +34,7 @@ def non_extension_operand_type_is_scalar(kind: int) -> bool:
 
 
 def non_extension_size_of_data(kind: int, dimensions: Sequence[int]) -> int:
-    """Bytes of the data; 0 where a dimension or the rank is unknown.
+    """Bytes of the data; 0 if a dimension or the rank is unknown.
 
     Raises:
         InvalidArgument: `kind` is no core type, or the size does not fit uint32.

@@ -47,7 +47,7 @@ class CopyFrom(Call, frozen=True):
     Attributes:
         handle: the buffer.
         size: of the memory.
-        dimensions: of the content; empty where the buffer's are fully known.
+        dimensions: of the content; empty if the buffer's are fully known.
     """
 
     handle: Handle

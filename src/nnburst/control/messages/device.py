@@ -45,7 +45,7 @@ class GetNumberOfCacheFilesNeeded(Call, frozen=True):
 
 
 class NumberOfCacheFiles(Result, frozen=True):
-    """Answer to `GetNumberOfCacheFilesNeeded`; both 0 where nothing is cached."""
+    """Answer to `GetNumberOfCacheFilesNeeded`; both 0 if nothing is cached."""
 
     model_cache: CacheFiles
     data_cache: CacheFiles
@@ -122,7 +122,7 @@ class NotifyPrepared(Upcall, frozen=True):
     Attributes:
         callback: of the call.
         status: how it went.
-        reason: for people, where it failed.
+        reason: for people, if it failed.
         handle: the prepared model; None unless `status` is NONE.
         fields: numbers about it.
     """

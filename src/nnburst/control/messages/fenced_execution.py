@@ -32,7 +32,7 @@ class ExecuteFenced(RequestMessage, frozen=True):
 
 
 class Fenced(Result, frozen=True):
-    """Answer to `ExecuteFenced`: the execution's callback; the fd is its sync fence, where it is not done."""
+    """Answer to `ExecuteFenced`: the execution's callback; the fd is its sync fence, if it is not done."""
 
     handle: Handle
     is_done: bool = False
@@ -50,13 +50,13 @@ class GetExecutionInfo(Call, frozen=True):
 
 
 class ExecutionInfo(Result, frozen=True):
-    """Answer to `GetExecutionInfo`; nanoseconds on both sides, UINT64_MAX where not measured.
+    """Answer to `GetExecutionInfo`; nanoseconds on both sides, UINT64_MAX if not measured.
 
     Attributes:
         status: how the execution went.
         launched: device and driver time since the call.
         fenced: the same since the last fence signalled.
-        reason: for people, where it failed.
+        reason: for people, if it failed.
     """
 
     status: ErrorStatus

@@ -9,7 +9,7 @@ import msgspec
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_NUMBER_OF_CACHE_FILES
 from nnburst.hal.request import Request
 
-#: The title tells a handle from other numbers of the same range where messages are looked at by their types.
+#: The title tells a handle from other numbers of the same range if messages are looked at by their types.
 Handle = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1, title="handle")]
 Slot = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -26,7 +26,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
 
     @property
     def fd_count(self) -> int | None:
-        """How many file descriptors belong to the message; None where its handler decides."""
+        """How many file descriptors belong to the message; None if its handler decides."""
         return 0
 
 

@@ -39,9 +39,9 @@ class NotifyExecuted(Upcall, frozen=True):
     Attributes:
         callback: of the call.
         status: how it went.
-        reason: for people, where it failed.
+        reason: for people, if it failed.
         output_shapes: with NONE and OUTPUT_INSUFFICIENT_SIZE.
-        timing: where it was measured.
+        timing: if it was measured.
     """
 
     callback: Callback

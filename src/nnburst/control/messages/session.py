@@ -49,7 +49,7 @@ class Opened(Result, frozen=True):
 
 
 class Welcome(Result, frozen=True):
-    """Answer to `Hello`; fd 0 is the worker's pidfd, fd 1 its death word where there is one.
+    """Answer to `Hello`; fd 0 is the worker's pidfd, fd 1 its death word if there is one.
 
     Attributes:
         protocol: PROTOCOL_VERSION of the driver.

@@ -116,7 +116,7 @@ class AidlBurst:
         passing: list[RequestPool],
         cleanup: ExitStack,
     ) -> list[RequestPool]:
-        """The pools of a request; what is new is remembered only where all are fine."""
+        """The pools of a request; what is new is remembered only if all are fine."""
         if len(identifiers) != len(described):
             raise InvalidArgument(
                 f"memory_identifiers: {len(identifiers)} for {len(described)} pools"

@@ -92,7 +92,7 @@ def start_burst(
     Args:
         prepared: outlives the burst.
         call: descriptors of the two channels and the client's wishes; hostile until checked here.
-        fds: one region for each channel, and a socket for kicks where the client uses event loops.
+        fds: one region for each channel, and a socket for kicks if the client uses event loops.
         client: its callbacks.
 
     Raises:
@@ -258,7 +258,7 @@ class BurstContext:
         self._thread.join(_COMMAND_TIMEOUT)
 
     def _command(self, command: Callable[[], bool]) -> None:
-        """Have the burst's thread run `command`; it goes on serving where that returns True."""
+        """Have the burst's thread run `command`; it goes on serving if that returns True."""
         posted = _Command(command, threading.Event())
         self._commands.put(posted)
         lib.nnb_server_call(self._server)
@@ -298,7 +298,7 @@ class BurstContext:
                 )
 
     def _loop(self) -> str:
-        """Serve until told to stop; why, where it was not asked for."""
+        """Serve until told to stop; why, if it was not asked for."""
         reply: Reply | None = None
         while True:
             if reply is None:

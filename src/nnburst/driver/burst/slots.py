@@ -28,7 +28,7 @@ class SlotCache:
     def resolve(self, slots: Sequence[int]) -> list[Pool]:
         """The pools behind `slots`, asking the client for all unknown ones at once.
 
-        The question is sorted and names each slot once; nothing is asked where all are known.
+        The question is sorted and names each slot once; nothing is asked if all are known.
         DEVIATES: more than 64 unknown slots are asked for 64 at a time, as many fds as a message takes. The
         client has one deadline for all of them.
 

@@ -38,7 +38,7 @@ def start(
 ) -> Answer:
     """Check what a call brings and leave the rest to the scheduler.
 
-    Where that fails the callback is notified of the same status before the call is answered with it.
+    If that fails the callback is notified of the same status before the call is answered with it.
 
     Args:
         session: whose call it is.

@@ -89,7 +89,7 @@ def close_fences(fences: Sequence[socket.socket]) -> None:
 
 
 def check_deadline(deadline_ns: int | None) -> None:
-    """Raise MissedDeadline where a deadline has passed before anything began (device:F3)."""
+    """Raise MissedDeadline if a deadline has passed before anything began (device:F3)."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
             "device:F3: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT

@@ -106,7 +106,7 @@ def opened(session: ClientSession, callback: int, prepared: PreparedModel) -> No
 
 
 def in_time(prepared: PreparedModel, deadline_ns: int | None) -> PreparedModel:
-    """`prepared` itself; closed where its deadline has passed (MissedDeadline, TRANSIENT)."""
+    """`prepared` itself; closed if its deadline has passed (MissedDeadline, TRANSIENT)."""
     try:
         check_in_time(deadline_ns)
     except MissedDeadline:
@@ -116,7 +116,7 @@ def in_time(prepared: PreparedModel, deadline_ns: int | None) -> PreparedModel:
 
 
 def check_deadline(rule: str, deadline_ns: int | None) -> None:
-    """Raise MissedDeadline, which names `rule`, where a deadline had passed when the call came."""
+    """Raise MissedDeadline, which names `rule`, if a deadline had passed when the call came."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
             f"device:{rule}: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
@@ -124,7 +124,7 @@ def check_deadline(rule: str, deadline_ns: int | None) -> None:
 
 
 def check_in_time(deadline_ns: int | None) -> None:
-    """Raise MissedDeadline where a deadline has passed since the call came (TRANSIENT)."""
+    """Raise MissedDeadline if a deadline has passed since the call came (TRANSIENT)."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
             "the deadline passed while the model was being prepared",

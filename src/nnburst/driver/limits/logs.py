@@ -95,7 +95,7 @@ class _Kinds:
         self._table = mmap.mmap(-1, _KINDS * self._ROW.size)  # MAP_SHARED
 
     def find(self, key: int) -> tuple[int, _Kind]:
-        """The kind and its place: a fresh one where it is new, that of another where all are taken."""
+        """The kind and its place: a fresh one if it is new, that of another if all are taken."""
         for step in range(_KINDS):
             place = (key + step) % _KINDS * self._ROW.size
             kind = _Kind(*self._ROW.unpack_from(self._table, place))

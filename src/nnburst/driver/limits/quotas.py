@@ -117,7 +117,7 @@ def call_budget() -> CallBudget:
 
 
 def _spare(files: int) -> int:
-    """Descriptors for each of three quotas, where the process may have `files`."""
+    """Descriptors for each of three quotas, if the process may have `files`."""
     return max(64, (files - _OTHER_FDS) // 3)
 
 

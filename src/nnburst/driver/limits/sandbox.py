@@ -1,7 +1,7 @@
 """What a worker gives up before it hears its client, so that a client that takes it over gains little.
 
 It keeps what executors need, which cannot be listed: memory, threads, clocks, reading files. It loses new
-privileges and, where the kernel has Landlock and seccomp, writing and making files (but for the key of the
+privileges and, if the kernel has Landlock and seccomp, writing and making files (but for the key of the
 compilation caches, until that is made once), other programs, other processes' memory, sockets, and
 kernel interfaces that no computation needs. Descriptors that are open already, such as cache files, stay
 usable.
@@ -37,7 +37,7 @@ def enter_sandbox(writable: Path | None = None) -> Sandbox:
     """Put this process into the sandbox for good. Call it before a second thread starts.
 
     Args:
-        writable: directory below which files may still be written; made where it is not there.
+        writable: directory below which files may still be written; made if it is not there.
 
     Returns:
         The steps that this kernel has.

@@ -78,7 +78,7 @@ class BufferedExecution(Execution):
         """Execute once; see `nnburst.executor.base.Execution`.
 
         An uninitialised input, and an output for which a buffer is too small, are GENERAL_FAILURE
-        (device:§5.1, §6). Buffers that were to be written are initialised only where it succeeds.
+        (device:§5.1, §6). Buffers that were to be written are initialised only if it succeeds.
         """
         try:
             outcome = self._run(deadline_ns, loop_timeout_ns)
@@ -122,7 +122,7 @@ class BufferedExecution(Execution):
         return outcome
 
     def _grow(self, outcome: Outcome) -> bool:
-        """Make room in buffers that were too small; False where only the client can help."""
+        """Make room in buffers that were too small; False if only the client can help."""
         grown = False
         for output, shape in zip(self._outputs, outcome.output_shapes, strict=False):
             if isinstance(output, BufferArgument) and not shape.is_sufficient:

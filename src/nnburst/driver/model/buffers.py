@@ -63,7 +63,7 @@ class DeviceBuffer:
 
     Attributes:
         token: names it in requests.
-        dimensions: as allocated; 0 where they are left open, empty for scalars and open ranks.
+        dimensions: as allocated; 0 if they are left open, empty for scalars and open ranks.
     """
 
     per_client: ClassVar = MAX_BUFFERS
@@ -102,7 +102,7 @@ class DeviceBuffer:
         self._room = None if size is None else Room(size)
 
     def size_of(self, dimensions: Shape) -> int | None:
-        """Bytes of a content with these dimensions; None where they are not all known."""
+        """Bytes of a content with these dimensions; None if they are not all known."""
         if self._is_scalar:
             return self._element_bytes
         if not dimensions or 0 in dimensions:
@@ -147,7 +147,7 @@ class DeviceBuffer:
         return self._combine(self.dimensions, dimensions)
 
     def space(self, dimensions: Shape) -> Bytes:
-        """Memory to write an output of these dimensions to; all there is where they are not all known.
+        """Memory to write an output of these dimensions to; all there is if they are not all known.
 
         From here on it holds nothing, until `fill`.
 
@@ -164,7 +164,7 @@ class DeviceBuffer:
             return self._room.writable[:size]
 
     def grow(self, needed: Shape) -> bool:
-        """Make room for an output that did not fit; False where the buffer's size is fixed.
+        """Make room for an output that did not fit; False if the buffer's size is fixed.
 
         Args:
             needed: dimensions as far as the execution has found them out.
@@ -231,12 +231,12 @@ class DeviceBuffer:
             np.copyto(target(), self._room.readable[:wanted])
 
     def copy_from(self, source: Callable[[], Bytes], size: int, dimensions: Shape) -> None:
-        """Fill it (NNAPI: IBuffer::copyFrom); where that fails it holds nothing.
+        """Fill it (NNAPI: IBuffer::copyFrom); if that fails it holds nothing.
 
         Args:
             source: maps where from.
             size: bytes there.
-            dimensions: of the content; empty where the buffer's are all known.
+            dimensions: of the content; empty if the buffer's are all known.
 
         Raises:
             InvalidArgument: size or dimensions do not fit.

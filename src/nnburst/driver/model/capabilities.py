@@ -46,7 +46,7 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         relaxed_tensor: the same for tensors.
         if_: overhead of IF ("if" in the file).
         while_: overhead of WHILE ("while" in the file).
-        version_string: of the device that was measured; where another version runs, the file does not count.
+        version_string: of the device that was measured; the file is ignored if another version runs.
             Empty in a file that counts for all.
         measured: how, for people.
     """

@@ -54,7 +54,7 @@ class Device:
     def version_string(self) -> str:
         """Opaque to clients (NNAPI: getVersionString).
 
-        Unique among the versions of a driver: it names the executor's engine, too, where that has one.
+        Unique among the versions of a driver: it names the executor's engine, too, if that has one.
         """
         executor = self._executor
         return f"nnburst {nnburst.__version__} {executor.name} {executor.engine_version}".rstrip()
@@ -73,7 +73,7 @@ class Device:
         return self._executor.supported(model)
 
     def check(self, model: Model, pools: Sequence[Pool]) -> None:
-        """Raise InvalidArgument where a model breaks one of validation's rules (device:P2).
+        """Raise InvalidArgument if a model breaks one of validation's rules (device:P2).
 
         Args:
             model: hostile until checked here.
@@ -84,7 +84,7 @@ class Device:
         validate_model(model, _SIGNATURES)
 
     def check_supported(self, model: Model) -> None:
-        """Raise InvalidArgument where an operation of a checked model is not supported (device:P8)."""
+        """Raise InvalidArgument if an operation of a checked model is not supported (device:P8)."""
         for index, supported in enumerate(self._executor.supported(model)):
             if not supported:
                 kind = model.main.operations[index].type

@@ -76,7 +76,7 @@ class PreparedModel:
     ) -> Execution:
         """Validate a request and bind it to its memory; `run_in_time` runs it.
 
-        Where that fails, buffers that it was to write hold nothing any more (device:§6).
+        If that fails, buffers that it was to write hold nothing any more (device:§6).
 
         Args:
             request: hostile until validated here.
@@ -139,7 +139,7 @@ class PreparedModel:
             execution.close()
 
     def to_cache(self) -> Cached | None:
-        """What the executor wants kept of it; None where it cannot be cached."""
+        """What the executor wants kept of it; None if it cannot be cached."""
         prepared = self._prepared
         return prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
 
@@ -165,7 +165,7 @@ def execute_bound(
 
     Args:
         execution: bound.
-        called: when the client's call came (perf_counter_ns), where it is to be timed.
+        called: when the client's call came (perf_counter_ns), if it is to be timed.
         deadline_ns: on CLOCK_BOOTTIME.
         loop_timeout_ns: limit of a WHILE.
         unit_ns: of the timing: microseconds in HIDL; 1 for nanoseconds, as AIDL has them.
@@ -227,7 +227,7 @@ def _argument(
 
 
 def _without_buffers(arguments: Sequence[Argument | BufferArgument]) -> list[Argument] | None:
-    """The arguments themselves, where none of them is a buffer."""
+    """The arguments themselves, if none of them is a buffer."""
     plain = [argument for argument in arguments if isinstance(argument, Argument)]
     return plain if len(plain) == len(arguments) else None
 

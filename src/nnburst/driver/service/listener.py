@@ -35,7 +35,7 @@ class Listener:
 
         Args:
             path: of the socket; its lock lies beside it.
-            any_user: let processes of other users connect, too, where they may enter the directory.
+            any_user: let processes of other users connect, too, if they may enter the directory.
 
         Raises:
             DeviceUnavailable: another process does.
@@ -71,7 +71,7 @@ class Listener:
 
 
 def _lock(path: Path) -> int | None:
-    """The lock on `path`, as a descriptor; None where another process has it."""
+    """The lock on `path`, as a descriptor; None if another process has it."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

@@ -1,6 +1,6 @@
 """Tells systemd how a driver does: ready, alive, stopping (sd_notify's protocol; no library is needed).
 
-Nothing happens where no service manager has started the driver.
+Nothing happens if no service manager has started the driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ServiceManager:
         self._address = os.environ.pop("NOTIFY_SOCKET", "")
         period = os.environ.pop("WATCHDOG_USEC", "")
         wanted = os.environ.pop("WATCHDOG_PID", str(os.getpid()))
-        #: Seconds after which it wants to hear something; None where it does not.
+        #: Seconds within which it expects a notification; None if it expects none.
         self.patience: float | None = None
         if self._address and period.isdecimal() and wanted == str(os.getpid()):
             self.patience = int(period) / 1e6

@@ -36,7 +36,7 @@ MAX_WORKERS_OF_ONE: Final = 64
 _GRACE: Final = 1.0
 #: Seconds that the kernel gets to end a killed worker.
 _LAST_GRACE: Final = 0.5
-#: Seconds without accepting where a connection cannot be had, so that one that stays in the backlog costs
+#: Seconds without accepting if a connection cannot be had, so that one that stays in the backlog costs
 #: no core.
 _PAUSE: Final = 0.1
 
@@ -71,7 +71,7 @@ class Supervisor:
         self._name = name
         self._any_user = any_user
         self._manager = ServiceManager()
-        #: Workers, and whom they serve: "pid 7", or "user 7" where that is another one.
+        #: Workers, and whom they serve: "pid 7", or "user 7" if that is another one.
         self._workers: dict[int, str] = {}
         self._failures = 0
         self._stop = False
@@ -239,7 +239,7 @@ class Supervisor:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Be killed when `parent` ends; raises where it has ended already."""
+    """Be killed when `parent` ends; raises if it has ended already."""
     error = lib.nnb_die_with_parent(signal.SIGKILL)
     if error:
         raise OSError(error, os.strerror(error))

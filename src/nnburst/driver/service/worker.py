@@ -79,7 +79,7 @@ def _end(error: BaseException | None) -> NoReturn:
 
 
 def _remembered() -> Path | None:
-    """Where a worker makes the key of the compilation caches; None where the user has no such place."""
+    """Where a worker makes the key of the compilation caches; None if the user has no such place."""
     try:
         return state_directory()
     except GeneralFailure:
@@ -114,7 +114,7 @@ class Worker:
         """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first.
 
         Returns:
-            `job`, where the thread that received the call is to run it: an execution of what has shown to be
+            `job`, if the thread that received the call is to run it: an execution of what has shown to be
             quick, while no other waits and another thread can receive meanwhile (ADR 15).
         """
         if self._session is None or isinstance(call, Hello | Ping):

@@ -24,7 +24,7 @@ _SO_PEERPIDFD: Final = 77
 def watch_client(upcalls: socket.socket) -> int | None:
     """A pidfd of the process that made `upcalls`, which the caller owns.
 
-    It becomes readable when all threads of the process have ended. None where it cannot be had: before
+    It becomes readable when all threads of the process have ended. None if it cannot be had: before
     Linux 6.5 for a client of another PID namespace.
 
     Raises:

@@ -75,6 +75,6 @@ class ClientSession:
 
 
 def priority_of(target: object) -> Priority:
-    """The priority of the prepared model that an object belongs to; MEDIUM where it has none."""
+    """The priority of the prepared model that an object belongs to; MEDIUM if it has none."""
     priority = getattr(target, "priority", Priority.MEDIUM)
     return priority if isinstance(priority, Priority) else Priority.MEDIUM

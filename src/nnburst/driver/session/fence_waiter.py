@@ -20,7 +20,7 @@ from nnburst.hal.errors import ResourceExhausted
 
 logger = logging.getLogger(__name__)
 
-#: What becomes of a wait: SIGNALLED, ERROR, or ACTIVE where its deadline has passed. Must not block.
+#: What becomes of a wait: SIGNALLED, ERROR, or ACTIVE if its deadline has passed. Must not block.
 Done = Callable[[FenceStatus], None]
 #: Seconds that the thread sleeps at most: no wait is without a deadline.
 _SLICE: Final = 60.0

@@ -113,7 +113,7 @@ class Lanes:
             del job  # with all that it holds, before the next one comes
 
     def _next(self, crew: _Crew, bell: threading.Semaphore) -> Job | None:
-        """The next job; None where there has been none for so long that the thread is to end."""
+        """The next job; None if there has been none for so long that the thread is to end."""
         while True:
             with self._lock:
                 if queue := self._foremost(crew):
@@ -146,7 +146,7 @@ class Lanes:
         return self._low if priority == Priority.LOW else self._usual
 
     def _foremost(self, crew: _Crew) -> deque[Job] | None:
-        """The queue of the most urgent jobs, where they are this crew's."""
+        """The queue of the most urgent jobs, if they are this crew's."""
         for priority, queue in self._waiting.items():
             if queue:
                 return queue if self._crew(priority) is crew else None

@@ -39,6 +39,6 @@ class Liveness:
         return self._held
 
     def fds(self) -> Fds:
-        """Copies of the descriptors for the client: pidfd, then the death word where there is one."""
+        """Copies of the descriptors for the client: pidfd, then the death word if there is one."""
         own = [self._pidfd, *([self._memory.fd] if self._held else [])]
         return Fds(os.dup(fd) for fd in own)

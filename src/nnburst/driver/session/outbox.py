@@ -15,7 +15,7 @@ from nnburst.hal.errors import Closed, DeadObject, NnburstError, ResourceExhaust
 
 logger = logging.getLogger(__name__)
 
-#: Seconds before another attempt where memory or descriptors were short.
+#: Seconds before another attempt if memory or descriptors were short.
 _PAUSE: Final = 0.05
 
 

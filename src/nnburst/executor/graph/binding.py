@@ -103,7 +103,7 @@ def compute(
 
 
 def check_operands(step: Step, inputs: Sequence[Tensor | TensorType | None]) -> None:
-    """Refuse omitted operands that are not optional, and empty tensors where they are not accepted.
+    """Refuse omitted operands that are not optional, and empty tensors if they are not accepted.
 
     Raises:
         OperationFailed: with the status that the operation's definition gives.
@@ -131,7 +131,7 @@ def merge(step: Step, declared: TensorType, computed: TensorType, exact: bool) -
     NNAPI: OperationsUtils.cpp setInfoAndAllocateIfNeeded, combineDimensions.
 
     Raises:
-        OperationFailed: ranks, extents, types or (where `exact`) quantisation differ.
+        OperationFailed: ranks, extents, types or (if `exact`) quantisation differ.
     """
     dimensions = tuple(int(d) for d in computed.dimensions)
     kind = declared.type if _wider(declared.type) == computed.type else computed.type

@@ -11,7 +11,7 @@ A driver finds it by the entry-point group `nnburst.extensions` when a model fir
 model's prefixes are translated to those once, so that from there on an extension's operation is
 planned, checked and run like any other.
 
-NNAPI: nn/extensions, where all this is each driver's own affair.
+NNAPI: nn/extensions, which leaves all this to each driver.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class VendorExtension:
             name: for messages.
             forms: accepted operand lists (see `nnburst.hal.signature`).
             rows: accepted combinations of types, by the names that the forms use.
-            shape: types of the outputs; None where they depend on data.
+            shape: types of the outputs; None if they depend on data.
             summary: one sentence for people.
             check: rules that counts and types cannot say.
             half: see `OperationDefinition`.
@@ -281,7 +281,7 @@ def _translated(subgraph: Subgraph, local: Mapping[int, int]) -> Subgraph:
 
 
 def _find(name: str) -> VendorExtension | None:
-    """The extension called `name`, imported by its entry point where that is needed."""
+    """The extension called `name`, imported by its entry point if that is needed."""
     if name not in _installed and (target := _entry_points().get(name)):
         try:
             install_from(target)

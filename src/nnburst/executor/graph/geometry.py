@@ -49,7 +49,7 @@ class Axis:
 
     @property
     def output(self) -> int:
-        """Number of window positions; ≤ 0 where the window does not fit once."""
+        """Number of window positions; ≤ 0 if the window does not fit once."""
         return output_extent(
             self.size, self.filter, self.stride, self.head, self.tail, self.dilation
         )
@@ -103,7 +103,7 @@ def output_extent(
     tail: int = 0,
     dilation: int = 1,
 ) -> int:
-    """Number of windows along one axis; ≤ 0 where the window does not fit once."""
+    """Number of windows along one axis; ≤ 0 if the window does not fit once."""
     return (size - effective_filter(filter, dilation) + stride + head + tail) // stride
 
 
@@ -115,7 +115,7 @@ def transposed_implicit_padding(
 ) -> tuple[int, int]:
     """Padding (head, tail) of one axis of a transposed convolution that shall give `output` cells.
 
-    The tail is negative where the filter does not reach the last cells.
+    The tail is negative if the filter does not reach the last cells.
     NNAPI: calculateExplicitPaddingImpl with isTransposeConv.
     """
     if scheme != SAME:
@@ -138,7 +138,7 @@ def transposed_output_extent(
 
 
 def nhwc(array: Array, nchw: bool) -> Array:
-    """A view of a rank 4 image as NHWC; the array itself where it is NHWC already."""
+    """A view of a rank 4 image as NHWC; the array itself if it is NHWC already."""
     return array.transpose(0, 2, 3, 1) if nchw else array
 
 

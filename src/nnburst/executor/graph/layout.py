@@ -37,7 +37,7 @@ def lay_out(
 
     Args:
         graph: the main graph.
-        inputs: type of each of its inputs by operand index; None where it is omitted.
+        inputs: type of each of its inputs by operand index; None if it is omitted.
         outputs: each of its outputs as declared by model and request together.
 
     Raises:

@@ -7,12 +7,12 @@
             np.negative(x, out=y)
         return run
 
-A kernel is bound once per request where shapes are static, and before every run where they are not.
+A kernel is bound once per request if shapes are static, and before every run if they are not.
 Operations whose output shape depends on data (BOX_WITH_NMS_LIMIT) register with `shape=None` and
-return their outputs instead: `def kernel(node) -> list[Array]` (a Tensor instead of an array where
+return their outputs instead: `def kernel(node) -> list[Array]` (a Tensor instead of an array if
 quantisation is forced).
 
-Weights that a kernel rearranges are rearranged once per prepared model where they are constants:
+Weights that a kernel rearranges are rearranged once per prepared model if they are constants:
 
     if node.is_constant("filter"):
         filter = node.constant("transposed", lambda: rearrange(node.tensor("filter").array))
@@ -41,7 +41,7 @@ Run = Callable[[], None]
 
 
 class OperationFailed(NnburstError):
-    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT where spec says so.
+    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT if spec says so.
 
     Messages name the operation, the operand and the rule.
     """
@@ -126,7 +126,7 @@ class Node:
         Args:
             type: the operation.
             match: form and slots.
-            inputs: one per input of the operation; None where omitted.
+            inputs: one per input of the operation; None if omitted.
             outputs: memory for the outputs, with the types that the shape rule gave.
             outputs_declared: type, quantisation and (possibly unknown) dimensions of the output
                 operands as the model declares them.
@@ -140,7 +140,7 @@ class Node:
         self._binding = Binding() if binding is None else binding
 
     def find(self, name: str) -> Tensor | None:
-        """The input called `name`; None where it is omitted or left out."""
+        """The input called `name`; None if it is omitted or left out."""
         for slot, tensor in zip(self.match.inputs, self.inputs, strict=True):
             if slot.name == name:
                 return tensor
@@ -236,7 +236,7 @@ class Node:
     def failure(
         self, message: str, status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
     ) -> OperationFailed:
-        """The exception to raise where the operands break a rule at execution."""
+        """The exception to raise if the operands break a rule at execution."""
         return OperationFailed(f"{self.type.name}: {message}", status=status)
 
     def require(self, condition: bool, message: str) -> None:
@@ -256,7 +256,7 @@ class OperationDefinition:
 
     Attributes:
         signature: what it accepts.
-        shape: types of the outputs from the inputs' types and CONTROL values; None where they
+        shape: types of the outputs from the inputs' types and CONTROL values; None if they
             depend on data (the kernel then returns the output arrays and their dimensions decide).
         kernel: binds it.
         half: the kernel handles float16 itself.

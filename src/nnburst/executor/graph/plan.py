@@ -78,7 +78,7 @@ class Graph:
         steering: operands whose values reach a CONTROL or INDEX slot or a subgraph; their bytes
             must not change while operations run.
         calls: numbers of the referenced subgraphs that its operations may run.
-        last_read: number of the last step that reads an operand; absent where none does.
+        last_read: number of the last step that reads an operand; absent if none does.
     """
 
     def __init__(self, subgraph: Subgraph, values: bytes, pools: Sequence[Bytes]) -> None:

@@ -13,7 +13,7 @@ from nnburst.executor.graph.tensor import Tensor, TensorType
 
 
 def require_rank_up_to_4(node: Node, *names: str) -> None:
-    """Check at execution what validation could not where a rank was unknown."""
+    """Check at execution what validation could not if a rank was unknown."""
     for name in names:
         rank = len(node.tensor(name).shape)
         node.require(rank <= 4, f"operand '{name}' has rank {rank}, expected 1 to 4")
@@ -37,7 +37,7 @@ def same_type(node: Node, dimensions: Sequence[int]) -> TensorType:
 
 
 def broadcast_dimensions(node: Node, first: str, second: str) -> tuple[int, ...]:
-    """Extents of two inputs aligned at the right, where an extent of 1 stretches to the other's.
+    """Extents of two inputs aligned at the right; an extent of 1 stretches to the other's.
 
     NNAPI: IndexedShapeWrapper.cpp, calculateBroadcastedShape; 1 against 0 gives 0.
     """

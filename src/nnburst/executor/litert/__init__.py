@@ -7,7 +7,7 @@
     split.py        models that the reference executor runs in part
     engines.py      one engine per thread that has requests bound
     native.py       the engine through csrc/litert.c, arguments used where they lie
-    interpreter.py  the engine through the wheel's Interpreter, where the library is not the expected one
+    interpreter.py  the engine through the wheel's Interpreter, if the library is not the expected one
 
 Needs the extra `litert`. No client and no driver imports this package by name;
 `nnburst inspect` and the benchmark do.

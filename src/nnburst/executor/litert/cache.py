@@ -22,7 +22,7 @@ from nnburst.executor.litert.network import Network
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model
 
-#: Constants with fewer bytes stay where they are.
+#: Constants with fewer bytes stay in the network.
 _SMALLEST: Final = 64
 #: Names of the format's types whose elements are only values.
 _VALUES: Final = ("FLOAT32", "UINT8", "INT8")
@@ -49,10 +49,10 @@ class CachedNetwork(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CachedPart(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a model; the whole model where it is not cut.
+    """A part of a model; the whole model if it is not cut.
 
     Attributes:
-        model: that it computes, with constants only where the reference executor runs it.
+        model: that it computes, with constants only if the reference executor runs it.
         network: that the engine runs; None for the reference executor.
         constants: bytes of its constants.
         static: as in `split.Part`.
@@ -69,7 +69,7 @@ class Program(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         parts: in order; their constants follow each other.
-        types: of the whole model's operands, as far as known; None where the model is not cut.
+        types: of the whole model's operands, as far as known; None if the model is not cut.
     """
 
     parts: tuple[CachedPart, ...]
@@ -130,7 +130,7 @@ def pack(
     Args:
         model: the whole of it.
         parts: in order, with their constants.
-        types: of its operands, where it is cut.
+        types: of its operands, if it is cut.
     """
     program = Program(tuple(part for part, _ in parts), None if types is None else dict(types))
     constants = parts[0][1] if len(parts) == 1 else b"".join(each for _, each in parts)

@@ -17,7 +17,7 @@ class EngineBinding(Protocol):
 
     @property
     def native(self) -> NativeCall | None:
-        """How to run it without Python; None where only `run` can."""
+        """How to run it without Python; None if only `run` can."""
 
     def run(self) -> str:
         """Run once; why it failed, or ""."""
@@ -83,7 +83,7 @@ class Engines:
             return self._enter(made, thread)
 
     def _find(self, thread: int) -> _Place | None:
-        """The thread's engine, a free one, or (where there are enough) the least used."""
+        """The thread's engine, a free one, or (if there are enough) the least used."""
         for wanted in (thread, None):
             for place in self._places:
                 if place.owner == wanted:

@@ -60,7 +60,7 @@ class LiteRtExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """The C function that runs it; None where only Python can."""
+        """The C function that runs it; None if only Python can."""
         if self._binding is None or self._outcome.status != ErrorStatus.NONE:
             return None
         return self._binding.native
@@ -92,7 +92,7 @@ class LiteRtPrepared(Prepared):
     """A compiled model. `bind` may be called from several threads at once."""
 
     def __init__(self, model: Model, network: Network, num_threads: int) -> None:
-        """Compile it once, by the native route where that works.
+        """Compile it once, by the native route if that works.
 
         Args:
             model: what is computed.
@@ -148,7 +148,7 @@ class LiteRtExecutor(Executor):
     capabilities_file = Path(__file__).with_name("capabilities.json")
 
     def __init__(self) -> None:
-        """Threads of each engine where `prepare` is not told: NNBURST_LITERT_THREADS, 1 by default.
+        """Threads of each engine unless `prepare` gets a number: NNBURST_LITERT_THREADS, 1 by default.
 
         Raises:
             DeviceUnavailable: `ai-edge-litert` is not installed.
@@ -255,7 +255,7 @@ def _input(argument: Argument, meta: TensorType) -> Bytes:
 
 
 def _output(argument: Argument, meta: TensorType) -> Bytes | None:
-    """Room for an output; None where there is too little."""
+    """Room for an output; None if there is too little."""
     if len(argument.dimensions) == len(meta.dimensions) and any(
         want not in (0, have)
         for want, have in zip(argument.dimensions, meta.dimensions, strict=True)

@@ -154,7 +154,7 @@ class GraphWriter:
         return results
 
     def fuse(self, value: Value, activation: int) -> bool:
-        """Make the operator that wrote `value` apply `activation`, where that is possible.
+        """Make the operator that wrote `value` apply `activation`, if that is possible.
 
         It is not if `value` has been read already or the operator applies another one.
         """

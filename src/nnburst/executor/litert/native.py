@@ -67,7 +67,7 @@ def available() -> bool:
 
 @functools.cache
 def package_version() -> str:
-    """The wheel's version; "unknown" where its metadata are missing."""
+    """The wheel's version; "unknown" if its metadata are missing."""
     library = _library()
     folder = library.parent.parent if library is not None else Path()
     named = list(folder.glob(f"{PACKAGE.replace('-', '_')}-*.dist-info"))

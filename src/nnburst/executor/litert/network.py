@@ -67,7 +67,7 @@ class Survey:
         lowered: for each operation, whether it can be lowered.
         static: numbers of the operations whose results have known types.
         types: type of every operand whose extents are known.
-        network: the whole model, where all of it can be lowered.
+        network: the whole model, if all of it can be lowered.
         refusals: why an operation cannot be lowered, by its number.
         weights: numbers of the operations that only make constants real, for those who read them.
     """

@@ -177,7 +177,7 @@ class SplitPrepared(Prepared):
         copies: list[tuple[Bytes, Bytes]],
         shapes: dict[int, OutputShape],
     ) -> Argument:
-        """Where a part writes an operand: the request's memory where only the request reads it."""
+        """Where a part writes an operand: the request's memory if only the request reads it."""
         meta = self._types[index]
         size = byte_size(meta.dimensions, DTYPES[meta.type])
         room = None if target is None else target.buffer
@@ -192,7 +192,7 @@ class SplitPrepared(Prepared):
         return Argument(private, meta.dimensions)
 
     def to_cache(self) -> Cached | None:
-        """Every part; None where one of them cannot be kept."""
+        """Every part; None if one of them cannot be kept."""
         kept: list[tuple[cache.CachedPart, Octets]] = []
         for part, prepared in self._parts:
             cached = prepared.to_cache() if isinstance(prepared, CachingPrepared) else None

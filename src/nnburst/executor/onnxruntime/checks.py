@@ -105,7 +105,7 @@ def check_border(
         said: the client's.
         prefix: of the extension in the client's model.
         element: ONNX's number of the element type; 0 for what is no tensor.
-        extents: of the session, -1 where open.
+        extents: of the session, -1 if open.
 
     Raises:
         InvalidArgument: they differ.

@@ -65,9 +65,9 @@ class GraphExecution(Execution):
         """Own a binding.
 
         Args:
-            binding: of the request; None where an output has too little room.
+            binding: of the request; None if an output has too little room.
             outputs: what the session says of each, and the request's memory.
-            shapes: of all outputs; None where only a run finds them out.
+            shapes: of all outputs; None if only a run finds them out.
             turn: is held while the engine runs, if it runs one request at a time.
         """
         self._binding = binding
@@ -78,7 +78,7 @@ class GraphExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """The C function that runs it; None where only Python can."""
+        """The C function that runs it; None if only Python can."""
         if self._binding is None or self._shapes is None or self._turn is not None:
             return None
         return self._binding.native
@@ -282,7 +282,7 @@ def _input(argument: Argument, border: Border) -> Room:
 
 
 def _output(argument: Argument, border: Border) -> Room:
-    """Room for an output; without memory where there is too little, or its extents are open."""
+    """Room for an output; without memory if there is too little, or its extents are open."""
     wanted = border.extents or (1,)
     if len(argument.dimensions) == len(wanted) and any(
         0 not in (have, max(want, 0)) and have != want

@@ -81,7 +81,7 @@ class Border:
     Attributes:
         name: of it.
         element: ONNX's number of the element type; 0 for what is no tensor.
-        extents: -1 where open.
+        extents: -1 if open.
     """
 
     name: str

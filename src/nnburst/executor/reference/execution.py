@@ -128,7 +128,7 @@ class ReferenceExecution(Execution):
         Args:
             plan: the prepared model.
             layout: its static part for these shapes.
-            inputs: type of each input by operand index; None where it is omitted.
+            inputs: type of each input by operand index; None if it is omitted.
             arguments: inputs and outputs of the request, in the model's order.
             declared: each output as declared by model and request together.
 

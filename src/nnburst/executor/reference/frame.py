@@ -34,7 +34,7 @@ class Frame:
     """The operands of one graph, and what runs its steps.
 
     Attributes:
-        values: value of each operand that has one by now; None where it is omitted.
+        values: value of each operand that has one by now; None if it is omitted.
         declared: declarations that differ from the graph's own (outputs, by index).
         kept: operands whose values stay when no step reads them any more.
     """

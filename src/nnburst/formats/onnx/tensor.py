@@ -14,7 +14,7 @@ from nnburst.formats.onnx.wire import Field, Malformed, Message, integers, once,
 
 Array = npt.NDArray[Any]
 
-#: Element types by their number in a file: a name, and numpy's type where it has one.
+#: Element types by their number in a file: a name, and numpy's type if it has one.
 ELEMENT_NAMES: Final = (
     "undefined", "float", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
     "float16", "double", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn",
@@ -52,7 +52,7 @@ class TensorProto:
         name: of the tensor.
         element: name of its element type.
         shape: its extents; empty for a scalar.
-        external: how another file's bytes are named, where they are there.
+        external: how another file's bytes are named, if they are there.
     """
 
     name: str = ""
@@ -82,7 +82,7 @@ class TensorProto:
         return math.prod(self.shape)
 
     def array(self, external: Callable[[TensorProto], memoryview]) -> Array:
-        """The value, read-only: a view of the file where its bytes lie there.
+        """The value, read-only: a view of the file if its bytes lie there.
 
         Args:
             external: gives the bytes of one whose values lie elsewhere.

@@ -38,7 +38,7 @@ class Field(NamedTuple):
     Attributes:
         number: which.
         integer: its value as unsigned 64 bit; the length of a view.
-        view: its bytes, where it has a length or a fixed size; else empty.
+        view: its bytes, if it has a length or a fixed size; else empty.
         packed: whether it has a length, as strings, messages and packed numbers do.
     """
 
@@ -95,7 +95,7 @@ class Message:
             else:
                 raise Malformed(f"field {number} at byte {at} is of the unknown kind {kind}")
             if size > end - at:
-                raise Malformed(f"field {number} has {size} bytes where {end - at} are left")
+                raise Malformed(f"field {number} has {size} bytes, only {end - at} are left")
             yield Field(number, size, view[at : at + size], packed=packed)
             at += size
 

@@ -33,8 +33,8 @@ class Element(NamedTuple):
     Attributes:
         name: in ONNX.
         number: in ONNX.
-        core: operand type of a tensor of it; None where the extension has it.
-        extension: number of the extension's operand type; 0 where it is a core one.
+        core: operand type of a tensor of it; None if the extension has it.
+        extension: number of the extension's operand type; 0 if it is a core one.
         dtype: of the elements; bfloat16 as its 16 bits.
     """
 

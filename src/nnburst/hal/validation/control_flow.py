@@ -113,7 +113,7 @@ def _check_boolean(rule: str, operand: Operand, what: str) -> None:
 
 
 def _difference(a: Operand, b: Operand) -> str:
-    """What keeps two operands from standing for each other; empty where nothing does."""
+    """What keeps two operands from standing for each other; empty if nothing does."""
     for name in ("type", "scale", "zero_point"):
         if getattr(a, name) != getattr(b, name):
             return f"{name}: {getattr(a, name)} and {getattr(b, name)}"

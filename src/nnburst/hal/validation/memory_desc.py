@@ -28,11 +28,11 @@ def validate_memory_desc(
     """Check the arguments of allocate and combine what they say about the buffer.
 
     Args:
-        dimensions: wanted dimensions (BufferDesc); empty or 0 where left open.
+        dimensions: wanted dimensions (BufferDesc); empty or 0 if left open.
         prepared_models: what the roles' `model_index` counts in; the same object is the same model.
         input_roles: uses as input.
         output_roles: uses as output.
-        get_model: the model behind a prepared one; None where it is not of this device.
+        get_model: the model behind a prepared one; None if it is not of this device.
 
     Returns:
         An operand with the type and quantisation of all roles and the combined dimensions.

@@ -1,6 +1,6 @@
 """Rules M1 to M9, and every rule of operands, operations and graphs over a whole model.
 
-NNAPI: Validation.cpp validateModel (canonical), ValidateHal.cpp validateModel. Where the two
+NNAPI: Validation.cpp validateModel (canonical), ValidateHal.cpp validateModel. If the two
 differ, the canonical reading counts. Not rules: M2 (models without inputs or outputs pass in
 both), M7 (any value of the relaxed flag), M8 and O20 (the 1.3 layout cannot break them).
 """

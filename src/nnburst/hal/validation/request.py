@@ -1,6 +1,6 @@
 """Rules R1 to R11 and R14: a request against its model.
 
-NNAPI: Validation.cpp validateRequestForModel, ValidateHal.cpp validateRequest. Where the two
+NNAPI: Validation.cpp validateRequestForModel, ValidateHal.cpp validateRequest. If the two
 differ, the canonical reading counts (R6, R11). R2 and R12 concern how memory arrives, R13 (one range
 for input and output) and R15 (omitted inputs) pass here and are left to buffers and operations.
 """
@@ -41,7 +41,7 @@ class _Expected:
     element_bytes: int  # 0: opaque
     is_scalar: bool
     is_extension: bool
-    unknown_rule: str  # broken where the dimensions stay unknown; empty where they may
+    unknown_rule: str  # broken if the dimensions stay unknown; empty if they may
 
 
 class RequestValidator:
@@ -184,5 +184,5 @@ def _check_dimensions(known: _Expected, given: Shape) -> None:
 
 
 def _merge(known: _Expected, argument: RequestArgument) -> Shape:
-    """The request's dimensions where it gives any (R8: they repeat what the model knows)."""
+    """The request's dimensions if it gives any (R8: they repeat what the model knows)."""
     return argument.dimensions or known.dimensions

@@ -102,7 +102,7 @@ def validate_extensions(extensions: Iterable[Extension]) -> None:
 
 
 def validate_timing(timing: Timing) -> None:
-    """validation:S5: the device takes no longer than the driver, where both are known."""
+    """validation:S5: the device takes no longer than the driver, if both are known."""
     device, driver = timing.time_on_device, timing.time_in_driver
     if NO_TIMING not in (device, driver) and device > driver:
         raise Broken("S5", f"{device} us on the device, {driver} in the driver").at("timing")

@@ -1,4 +1,4 @@
-"""What a node computes where all its inputs are known: shapes, indices, constants of constants.
+"""What a node computes if all its inputs are known: shapes, indices, constants of constants.
 
 Exporters compute shapes by nodes; with known dimensions they are constants. Only operators on shapes and
 small tables are here, and those that make weights; what a result takes is charged before it is made.
@@ -34,7 +34,7 @@ def fold(*kinds: str) -> Callable[[Fold], Fold]:
 
 
 def folded(node: Node) -> list[Array] | None:
-    """The outputs of a node whose inputs are all known; None where it has to be computed later.
+    """The outputs of a node whose inputs are all known; None if it has to be computed later.
 
     Raises:
         InvalidArgument: the inputs do not fit the operator, or the result is too large.

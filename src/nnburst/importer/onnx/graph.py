@@ -66,7 +66,7 @@ class OnnxGraph(SubgraphWriter):
         """A known array as a constant operand of these extents.
 
         Args:
-            array: its value; a copy is made only where its type is not the operand's.
+            array: its value; a copy is made only if its type is not the operand's.
             dims: as many elements.
             like: gives the quantisation of integers that stand for real numbers.
 

@@ -2,7 +2,7 @@
 
 ONNX says N×C×H×W, NNAPI's engines want N×H×W×C. An `order` says which logical axis each stored axis is:
 (0, 2, 3, 1) for an image that is stored as N×H×W×C. So a Transpose of the file moves nothing, it only
-changes the order; elements move where an operation wants another order than it finds.
+changes the order; elements move if an operation wants another order than it finds.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def removed(order: Order, axes: Sequence[int]) -> Order:
 
 
 def merged(shapes: Sequence[Shape]) -> list[Shape]:
-    """Shapes of operands that broadcast together, with neighbouring axes as one where all allow it.
+    """Shapes of operands that broadcast together, with neighbouring axes as one if all allow it.
 
     Args:
         shapes: of equal rank; the last one is the result's.

@@ -22,7 +22,7 @@ _T = OperandType
 
 
 class Quantization:
-    """Into which integers the real numbers of an output go, where the next node makes them integers."""
+    """Into which integers the real numbers of an output go, if the next node makes them integers."""
 
     __slots__ = ("scale", "type", "zero_point")
 
@@ -78,7 +78,7 @@ class Node:
         return len(self._inputs)
 
     def optional(self, position: int) -> Tensor | None:
-        """Input `position`; None where it is left out."""
+        """Input `position`; None if it is left out."""
         return self._inputs[position] if position < len(self._inputs) else None
 
     def input(self, position: int = 0) -> Tensor:
@@ -130,7 +130,7 @@ class Node:
         return bytes(found).decode(errors="replace")
 
     def integer_list(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
-        """An attribute that is a list of integers; None where neither it nor a default is there."""
+        """An attribute that is a list of integers; None if neither it nor a default is there."""
         found = self.attribute(name)
         if found is None:
             return None if default is None else list(default)

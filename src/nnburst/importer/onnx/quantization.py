@@ -49,7 +49,7 @@ def quantized_type(into: Quantization, dims: tuple[int, ...]) -> TensorType:
 def dequantized(tensor: Tensor, by: Quantization) -> Tensor | None:
     """Stored integers as the real numbers that they stand for; nothing is computed for it.
 
-    None where the operand stands for others.
+    None if the operand stands for others.
     """
     if tensor.is_known:
         stored = tensor.array()

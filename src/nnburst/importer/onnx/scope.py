@@ -40,7 +40,7 @@ class Scope:
                 self._readers.setdefault(name, []).append(node)
 
     def find(self, name: str) -> Tensor | None:
-        """The tensor that a name stands for; None where it stands for none."""
+        """The tensor that a name stands for; None if it stands for none."""
         found = self._tensors.get(name)
         if found is None and name in self._initializers:
             found = self._tensors[name] = constant(self._decode(self._initializers[name]))

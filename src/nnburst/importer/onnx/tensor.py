@@ -17,7 +17,7 @@ from nnburst.importer.subgraph import Value
 Array = npt.NDArray[Any]
 _T = OperandType
 
-#: Operand types of ONNX's element types. Integers of 64 bits are 32 in NNAPI, checked where they are known.
+#: Operand types of ONNX's element types. Integers of 64 bits are 32 in NNAPI, checked if they are known.
 OPERAND_TYPES: Final[dict[np.dtype[Any], OperandType]] = {
     np.dtype(np.float32): _T.TENSOR_FLOAT32,
     np.dtype(np.float16): _T.TENSOR_FLOAT16,

@@ -46,7 +46,7 @@ _NODE_COST: Final = 4096
 #: Rounds that a loop is unrolled into at most.
 _MOST_ROUNDS: Final = 256
 _OLDEST: Final = 7
-#: What a translation meets where a file's inputs and attributes are not what their operator says.
+#: What a translation meets if a file's inputs and attributes are not what their operator says.
 _UNFIT: Final = (
     ArithmeticError,
     AssertionError,

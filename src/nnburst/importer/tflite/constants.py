@@ -1,4 +1,4 @@
-"""Constants of a .tflite file: views of its bytes, converted where NNAPI has no such type."""
+"""Constants of a .tflite file: views of its bytes, converted if NNAPI has no such type."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STORED: Final[dict[str, np.dtype[Any]]] = {
 
 
 def constant_tensor(file: TfliteFile, tensor: Any) -> Constant | None:  # noqa: ANN401 - generated code
-    """The value of a tensor of the file; None where it is computed.
+    """The value of a tensor of the file; None if it is computed.
 
     Raises:
         InvalidArgument: it does not fit its type, or NNAPI has no such operand.

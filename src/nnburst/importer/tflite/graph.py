@@ -69,7 +69,7 @@ class Graph(SubgraphWriter):
             except Refused as refused:
                 raise Refused(f"tensor {index} ({self.name(index)!r}): {refused}") from None
             if constant is None:
-                self.computed_type(index)  # says it better where NNAPI has no such operand
+                self.computed_type(index)  # says it better if NNAPI has no such operand
                 raise Malformed(f"tensor {index} ({self.name(index)!r}) is read but never written")
             constant = replace(constant, name=f"tensor {index} ({self.name(index)!r})")
             found = self._values[index] = Value(constant.type, None, constant)
@@ -83,7 +83,7 @@ class Graph(SubgraphWriter):
 
 
 def indexes(file: TfliteFile, table: Any, field: str) -> list[int]:  # noqa: ANN401
-    """A vector of tensor indexes of a subgraph or operator, charged; empty where it is absent."""
+    """A vector of tensor indexes of a subgraph or operator, charged; empty if it is absent."""
     count = getattr(table, f"{field}Length")()
     file.bytes.spend(64 * count)
     return [int(i) for i in getattr(table, f"{field}AsNumpy")().tolist()] if count else []

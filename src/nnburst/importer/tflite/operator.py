@@ -73,13 +73,13 @@ class Operator:
         return self._variables
 
     def optional_tensor(self, position: int) -> int | None:
-        """The tensor that is input `position`; None where it is left out."""
+        """The tensor that is input `position`; None if it is left out."""
         if position >= len(self.input_tensors) or self.input_tensors[position] == -1:
             return None
         return self.input_tensors[position]
 
     def optional(self, position: int) -> Value | None:
-        """Input `position`; None where it is left out."""
+        """Input `position`; None if it is left out."""
         tensor = self.optional_tensor(position)
         return None if tensor is None else self.graph.value(tensor)
 
@@ -95,7 +95,7 @@ class Operator:
         return [self.input(position) for position in range(len(self.input_tensors))]
 
     def real_input(self, position: int, like: Value) -> Value:
-        """Input `position`, in real numbers where `like` is and it is a quantised constant.
+        """Input `position`, in real numbers if `like` is and it is a quantised constant.
 
         Weights stay as they are stored, and DEQUANTIZE makes them real: NNAPI has no operation on real
         numbers and integers. LiteRT quantises the other input as it comes; an executor may, too, if the model
@@ -151,7 +151,7 @@ class Operator:
     # Its options
 
     def options(self, name: str) -> Any:  # noqa: ANN401
-        """The options, of class `name`; defaults where the file leaves them out."""
+        """The options, of class `name`; defaults if the file leaves them out."""
         found = getattr(schema(), name)()
         kind = names("BuiltinOptions").get(self._raw.BuiltinOptionsType(), "unknown")
         union = self._raw.BuiltinOptions()

@@ -69,7 +69,7 @@ class CheckedTable:
         self.Pos = pos
 
     def Offset(self, slot: int) -> int:  # noqa: N802
-        """Where a field lies, from the table's start; 0 where it is absent."""
+        """Where a field lies, from the table's start; 0 if it is absent."""
         vtable = self.Pos - self._integer(self.Pos, 4, signed=True, what="table")
         length = self._integer(vtable, 2, what="table of fields")
         self.Bytes.check(vtable, max(length, 4), "table of fields")

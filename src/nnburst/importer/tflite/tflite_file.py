@@ -60,7 +60,7 @@ class TfliteFile:
         return f"CUSTOM {text(code.CustomCode())!r}" if name == "CUSTOM" else name
 
     def buffer(self, index: int) -> npt.NDArray[np.uint8]:
-        """The bytes of a buffer, a read-only view; empty where it has none."""
+        """The bytes of a buffer, a read-only view; empty if it has none."""
         count = self.model.BuffersLength()
         if not 0 <= index < count:
             raise Malformed(f"buffer {index} of {count}")

@@ -32,7 +32,7 @@ class Selection:
         suites: which suites.
         filter: regular expression searched in `folder/spec/name`; empty for all.
         operation: only tests with this operation; empty for all.
-        exact: no difference where results are not floating point.
+        exact: no difference if results are not floating point.
         dump: folder for files that reproduce one failed test each.
     """
 
@@ -64,7 +64,7 @@ class Result:
         operations: types of the operations in it.
         type: operand type of its first output.
         dump: file that reproduces a failure alone.
-        driver_us: the driver's own duration of its last execution; None where none was measured.
+        driver_us: the driver's own duration of its last execution; None if none was measured.
         total_us: the same execution as its caller saw it.
     """
 

@@ -99,7 +99,7 @@ def first_mismatch(expected: Array, actual: Array, limits: Limits) -> Mismatch |
 
 
 def frequency_mismatch(logits: Array, samples: Array, tolerance: float) -> str | None:
-    """Why samples of RANDOM_MULTINOMIAL do not follow their distribution; None where they do.
+    """Why samples of RANDOM_MULTINOMIAL do not follow their distribution; None if they do.
 
     Args:
         logits: unnormalised log-probabilities, [batch, classes].

@@ -35,8 +35,8 @@ class RunResult(NamedTuple):
         status: its outcome.
         shapes: reported output shapes; may be empty.
         outputs: the bytes of each output buffer, meaningful with NONE.
-        message: why it failed, where known.
-        timing: the driver's own durations, where a driver ran it.
+        message: why it failed, if known.
+        timing: the driver's own durations, if a driver ran it.
         total_ns: the execution as its caller saw it.
         changed_inputs: numbers of inputs whose memory is not what it was before.
     """

@@ -47,7 +47,7 @@ class PreparedRun(Protocol):
 
         Args:
             inputs: one array per model input with the element type and the extents to pass; None
-                where the request gives no value.
+                if the request gives no value.
             output_sizes: bytes of each output buffer.
             loop_timeout_ns: limit of WHILE.
         """

@@ -67,7 +67,7 @@ def run_suite(vector: Vector, suite: str, runner: Runner, *, exact: bool = False
         vector: a test that belongs to `suite`.
         suite: one of SUITES.
         runner: how to reach the executor.
-        exact: allow no difference where results are not floating point.
+        exact: allow no difference if results are not floating point.
     """
     run: Callable[[], Verdict] = {
         "run": lambda: _compared(vector, runner, exact=exact),

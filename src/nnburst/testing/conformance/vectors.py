@@ -144,7 +144,7 @@ class Vector(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return [self.main.operands[i] for i in self.main.outputs]
 
     def bytes_of(self, operand: VectorOperand) -> bytes | None:
-        """An operand's data; None where it has none, or (an omitted input) empty data."""
+        """An operand's data; None if it has none, or (an omitted input) empty data."""
         data = None if operand.data is None else self.buffers[operand.data]
         return None if not data and operand.lifetime == "SUBGRAPH_INPUT" else data
 

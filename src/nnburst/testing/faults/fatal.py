@@ -56,7 +56,7 @@ class _FatalPrepared(Prepared):
 
 
 class FatalExecuting(Executor):
-    """The reference executor for float32; kills its process where the first input begins with NaN."""
+    """The reference executor for float32; kills its process if the first input begins with NaN."""
 
     name = "fatal executing"
 

@@ -20,7 +20,7 @@ SETTLED: Final = 1.0 if STRICT_TIMING.read() else 20.0
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a process holds. Two of one process are equal where nothing was leaked between them.
+    """What a process holds. Two of one process are equal if nothing was leaked between them.
 
     Attributes:
         fds: descriptors, counted by kind.
@@ -37,7 +37,7 @@ class Footprint:
     children: frozenset[int]
 
     def excess(self, baseline: Footprint) -> str:
-        """What is there beyond `baseline`, in words; empty where nothing is."""
+        """What is there beyond `baseline`, in words; empty if nothing is."""
         found = {
             "fds": sum(self.fds.values()) - sum(baseline.fds.values()),
             "memfds": self.memfds - baseline.memfds,

@@ -33,7 +33,7 @@ class Latencies:
         self.count += 1
 
     def microseconds(self, *percentiles: float) -> list[float]:
-        """The durations at `percentiles`; 0 where there was no round."""
+        """The durations at `percentiles`; 0 if there was no round."""
         if not self.count:
             return [0.0 for _ in percentiles]
         found = np.percentile(self._kept[: self.count], percentiles) / 1000

@@ -129,7 +129,7 @@ class _Campaign:
         self._fds = self._driver.count_fds()
 
     def batch(self, count: int) -> bool:
-        """Send `count` messages; False where the driver is gone or cannot be trusted any more."""
+        """Send `count` messages; False if the driver is gone or cannot be trusted any more."""
         for _ in range(count):
             body, fds = self._mutated()
             try:

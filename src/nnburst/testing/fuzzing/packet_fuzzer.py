@@ -60,7 +60,7 @@ class PacketFuzzReport:
         packets: mutated packets sent.
         outcomes: how many of them were answered with which status.
         failures: what should not have happened, described.
-        rss: resident bytes of the driver at the end; 0 where it has ended.
+        rss: resident bytes of the driver at the end; 0 if it has ended.
         rss_growth: bytes by which it grew.
     """
 

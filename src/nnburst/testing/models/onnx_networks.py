@@ -55,7 +55,7 @@ class OnnxNetwork:
         """The file.
 
         Args:
-            directory: where `fetch` has put networks.
+            directory: that `fetch` has filled with networks.
 
         Raises:
             OSError: it is not there.

@@ -26,7 +26,7 @@ _FACTORS: Final = {"strict": 1.0, "medium": 1.0, "relaxed": 10.0, "conv": 10.0}
 def problem(
     template: Template, kind: OperandType, expected: Array, actual: Array, size: float
 ) -> str | None:
-    """Why a result is too far off; None where it is not.
+    """Why a result is too far off; None if it is not.
 
     Args:
         template: of the operation.

@@ -114,7 +114,7 @@ class PackBuilder(GraphBuilder):
         array = super()._elements(kind, dims, low, high)
         if self.recipe.edge is not None:
             edgy = elements(self.recipe.edge, kind)
-            # Between ordinary elements where there are some; saturated tensors are so throughout.
+            # Between ordinary elements if there are some; saturated tensors are so throughout.
             place = array.reshape(-1)[:: 2 if kind in _SPRINKLED else 1]
             place[...] = np.resize(np.array(edgy, array.dtype), place.size)
         return array

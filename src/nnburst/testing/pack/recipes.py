@@ -52,6 +52,6 @@ RECIPES: Final = tuple(
         key=lambda recipe: recipe.extent,
     )
 )
-#: Cases of each triple; where recipes cannot be drawn, others take their place.
+#: Cases of each triple; if recipes cannot be drawn, others take their place.
 LEAST: Final = 20
 FILLING: Final = tuple(Recipe(f"more {n}", (3, 5, 4)[n % 3]) for n in range(LEAST))

@@ -23,7 +23,7 @@ def model_of(case: Case) -> BuiltModel:
 
 
 def inputs_of(case: Case, feed: Feed) -> list[Array | None]:
-    """What a request feeds, in the order of the model's inputs; None where it omits one."""
+    """What a request feeds, in the order of the model's inputs; None if it omits one."""
     indexes = cut(case.graph, range(len(case.graph.operations))).inputs
     found = [feed.inputs.get(i) for i in indexes]
     return [None if array is None or not array.size else array for array in found]
@@ -38,7 +38,7 @@ def problem_of(case: Case, runner: Runner) -> str | None:
     """Run a case: three sets of inputs, then the first again, with equal bits.
 
     Returns:
-        What is wrong; None where nothing is.
+        What is wrong; None if nothing is.
 
     Raises:
         Unsupported: the driver says beforehand that it cannot run the operation.

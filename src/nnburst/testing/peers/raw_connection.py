@@ -64,7 +64,7 @@ class RawConnection(Closing):
         return self._process.pid
 
     def send(self, body: bytes, fds: Sequence[int] = ()) -> Reply | None:
-        """Send a body; the reply to it, less its descriptors, or None where the driver has gone.
+        """Send a body; the reply to it, less its descriptors, or None if the driver has gone.
 
         Raises:
             MissedDeadline: it does not answer.

@@ -24,7 +24,7 @@ class Samples:
 
         Args:
             processes: pid of each name.
-            warm_up: seconds until a process has made what it makes once; 0 where it is not named.
+            warm_up: seconds until a process has made what it makes once; 0 if it is not named.
         """
         self._processes = dict(processes)
         self.series: Final[dict[str, Series]] = {

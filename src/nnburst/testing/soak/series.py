@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 #: Share of the time at the begin in which things may still be made once: caches, threads, arenas.
 WARM_UP: Final = 0.25
-#: Blocks that the rest is divided into, where there are enough samples; samples that are enough for one.
+#: Blocks that the rest is divided into, if there are enough samples; samples that are enough for one.
 BLOCKS: Final = 20
 _OF_A_BLOCK: Final = 3
 #: Samples after the warm-up without which nothing can be said, and the fewest blocks.
 FEWEST: Final = 8
-#: Share of a block that is left out at either end, at least one sample where there are three.
+#: Share of a block that is left out at either end, at least one sample if there are three.
 _TRIMMED: Final = 0.1
 #: Standard errors that a rise must exceed.
 _SURE: Final = 5.0
@@ -41,7 +41,7 @@ class Trend(NamedTuple):
 
     Attributes:
         first: value of the line at its begin.
-        growth: by how much the line rises until its end; negative where it falls.
+        growth: by how much the line rises until its end; negative if it falls.
         uncertainty: rise up to which it may be chance: five standard errors.
         allowance: growth that counts as none however sure it is.
     """
@@ -63,7 +63,7 @@ class Series:
 
     Attributes:
         allowance: growth that counts as none.
-        warm_up: seconds at the begin that count for nothing, where these are more than a quarter; nothing
+        warm_up: seconds at the begin that count for nothing, if these are more than a quarter; nothing
             is said before as many have passed after them.
         times: seconds.
         values: as many.
@@ -80,7 +80,7 @@ class Series:
         self.values.append(value)
 
     def trend(self) -> Trend | None:
-        """The line; None where there are too few samples, or too little time."""
+        """The line; None if there are too few samples, or too little time."""
         times, values = np.array(self.times), np.array(self.values)
         if not times.size:
             return None

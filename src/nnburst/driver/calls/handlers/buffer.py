@@ -60,7 +60,7 @@ def copy_to(session: ClientSession, call: CopyTo, fds: Fds) -> Answer:
 
 @answers(CopyFrom)
 def copy_from(session: ClientSession, call: CopyFrom, fds: Fds) -> Answer:
-    """Fill a buffer from the client's memory; where that fails it holds nothing."""
+    """Fill a buffer from the client's memory; if that fails it holds nothing."""
     with session.objects.acquire(call.handle, DeviceBuffer) as buffer:
         try:
             source = _adopt(call.size, fds)
@@ -75,7 +75,7 @@ def copy_from(session: ClientSession, call: CopyFrom, fds: Fds) -> Answer:
 
 
 def _adopt(size: int, fds: Fds) -> Pool:
-    """The memory of a copy; GENERAL_FAILURE where it cannot be mapped (device:§6)."""
+    """The memory of a copy; GENERAL_FAILURE if it cannot be mapped (device:§6)."""
     try:
         return Pool(SharedMemory.adopt(fds.take(0), size), size)
     except InvalidArgument as error:

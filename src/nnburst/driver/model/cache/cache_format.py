@@ -122,7 +122,7 @@ def sha256(data: Octets) -> bytes:
 
 
 def _are_equal(one: bytes, other: bytes | memoryview) -> bool:
-    """In a time that does not tell where they differ."""
+    """Takes as long wherever they differ."""
     import hmac
 
     return hmac.compare_digest(one, other)

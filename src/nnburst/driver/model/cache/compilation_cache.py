@@ -4,7 +4,7 @@ Saving is best effort: whatever goes wrong with files, key or disk is logged, an
 all the same (device:§2). Loading trusts nothing that others could have written: see `cache_format`.
 
 A token names an entry, and the client chooses it: a driver cannot tell two models with the same token
-apart (device:§3). Where a client gives two models one token, it gets the one that was saved last.
+apart (device:§3). If a client gives two models one token, it gets the one that was saved last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CompilationCache:
     """Saves and loads the prepared models of one executor. Thread-safe."""
 
     def __init__(self, executor: Executor, version_string: str) -> None:
-        """Cache for `executor`, where it can be cached for.
+        """Cache for `executor`, if it can be cached for.
 
         Args:
             executor: with or without the optional part of `nnburst.executor.caching`.
@@ -67,7 +67,7 @@ class CompilationCache:
         Args:
             prepared: not executed yet.
             token: 32 bytes.
-            model_cache: borrowed descriptors; none where the client wants nothing cached.
+            model_cache: borrowed descriptors; none if the client wants nothing cached.
             data_cache: likewise.
         """
         if not model_cache and not data_cache:
@@ -177,7 +177,7 @@ class CompilationCache:
 
 @functools.cache
 def _build() -> str:
-    """Tells two states of the executors' sources apart, also where both carry the same version.
+    """Tells two states of the executors' sources apart, also if both carry the same version.
 
     What is cached is what they made of a model, so it must not outlive a change of how they do that.
     """

@@ -74,7 +74,7 @@ def unary(op: Lowering) -> Value:
 
 @lowers(OperationType.RSQRT)
 def reciprocal_root(op: Lowering) -> Value:
-    """RSQRT; quantised by way of float32, where 0 becomes the largest value."""
+    """RSQRT; quantised by way of float32, in which 0 becomes the largest value."""
     x = op.value("input")
     require(x.meta.type not in QUANTISED, "RSQRT of quantised values")
     return op.emit("RSQRT", [x], op.result())
@@ -89,7 +89,7 @@ _CLAMPS: Final = {
 
 @lowers(*_CLAMPS)
 def clamp(op: Lowering) -> Value:
-    """RELU, RELU1, RELU6: part of the operator before it, where nothing else reads its result."""
+    """RELU, RELU1, RELU6: part of the operator before it, if nothing else reads its result."""
     name, activation = _CLAMPS[op.node.type]
     x = op.value("input")
     if op.read_once("input") and op.graph.fuse(x, activation):

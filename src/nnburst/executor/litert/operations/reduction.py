@@ -22,7 +22,7 @@ _REDUCERS: Final = {
 
 @lowers(*_REDUCERS)
 def reduce(op: Lowering) -> Value:
-    """Reductions keep their dimensions in the engine; RESHAPE drops them where they shall go."""
+    """Reductions keep their dimensions in the engine; RESHAPE drops those that are not kept."""
     x = op.value("input")
     rank = len(x.shape)
     axes = sorted({axis % rank for axis in op.numbers("axes")})

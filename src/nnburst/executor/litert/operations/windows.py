@@ -19,9 +19,9 @@ VALID: Final = 1
 
 
 def scheme_of(window: Window) -> int | None:
-    """The scheme that pads as the window does; None where only PAD can.
+    """The scheme that pads as the window does; None if only PAD can.
 
-    With SAME the engine's fast kernels compute nonsense where windows skip cells at the end of an axis.
+    With SAME the engine's fast kernels compute nonsense if windows skip cells at the end of an axis.
     """
     axes = (window.height, window.width)
     if not window.pads:
@@ -58,7 +58,7 @@ def pad(op: Lowering, image: Value, window: Window, filling: Value | None = None
 
 
 def padded(op: Lowering, image: Value, window: Window) -> tuple[Value, int]:
-    """The image, padded where no scheme does it, and the scheme for the operator."""
+    """The image, padded if no scheme does it, and the scheme for the operator."""
     scheme = scheme_of(window)
     if scheme is None:
         return pad(op, image, window), VALID

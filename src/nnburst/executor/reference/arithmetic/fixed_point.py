@@ -1,7 +1,7 @@
 """Integer arithmetic shared by quantised kernels, right to the last bit.
 
 Every function takes integers of any width (arrays or Python numbers, each holding a 32-bit value,
-or a 16-bit value where `bits=16`) and returns int64 arrays that hold such values again: a sum with
+or a 16-bit value if `bits=16`) and returns int64 arrays that hold such values again: a sum with
 a zero point cannot wrap before it is clamped. Functions are pure and thread-safe, and broadcast
 like numpy.
 
@@ -77,7 +77,7 @@ def srdhm16(a: Integers, b: Integers) -> Int64:
 
 
 def rounding_divide_by_pot(x: Integers, n: Integers) -> Int64:
-    """Quotient x / 2**n, ties away from zero; n from 0 to 31, per element where it is an array."""
+    """Quotient x / 2**n, ties away from zero; n from 0 to 31, per element if it is an array."""
     values, shift = _int64(x), _int64(n)
     half = (1 << shift) >> 1
     # A tie of a negative number goes down: one less than half makes it fall below the boundary.
@@ -100,7 +100,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     """The pair (m, shift) with real ≈ m * 2**(shift - 31) and 2**30 ≤ m < 2**31; (0, 0) for 0.
 
     Args:
-        real: a ratio of scales. Where NNAPI forms a product of scales in float32, so must the
+        real: a ratio of scales. If NNAPI forms a product of scales in float32, so must the
             caller.
 
     Raises:
@@ -126,7 +126,7 @@ def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Int64, Int64]:
 
 
 def quantize_multiplier_smaller_than_one(real: float) -> tuple[int, int]:
-    """`quantize_multiplier` where 0 < real < 1 is required; the shift is ≤ 0.
+    """`quantize_multiplier` for 0 < real < 1; the shift is ≤ 0.
 
     Raises:
         OperationFailed: it is not, or so close to 1 that it rounds to 1.
@@ -138,7 +138,7 @@ def quantize_multiplier_smaller_than_one(real: float) -> tuple[int, int]:
 
 
 def quantize_multiplier_greater_than_one(real: float) -> tuple[int, int]:
-    """`quantize_multiplier` where real > 1 is required; the shift is ≥ 0.
+    """`quantize_multiplier` for real > 1; the shift is ≥ 0.
 
     Raises:
         OperationFailed: it is not.

@@ -9,7 +9,7 @@ Both steps collapse into one floor, because floor(floor(z) / N) = floor(z / N):
     v < 0:  floor(x·d - 2**-(n+1) + 1/2)        (a tie goes down instead of up)
 
 float64 holds all of this exactly as long as |x| < 2**22 (x·m fits 53 bits) and n ≤ 12 (a result
-below 512 with 31+n fractional bits fits, too). Where d ≥ 2**-13, a larger |x| gives |x·d| ≥ 512,
+below 512 with 31+n fractional bits fits, too). If d ≥ 2**-13, a larger |x| gives |x·d| ≥ 512,
 which is clamped whatever its last bits are. Other multipliers take the plain integer way.
 
 NNAPI: OperationsExecutionUtils.cpp, gemmlowp's MultiplyByQuantizedMultiplier.

@@ -6,7 +6,7 @@ rest is here: the filter as a matrix, the bias, and `finish`, which turns sums i
 Quantised sums are taken over raw bytes, Σ x·(w - zw), and the input's zero point joins the bias:
 Σ (x - zx)·(w - zw) = Σ x·(w - zw) - zx·Σ (w - zw). A padding cell then holds zx. Floating-point
 units add these integers exactly, in any order, while no partial sum can exceed the mantissa: float32
-where the largest possible sum is ≤ 2**24, else float64 (2**53, beyond any tensor's size).
+if the largest possible sum is ≤ 2**24, else float64 (2**53, beyond any tensor's size).
 
 NNAPI: Conv2D.cpp, FullyConnected.cpp; spec: bias scale, per-channel scales, zero points.
 """
@@ -76,7 +76,7 @@ def bind_sums(node: Node, filter_name: str, view: FilterView, repeat: int = 1) -
 
 
 def require_bias_scale(node: Node, filter_name: str) -> None:
-    """Fail where the scale of a per-tensor quantised bias is not that of the products."""
+    """Fail if the scale of a per-tensor quantised bias is not that of the products."""
     source, weights, bias = (node.tensor(n).meta for n in ("input", filter_name, "bias"))
     if source.type not in QUANTIZED_RANGES or weights.extra_params is not None:
         return
@@ -113,7 +113,7 @@ def kept(
     empty: Callable[[Callable[..., Array]], Any],
     fill: Callable[[Any], None],
 ) -> tuple[Any, tuple[Run, ...]]:
-    """Arrays that depend on the operands `names`: computed once where these are constants.
+    """Arrays that depend on the operands `names`: computed once if these are constants.
 
     Args:
         node: a bound node.
@@ -209,7 +209,7 @@ def quantized_finish(node: Node, filter_name: str, offset: Array, repeat: int) -
 
 
 def sum_dtype(node: Node, filter_name: str, raw: Array, largest: int) -> np.dtype[Any]:
-    """Float type in which the sums are exact: for this filter, or for any where it is no constant.
+    """Float type in which the sums are exact: for this filter, or for any if it is no constant.
 
     Args:
         node: a bound node.

@@ -116,7 +116,7 @@ def transform(boxes: Float32, deltas: Float32, images: Float32) -> Float32:
 
 
 def overlap(boxes: Float32, box: Float32) -> Float32:
-    """Intersection over union of each of `boxes` and `box`; NaN where both are empty."""
+    """Intersection over union of each of `boxes` and `box`; NaN if both are empty."""
     start = np.maximum(boxes[:, :2], box[:2])
     end = np.minimum(boxes[:, 2:], box[2:])
     shared = np.prod(np.maximum(end - start, 0), axis=1)

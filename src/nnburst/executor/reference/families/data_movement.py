@@ -64,7 +64,7 @@ def control_values(
 
 
 def resolve_axis(node: Node, name: str, rank: int) -> int:
-    """Value of the axis scalar `name` in [0, rank), where the operand may count from the end."""
+    """Value of the axis scalar `name` in [0, rank); the operand may count from the end."""
     axis = int(node.value(name))
     node.require(
         -rank <= axis < rank, f"operand '{name}' is {axis}, expected [{-rank}, {rank - 1}]"
@@ -73,7 +73,7 @@ def resolve_axis(node: Node, name: str, rank: int) -> int:
 
 
 def require_ranks(node: Node) -> None:
-    """Fail where a shape known only at execution breaks the rank that its slot accepts."""
+    """Fail if a shape known only at execution breaks the rank that its slot accepts."""
     for slot, tensor in zip(node.match.inputs, node.inputs, strict=True):
         if slot.rank and tensor is not None:
             node.require(
@@ -111,7 +111,7 @@ def check_same_quantization(
 def check_output_rank(
     match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand], added: int = 0
 ) -> None:
-    """validation:P4: the output has the rank of every operand 'input' plus `added`, where ranks are known."""
+    """validation:P4: the output has the rank of every operand 'input' plus `added`, if ranks are known."""
     wanted = len(outputs[0].dimensions)
     for slot, operand in zip(match.inputs, inputs, strict=True):
         rank = len(operand.dimensions)

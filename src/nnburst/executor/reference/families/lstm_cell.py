@@ -55,7 +55,7 @@ class Results:
     """Memory for what a direction computes.
 
     Attributes:
-        sequence: outputs [time, batch, outputs] (a view where the batch comes first in memory).
+        sequence: outputs [time, batch, outputs] (a view if the batch comes first in memory).
         output_state: last output [batch, outputs]; None if not wanted.
         cell_state: last cell state [batch, cells]; None if not wanted.
     """
@@ -77,7 +77,7 @@ def bind_direction(
 
     Args:
         operands: its operands, checked.
-        sources: what the gates read: the input, and the auxiliary input where it is linked.
+        sources: what the gates read: the input, and the auxiliary input if it is linked.
         results: where outputs and states go.
         time_major: whether sources are [time, batch, …].
         backward: whether the last time step comes first.

@@ -28,7 +28,7 @@ def direction_slots(
     peephole: OperandType | str = "T",
     bias: OperandType | str = "T",
 ) -> list[Slot]:
-    """The 17 operands that follow the input of every LSTM; nullable where spec calls them optional."""
+    """The 17 operands that follow the input of every LSTM; nullable if spec calls them optional."""
     optional = ("input",)
     return [
         *_slots(f"{prefix}input_to_{{}}_weights", weights, GATES, optional),
@@ -70,7 +70,7 @@ class LstmSizes(NamedTuple):
     Attributes:
         batch: rows computed at a time.
         cells: cells.
-        outputs: extent of the output; that of the projection where there is one.
+        outputs: extent of the output; that of the projection if there is one.
     """
 
     batch: int
@@ -84,7 +84,7 @@ class LstmOperands:
 
     Attributes:
         node: the operation.
-        prefix: start of the operands' names; empty where there is one direction.
+        prefix: start of the operands' names; empty if there is one direction.
     """
 
     node: Node

@@ -39,7 +39,7 @@ def padded(
         value: of padding cells.
 
     Returns:
-        The image itself where nothing is padded (with its own dtype), else the copy, and what to
+        The image itself if nothing is padded (with its own dtype), else the copy, and what to
         call in each run to fill it.
     """
     if not window.pads:

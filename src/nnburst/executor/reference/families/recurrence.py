@@ -151,7 +151,7 @@ def pack(node: Node, names: Sequence[str], dtype: npt.DTypeLike) -> tuple[Array,
     """Several operands one below the other in one array, so that one product serves them all.
 
     Returns:
-        The array and what must run before it is read: nothing where all are constants.
+        The array and what must run before it is read: nothing if all are constants.
     """
     parts = [node.tensor(name).array for name in names]
 

@@ -82,7 +82,7 @@ def bind_regions(node: Node, extents: tuple[int, int]) -> Callable[[], Float32]:
     """What reads the regions [n, 4], in cells of feature maps of (height, width) `extents`.
 
     Returns:
-        A function that gives a private copy. It raises OperationFailed where a region is reversed,
+        A function that gives a private copy. It raises OperationFailed if a region is reversed,
         begins before or ends after the map, or a batch index is out of range.
     """
     roi, batches, images = node.tensor("roi"), node.tensor("batches").array, node.tensor("input")

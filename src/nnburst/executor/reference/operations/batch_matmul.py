@@ -58,7 +58,7 @@ def _adjoint(extents: tuple[int, ...], swapped: bool) -> tuple[int, int]:
     signature(
         OperationType.BATCH_MATMUL,
         FL6,
-        "Multiplies matrices, each transposed first where its flag says so.",
+        "Multiplies matrices, each transposed first if its flag says so.",
         inputs=[data("input0"), data("input1"), control("adj_x", BOOL), control("adj_y", BOOL)],
         outputs=[data("output")],
         rows=rows(FL6=[F16, F32, I32, Q8S]),

@@ -143,7 +143,7 @@ def _product(left: Array, right: Array, out: Array) -> Run:
 
 
 def _as_matrix(patches: Array, dtype: np.dtype, workspace: Workspace) -> tuple[Array, list[Run]]:
-    """Patches as rows of a matrix: the input itself where its memory is in that order."""
+    """Patches as rows of a matrix: the input itself if its memory is in that order."""
     batches, rows, width, *window = patches.shape
     shape = (batches * rows * width, int(np.prod(window)))
     if patches.dtype == dtype and patches.flags.c_contiguous:

@@ -56,7 +56,7 @@ def _mismatch(source: Sequence[int], weights: Sequence[int], bias: Sequence[int]
 
 
 def _check(_match: Match, inputs: Sequence[Operand], _outputs: Sequence[Operand]) -> None:
-    """validation:P4: dimensions fit each other, where all ranks are known."""
+    """validation:P4: dimensions fit each other, if all ranks are known."""
     dimensions = [operand.dimensions for operand in inputs[:3]]
     if all(dimensions) and (wrong := _mismatch(*dimensions)):
         raise InvalidArgument(f"validation:P4: FULLY_CONNECTED: {wrong}")

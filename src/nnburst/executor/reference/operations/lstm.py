@@ -200,7 +200,7 @@ def _check_directions(node: Node, batch: int, inputs: int) -> tuple[LstmSizes, L
         forward.check(batch, inputs),
         backward.check(batch, aux if link is Linking.PARALLEL else inputs),
     )
-    # DEVIATES: NNAPI's CPU implementation accepts weights only where the auxiliary input is as wide
+    # DEVIATES: NNAPI's CPU implementation accepts weights only if the auxiliary input is as wide
     # as the input, and none at all with coupled gates; its documentation asks for neither.
     for direction, (_, cells, _) in zip((forward, backward), sizes, strict=True):
         for name in direction.names(_AUX_WEIGHTS):

@@ -68,7 +68,7 @@ def quantize_tensor(node: Node) -> Run:
         np.trunc(stored, out=whole)
         np.subtract(stored, whole, out=stored)
         np.multiply(stored, np.float32(2), out=stored)
-        np.trunc(stored, out=stored)  # 1 away from zero where the fraction is a half or more
+        np.trunc(stored, out=stored)  # 1 away from zero if the fraction is a half or more
         np.add(stored, whole, out=stored)
         np.add(stored, zero_point, out=stored)
         np.clip(stored, low, high, out=stored)
@@ -94,7 +94,7 @@ def quantize_tensor(node: Node) -> Run:
     zero_sized=True,
 )
 def dequantize_tensor(node: Node) -> Run:
-    """Bind scale * (q - zero_point), with one scale per channel where there are several."""
+    """Bind scale * (q - zero_point), with one scale per channel if there are several."""
     x, out = node.tensor("input"), node.output().array
     if x.type != QPC:
         table = dequantize(all_stored_values(x.type), x.scale, x.zero_point)

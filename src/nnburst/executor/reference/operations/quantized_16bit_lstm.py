@@ -134,7 +134,7 @@ def _bind_sums(node: Node) -> Callable[[], Int64]:
         both[:, :inputs] = x
         both[:, inputs:] = h
         np.subtract(both, _ZERO, out=both)
-        # NNAPI: the data is [input, state] but the weights are [recurrent, input]: where the two
+        # NNAPI: the data is [input, state] but the weights are [recurrent, input]: if the two
         # differ in width, weights meet elements of the other one. Results depend on it.
         total = both[:, :outputs] @ recurrent.T + both[:, outputs:] @ weights.T
         total -= zero * both.sum(axis=1, keepdims=True)

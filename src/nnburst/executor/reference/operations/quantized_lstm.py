@@ -232,7 +232,7 @@ def _bind_layer_norm(node: Node, gate: str) -> Callable[[Int64], Int64]:
         total, squares = z.sum(axis=1, keepdims=True), (z * z).sum(axis=1, keepdims=True)
         mean = _divide(total * 1024, cells)  # in F21: ten bits below the gate's own
         variance = _divide(squares * ((1 << 20) // cells) - mean * mean, 1 << 20)
-        # NNAPI: where the variance is below 1 a limit of 0 or 1 takes its place; the root of either
+        # NNAPI: if the variance is below 1 a limit of 0 or 1 takes its place; the root of either
         # is 1 in `inv_sqrt_quantized_multiplier`.
         root = inv_sqrt_quantized_multiplier(np.maximum(variance, 0))
         unit = multiply_by_quantized_multiplier(z * 1024 - mean, *root)
@@ -285,7 +285,7 @@ def _bind_projection(node: Node) -> Callable[[Int64], Int64]:
 
 
 def _stored_clip(node: Node, name: str, scale: float, bits: int) -> int:
-    """A clip as a stored number; 0 where it is off.
+    """A clip as a stored number; 0 if it is off.
 
     DEVIATES: NNAPI's CPU implementation needs both clips; its documentation calls them optional.
     """

@@ -40,7 +40,7 @@ def _multinomial_shape(node: Node) -> list[TensorType]:
 
 
 def _cumulative(logits: Array) -> npt.NDArray[np.float64]:
-    """Sums over the classes of exp(logit - largest logit), where only finite logits count."""
+    """Sums over the classes of exp(logit - largest logit); only finite logits count."""
     values = logits.astype(np.float64)
     finite = np.isfinite(values)
     largest = np.max(values, axis=1, keepdims=True, where=finite, initial=-np.inf)

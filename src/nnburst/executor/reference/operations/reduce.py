@@ -57,7 +57,7 @@ def _signature(
 
 
 def _axis(node: Node, axis: int, name: str) -> int:
-    """A dimension counted from the front, where negative ones count from the end."""
+    """A dimension counted from the front; negative ones count from the end."""
     rank = len(node.tensor("input").shape)
     node.require(-rank <= axis < rank, f"operand '{name}' has {axis}, but 'input' has rank {rank}")
     return axis % rank

@@ -98,7 +98,7 @@ def _coordinates(node: Node, axis: int, shift: float) -> Array:
 
 
 def _columns_first(node: Node) -> bool:
-    """Whether to resize columns before rows: where images get higher and narrower.
+    """Whether to resize columns before rows: if images get higher and narrower.
 
     Rows first would make something between that is larger than the input and the output.
     """
@@ -108,7 +108,7 @@ def _columns_first(node: Node) -> bool:
 
 
 def _half_way(node: Node, axis: int) -> tuple[int, ...]:
-    """Shape of the input where one axis has been resized."""
+    """Shape of the input after one axis has been resized."""
     shape = list(node.tensor("input").shape)
     shape[axis] = node.output().shape[axis]
     return tuple(shape)

@@ -1,6 +1,6 @@
 """RNN, UNIDIRECTIONAL_SEQUENCE_RNN and BIDIRECTIONAL_SEQUENCE_RNN.
 
-output = activation(bias + input · weightsᵀ + hidden state · recurrent weightsᵀ), where the output of
+output = activation(bias + input · weightsᵀ + hidden state · recurrent weightsᵀ); the output of
 a step is the hidden state of the next one.
 
 NNAPI: RNN.cpp, UnidirectionalSequenceRNN.cpp, BidirectionalSequenceRNN.cpp.

@@ -44,7 +44,7 @@ def roi_pooling(node: Node) -> Run:
     maps = channels_last(node, tensor.array)
     output = channels_last(node, node.output().array)
     height, width, channels = maps.shape[1:]
-    # NNAPI: an empty window gives the zero point. Windows are empty only where they begin behind the
+    # NNAPI: an empty window gives the zero point. Windows are empty only if they begin behind the
     # map: there they find one row and one column more.
     padded = node.scratch((len(maps), height + 1, width + 1, channels), maps.dtype)
     regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array

@@ -104,7 +104,7 @@ def expand_dims(node: Node) -> Run:
 
 
 def _check_squeeze(match: Match, inputs: Sequence[Operand], _outputs: Sequence[Operand]) -> None:
-    """validation:P4: 'squeeze_dims' has rank 1 even where it is omitted, so that its type stays plain.
+    """validation:P4: 'squeeze_dims' has rank 1 even if it is omitted, so that its type stays plain.
 
     DEVIATES: SQUEEZE refuses a 'squeeze_dims' without value of another rank when the model is
     prepared, not when it is executed.

@@ -1,4 +1,4 @@
-"""Activations: by NNAPI's operation where there is one, else by parts."""
+"""Activations: by NNAPI's operation if there is one, else by parts."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _softsign(node: Node) -> None:
 
 @operator("Mish")
 def _mish(node: Node) -> None:
-    """X * tanh(softplus(x)) as x * n / (n + 2) with n = e (e + 2), e = exp(x): exact where n is small.
+    """X * tanh(softplus(x)) as x * n / (n + 2) with n = e (e + 2), e = exp(x): exact for small n.
 
     Beyond 20 the factor is 1 in 32 bits; 5 is enough for 16.
     """

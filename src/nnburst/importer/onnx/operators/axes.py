@@ -53,7 +53,7 @@ def along(node: Node, tensor: Tensor, axes: Sequence[int], *, keep: bool = True)
         node: is translated.
         tensor: of any form.
         axes: ascending, neighbours in the file's order.
-        keep: whether to keep the operand's own axes where there are few enough, and only one is wanted.
+        keep: whether to keep the operand's own axes if there are few enough, and only one is wanted.
     """
     have = identity(tensor.rank) if tensor.is_known else tensor.order
     order = with_neighbours(have, axes)

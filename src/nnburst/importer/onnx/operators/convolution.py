@@ -126,7 +126,7 @@ def _conv(node: Node) -> None:
 def convolution(
     node: Node, x: Tensor, kernel: Tensor, bias: Tensor | None, into: Quantization | None
 ) -> None:
-    """A convolution: on integers where the image, the filters and the output are."""
+    """A convolution: on integers if the image, the filters and the output are."""
     signal = x.rank == 3
     image, kernel = as_image(x), as_image_kernel(kernel)
     node.require(kernel.rank == 4, f"{x.rank - 2} axes are convolved, NNAPI convolves 2")
@@ -253,7 +253,7 @@ def _group_by_group(
 
 
 def real_bias(node: Node, bias: Tensor | None, count: int, like: TensorType) -> Value:
-    """A bias of real numbers, zeros where the file has none."""
+    """A bias of real numbers, zeros if the file has none."""
     if bias is None:
         dtype = np.float16 if like.type == _T.TENSOR_FLOAT16 else np.float32
         return node.graph.literal(np.zeros(count, dtype), (count,))

@@ -203,7 +203,7 @@ def _sign(node: Node, x: Tensor) -> Tensor:
 
 
 def quantized_binary(node: Node, kind: OperationType, x: Tensor, y: Tensor) -> bool:
-    """One operation on integers where both inputs and the output are quantised; whether it was that."""
+    """One operation on integers if both inputs and the output are quantised; whether it was that."""
     into = node.quantization
     if into is None or kind not in (_O.ADD, _O.SUB, _O.MUL):
         return False
@@ -403,7 +403,7 @@ def _clip(node: Node) -> None:
 
 
 def activated(node: Node, kind: OperationType, x: Tensor) -> Tensor:
-    """RELU, RELU6 or RELU1: on integers that keep their meaning, where the output has it, too."""
+    """RELU, RELU6 or RELU1: on integers that keep their meaning, if the output has it, too."""
     into = node.quantization
     if x.is_quantized_real and not x.is_known:
         if into is None or into.matches(x.computed().type):

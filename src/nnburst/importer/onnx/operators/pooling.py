@@ -109,7 +109,7 @@ def _counted(
     sides: list[tuple[int, int]],
     reach: list[tuple[int, int]],
 ) -> Value:
-    """Averages that count the padding: zeros around, and none of NNAPI's where nothing lies beyond."""
+    """Averages that count the padding: zeros around, and none of NNAPI's if nothing lies beyond."""
     image = node.graph.real(image)
     wide = padded(node, image, [(0, 0), (0, 0), *((a, max(b, 0)) for a, b in sides)], 0.0)
     rest = [max(r[1] - max(s[1], 0), 0) for r, s in zip(reach, sides, strict=True)]

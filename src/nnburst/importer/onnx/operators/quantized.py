@@ -28,7 +28,7 @@ _T = OperandType
 
 @operator("QuantizeLinear")
 def _quantize(node: Node) -> None:
-    """Nothing, where what comes is these integers already."""
+    """Nothing, if what comes is these integers already."""
     x = node.input()
     into = parameters(node, 1, 2)
     dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)

@@ -73,7 +73,7 @@ def _fewest(parts: Sequence[tuple[int, bool]]) -> tuple[tuple[int, ...], list[in
 
 
 def chosen_axes(node: Node, rank: int, since: int = 18) -> list[int] | None:
-    """The axes that a reduction names, all if it names none; None where it then does nothing."""
+    """The axes that a reduction names, all if it names none; None if it then does nothing."""
     axes = node.steering("axes", 1, since)
     if axes:
         return node.axes(axes, rank)

@@ -1,4 +1,4 @@
-"""Resizing of images: by NNAPI's operations where they mean the same, else by index or refused."""
+"""Resizing of images: by NNAPI's operations if they mean the same, else by index or refused."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Ar
 
 
 def _picked(node: Node, x: Tensor, shape: tuple[int, ...], places: dict[int, Array]) -> Tensor:
-    """Elements of each axis by index; by NNAPI's own operation where it picks the same."""
+    """Elements of each axis by index; by NNAPI's own operation if it picks the same."""
     same = all(np.array_equal(at, _as_nnapi(x.shape[axis], at.size)) for axis, at in places.items())
     if x.rank == 4 and same and set(places) <= {2, 3} and x.dtype.kind == "f" and not x.is_known:
         value = node.graph.stored(x, NHWC)
@@ -137,7 +137,7 @@ def _as_nnapi(extent: int, size: int) -> Array:
 def _linear(
     node: Node, x: Tensor, shape: tuple[int, ...], scales: Sequence[float], where: str
 ) -> Tensor:
-    """RESIZE_BILINEAR where its coordinates are the file's; else a weighted sum along each axis."""
+    """RESIZE_BILINEAR if its coordinates are the file's; else a weighted sum along each axis."""
     spatial = x.rank in (3, 4) and shape[:2] == x.shape[:2]
     exact = all(abs(x.shape[axis] * scales[axis] - shape[axis]) < 1e-6 for axis in range(x.rank))
     ends = {

@@ -96,7 +96,7 @@ def _binary(kind: _Kind) -> Translate:
 
 
 def _operands(op: Operator) -> tuple[Value, Value]:
-    """Both inputs; a constant is made real where the other one is."""
+    """Both inputs; a constant is made real if the other one is."""
     x, y = op.input(0), op.input(1)
     return op.real_input(0, y), op.real_input(1, x)
 

@@ -33,7 +33,7 @@ def _densify(op: Operator) -> None:
 
 @operator("QUANTIZE")
 def _quantize(op: Operator) -> None:
-    """From integers to integers: nothing where nothing changes, else through real numbers.
+    """From integers to integers: nothing if nothing changes, else through real numbers.
 
     NNAPI quantises real numbers only. With equal scales, as at the uint8 border of an int8 network,
     the way through float32 is exact.

@@ -32,7 +32,7 @@ def bias_input(op: Operator, position: int, x: Value, weights: Value, channels: 
         op: the operator.
         position: of its bias, which may be left out.
         x: what the weights are multiplied with.
-        weights: quantised like NNAPI's where `x` is.
+        weights: quantised like NNAPI's if `x` is.
         channels: elements that a bias has.
     """
     kind = TensorType(x.type.type, (channels,))
@@ -50,7 +50,7 @@ def bias_input(op: Operator, position: int, x: Value, weights: Value, channels: 
 
 
 def _bias_scale(x: Value, weights: Value) -> float:
-    """NNAPI: "bias_scale == input_scale * filter_scale", 0 where the filter has a scale per channel."""
+    """NNAPI: "bias_scale == input_scale * filter_scale", 0 if the filter has a scale per channel."""
     if isinstance(weights.type.extra_params, SymmPerChannelQuantParams):
         return 0.0
     return float(np.float32(x.type.scale) * np.float32(weights.type.scale))

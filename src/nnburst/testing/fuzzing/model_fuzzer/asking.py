@@ -61,7 +61,7 @@ def _memory_of(target: Target) -> Iterator[list[int]]:
 
 
 def _refusal(target: Target, error: NnburstError) -> Answer:
-    """What an error says; raised where it is the driver's death."""
+    """What an error says; raised if it is the driver's death."""
     if not target.device.is_alive:
         raise error
     problems = [f"{error.status.name} with shapes"] if error.output_shapes else []

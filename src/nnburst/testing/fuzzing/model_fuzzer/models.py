@@ -107,7 +107,7 @@ def _judge(
     description: str,
     report: FuzzReport,
 ) -> None:
-    """Note every answer but INVALID_ARGUMENT as a failure; raise where the driver has died."""
+    """Note every answer but INVALID_ARGUMENT as a failure; raise if the driver has died."""
     call = type(message).__name__
     if isinstance(answer, InvalidArgument):
         report.refused(str(answer))

@@ -31,7 +31,7 @@ _SCALED: Final = frozenset({
 
 
 def operand_retypes(model: Model) -> Mutations:
-    """VM11: an operand that is used gets every other type, where no operation takes that, too."""
+    """VM11: an operand that is used gets every other type, if no operation takes that, too."""
     for index, operand in enumerate(model.main.operands):
         users = [o for o in model.main.operations if index in (*o.inputs, *o.outputs)]
         for kind in _T:

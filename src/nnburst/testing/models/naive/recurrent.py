@@ -51,7 +51,7 @@ class Gate(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """An LSTM cell; `i` is None where input and forget gate are coupled."""
+    """An LSTM cell; `i` is None if input and forget gate are coupled."""
 
     i: Gate | None
     f: Gate

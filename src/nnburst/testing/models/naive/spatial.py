@@ -245,7 +245,7 @@ def resize_nearest_neighbor(x: Array, width: int, height: int, nchw: bool) -> Ar
 
 
 def _floor(place: int, extent: int, resized: int) -> int:
-    # The float32 product decides where the exact one would be an integer.
+    # If the exact product would be an integer, the float32 one decides.
     return min(int(np.float32(place) * (np.float32(extent) / np.float32(resized))), extent - 1)
 
 

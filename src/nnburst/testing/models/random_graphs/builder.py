@@ -59,7 +59,7 @@ class RandomOperand:
             "omitted" (by the request) or "no_value" (by the model).
         exact: computed without rounding that two implementations could do differently, so that
             decisions (comparing, rounding down) may depend on it.
-        declared: the dimensions that the model says; 0 and () where it leaves them open.
+        declared: the dimensions that the model says; 0 and () if it leaves them open.
     """
 
     value: Value
@@ -203,7 +203,7 @@ class GraphBuilder:
         return self.given(Value(found, self._elements(kind, dims, low, high)), constant=0.4)
 
     def quantised(self, kind: OperandType) -> Meta:
-        """A type with a random scale and zero point where it has them."""
+        """A type with a random scale and zero point if it has them."""
         if kind not in QUANTIZED_RANGES:
             return Meta(kind)
         return Meta(kind, _float32(self.choice(_SCALES)), self.between(*QUANTIZED_RANGES[kind]))

@@ -71,7 +71,7 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
     """Run a graph, or a part of it (see `as_vector`), and compare.
 
     Returns:
-        Why it is not as expected; None where it is.
+        Why it is not as expected; None if it is.
 
     Raises:
         Unsupported: the executor cannot run some operation.
@@ -107,7 +107,7 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
 def difference(
     kind: OperandType, expected: Array, actual: Array, criteria: Criteria, *, exact: bool
 ) -> str | None:
-    """Why results of one type are too far off; None where they are not.
+    """Why results of one type are too far off; None if they are not.
 
     Args:
         kind: their operand type.

@@ -52,7 +52,7 @@ def generate(size: str, kind: OperandType, seed: int) -> RandomGraph:
 
 
 def draw(builder: GraphBuilder, operation: OperationType, kind: OperandType) -> bool:
-    """Add one operation; False, and nothing added, where what was drawn cannot be used."""
+    """Add one operation; False, and nothing added, if what was drawn cannot be used."""
     template = TEMPLATES[operation]
     before = len(builder.operands)
     try:

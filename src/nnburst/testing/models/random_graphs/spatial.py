@@ -71,7 +71,7 @@ def _weights(
 
 
 def _tail(g: GraphBuilder, nchw: bool, *, dilations: bool, forced: bool) -> list[int]:
-    """Layout flag and dilation, left out where they say nothing new."""
+    """Layout flag and dilation, left out if they add nothing."""
     if dilations:
         return [g.scalar(nchw), g.scalar(1), g.scalar(1)]
     return [g.scalar(nchw)] if nchw or forced or g.chance(0.3) else []

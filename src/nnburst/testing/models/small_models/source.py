@@ -24,7 +24,7 @@ class SmallModel(NamedTuple):
         name: unique among its like.
         model: the model.
         pools: bytes of the model's pools.
-        inputs: one array per input; None where the request omits it.
+        inputs: one array per input; None if the request omits it.
         output_sizes: bytes of each output's buffer.
     """
 

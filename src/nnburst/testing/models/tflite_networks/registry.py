@@ -73,7 +73,7 @@ def simple(
         kinds: the types.
         options: class of its options.
         constants: values of its inputs after the computed ones, integers.
-        out_kind: type of the output where it is not that of the inputs.
+        out_kind: type of the output if it is not that of the inputs.
         same: the output is quantised like the inputs.
         tag: tells networks of one operator apart.
         fields: of the options.

@@ -28,7 +28,7 @@ def weights(shape: Sequence[int], kind: str = "INT8") -> np.ndarray[Any, Any]:
 
 
 def weight_tensor(b: TfliteBuilder, kind: str, shape: Sequence[int], axis: int | None) -> int:
-    """A constant filter; scales along `axis` where it is not None."""
+    """A constant filter; scales along `axis` if it is not None."""
     if kind == "FLOAT32":
         return b.constant(kind, weights(shape, kind))
     if axis is None:
