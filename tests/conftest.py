@@ -1,4 +1,4 @@
-"""What every test may use: the reference data beside the repository, where there is any.
+"""What every test may use: the reference data beside the repository, if there is any.
 
 Tests that read it are marked `shared` and skip without it; everything else runs from a clone alone.
 """
@@ -66,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Skip tests marked `shared` where the reference data is absent, and mark what counts.
+    """Skip tests marked `shared` if the reference data is absent, and mark what counts.
 
     What kills processes or compares times comes first, since no other group takes as long.
     """

@@ -6,12 +6,28 @@ import re
 from pathlib import Path
 from typing import Final
 
+from messages_page import messages
+
 ROOT = Path(__file__).resolve().parent.parent
 PLACES: Final = ("src", "csrc", "docs", "tools", "examples", "contrib", "bench")
 PAGES: Final = ("README", "ARCHITECTURE", "SECURITY", "CONTRIBUTING", "CHANGELOG")
+#: Rooms that are still to be read for the patterns below the list of words.
+UNREAD: Final = ("src/nnburst/runtime/", "src/nnburst/capi/", "CHANGELOG.md", "CONTRIBUTING.md")
 SUFFIXES: Final = {".py", ".c", ".h", ".md", ".in", ".pml", ".sh", ".service"}
 #: As words of their own: an identifier that contains one is not meant.
 BANNED: Final = re.compile(r"\b([Ww]hoever|[Nn]obody|[Ss]omebody|is none|are none)\b")
+
+#: "If" and not "where" for a condition.
+CONDITION: Final = re.compile(
+    r"\b(?:None|False|True|NULL|NaN|empty|also|even|only|needed|made|absent) where\b"
+    r"|\b[Ww]here (?:there (?:is|are|was|were)\b|(?:it|they|that|this|these|those|nothing|one) "
+    r"(?:has|have|can|cannot|does|fails|needs|(?:is|are|was|were) (?:not|no|known|missing|omitted))\b)"
+)
+#: What a message does not hold: objects that say or know, and "is no file" for "is not a file".
+NOT_IN_MESSAGES: Final = re.compile(
+    r"\b(?:says?|said|tells?|told|hears?|heard|knows)\b|\b(?:is|are|was) no (?!longer)\w"
+    r"|\bthere (?:is|are) no\b"
+)
 
 
 def pages() -> list[Path]:
@@ -28,3 +44,22 @@ def test_words_that_a_colleague_would_not_say_do_not_come_back() -> None:
         for word in BANNED.findall(line)
     ]
     assert found == []
+
+
+def test_conditions_begin_with_if() -> None:
+    read = [path for path in pages() if not str(path.relative_to(ROOT)).startswith(UNREAD)]
+    assert [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in read
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if CONDITION.search(line)
+    ] == []
+
+
+def test_messages_speak_of_things_and_not_of_persons() -> None:
+    assert [
+        message
+        for message in messages()
+        if NOT_IN_MESSAGES.search(re.sub(r"\{.*?\}", "", message.text))
+        and not f"src/nnburst/{message.module}".startswith(UNREAD)
+    ] == []

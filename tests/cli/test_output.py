@@ -1,4 +1,4 @@
-"""Text that people and programs read: aligned, and plain where nobody looks at a terminal."""
+"""Text that people and programs read: aligned, and plain if the output is not a terminal."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return as soon as `condition` holds; fail the test where it never does."""
+    """Return as soon as `condition` holds; fail the test if it never does."""
     never = threading.Event()
     for _ in range(int(seconds * 1000)):
         if condition():

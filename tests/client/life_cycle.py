@@ -145,13 +145,13 @@ def attempt(
     may_work: bool = False,
     refused: type[NnburstError] | None = None,
 ) -> T | None:
-    """What `work` gives; where it must fail, that it fails as it should, and then None.
+    """What `work` gives; if it must fail, that it fails as it should, and then None.
 
     Args:
         work: uses `things`.
         things: without any of which it cannot work.
         may_work: it was begun before any of them was closed or died, so it may have got through.
-        refused: what it must raise where nothing is closed or dead, and may otherwise.
+        refused: what it must raise if nothing is closed or dead, and may otherwise.
 
     Raises:
         AssertionError: it fails with another error than what has happened explains, or works all the same.

@@ -115,7 +115,7 @@ class ScriptedDriver:
             pass
 
     def die(self) -> None:
-        """What its client sees where a driver dies."""
+        """What its client sees if a driver dies."""
         self.channel.shutdown()
 
     def __enter__(self) -> Self:

@@ -50,7 +50,7 @@ def test_device_can_be_collected_while_its_connection_is_locked() -> None:
     pid, connection = device.pid, device._session.connection
     with connection._lock:
         del device
-        gc.collect()  # where the collector would find it, were it in a cycle
+        gc.collect()  # the collector would find it here if it were in a cycle
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert not connection.is_alive
 

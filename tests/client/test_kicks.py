@@ -1,4 +1,4 @@
-"""The socket that wakes an event loop, where it is closed at the wrong moment."""
+"""The socket that wakes an event loop, if it is closed at the wrong moment."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_interrupt_leaves_the_model_usable(
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    # Where the tests run in the background of a shell, the signal is ignored.
+    # If the tests run in the background of a shell, the signal is ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         thread.start()

@@ -97,7 +97,7 @@ class LifeCycle(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
 
     def keep(self, kind: str, thing: Thing) -> None:
-        """Have it used from now on, where it was made at all."""
+        """Have it used from now on, if it was made at all."""
         if thing.real is not None:
             self.kinds[kind].append(thing)
 
@@ -358,7 +358,7 @@ class LifeCycle(RuleBasedStateMachine):
         is_out = [outcome.bound is of for outcome in burst.out]
         if not any(is_out):
             self.write_inputs(of)
-        # Room is made first, so a request that is out is free again where it was the oldest of too many.
+        # Room is made first, so a request that is out is free again if it was the oldest of too many.
         stays = is_out[max(len(is_out) - burst.limit + 1, 0) :]
         refused = BurstBusy if any(stays) else None
         of.runs += 1
@@ -385,7 +385,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @step(of="submitted")
     def fetch_submitted(self, of: Outcome) -> None:
-        """Also where a pool of it was closed meanwhile: what is out may still be waited for."""
+        """Also if a pool of it was closed meanwhile: what is out may still be waited for."""
         assert of.bound is not None
         burst = of.bound.burst
         assert burst is not None

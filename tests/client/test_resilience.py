@@ -238,7 +238,7 @@ def test_a_device_that_comes_back_different_is_refused_for_ever() -> None:
     with ResilientDevice(lambda: nnburst.launch(next(executors))) as device:
         prepared = device.prepare(model())
         kill(device.current)
-        for _ in range(3):  # even where the right one would be back
+        for _ in range(3):  # even if the right one would be back
             with pytest.raises(
                 nnburst.GeneralFailure, match="came back different: its name was ref"
             ):

@@ -1,4 +1,4 @@
-"""Sync fences: signalled once, in the error state where whoever was to signal is gone."""
+"""Sync fences: signalled once, in the error state if its signaller has gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between HIDL versions: what fits without loss, and what is lost (and logged) where it does not."""
+"""Between HIDL versions: what fits without loss, and what is lost (and logged) if it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calling end, where it hears of its peer's death from several sides."""
+"""The calling end, which notices its peer's death in several ways at once."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_an_answer_without_room_for_its_body_fails_its_call_alone(
 
 
 class Clock:
-    """Time that passes only where a test says so."""
+    """Time that passes only if a test says so."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""The user's key: made once, read by every driver, refused where others can read it."""
+"""The user's key: made once, read by every driver, refused if others can read it."""
 
 from __future__ import annotations
 

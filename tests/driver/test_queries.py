@@ -1,4 +1,4 @@
-"""What a device answers about itself: the same at every start, and refused where it breaks a rule."""
+"""What a device answers about itself: the same at every start, and refused if it breaks a rule."""
 
 from __future__ import annotations
 

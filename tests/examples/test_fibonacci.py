@@ -245,7 +245,7 @@ def manager() -> Iterator[Manager]:
     driver = DriverDevice(
         lambda: nnburst.launch("reference", extensions=named, env=_environment()), name="fibonacci"
     )
-    driver.capabilities = uniform(2.0)  # the CPU is cheaper where it can
+    driver.capabilities = uniform(2.0)  # the CPU is cheaper, if it can
     made = Manager([driver])
     yield made
     made.close()

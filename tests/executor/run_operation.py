@@ -28,7 +28,7 @@ from nnburst.hal.operand_types import DTYPES, is_scalar
 
 @dataclass(frozen=True)
 class Given:
-    """One input: a value, or None where it is omitted."""
+    """One input: a value, or None if it is omitted."""
 
     type: OperandType
     array: Array | None

@@ -1,6 +1,6 @@
 """Quantised kernels beside LiteRT's reference kernels, relatives of the original's: bit for bit.
 
-Where the two form a multiplier differently, scales are chosen for which both come out the same (12
+If the two form a multiplier differently, scales are chosen for which both come out the same (12
 bits each, so that float32 products are exact). NNAPI multiplies scales in float32 and divides in
 float64. LiteRT multiplies per-channel scales in float64 and divides MUL's in float32;
 `test_mul_differs_...` shows what that does. LiteRT rescales FULLY_CONNECTED in a way of its own, which
@@ -171,7 +171,7 @@ def _filter(
             builder.constant(I32, bias, unit),
         ]
     found = tuple(draw(scales()) for _ in range(channels))
-    # LiteRT looks at the bias scale where there is one channel only.
+    # LiteRT looks at the bias scale if there is one channel only.
     unit = source.scale * found[0] if channels == 1 else 0.0
     params = SymmPerChannelQuantParams(found, dimension)
     values = random.integers(-127, 128, shape)

@@ -1,4 +1,4 @@
-"""Failures name the operation even where the rule is one that operations share."""
+"""Failures name the operation even if the rule is one that operations share."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def earliest(found: Iterable[tuple[OperandType, FeatureLevel]]) -> Since:
 
 
 def written_types(cell: str) -> Since | None:
-    """Types of a cell such as "1.0 F32 Q8; 1.2 F16"; None where it says more than that."""
+    """Types of a cell such as "1.0 F32 Q8; 1.2 F16"; None if it says more than that."""
     found = []
     for part in cell.replace("(zp 0)", "").split(";"):
         level, *names = part.split()
@@ -68,7 +68,7 @@ def main_types(signature: Signature) -> Since:
 
 
 def written_counts(cell: str) -> set[int] | None:
-    """Numbers of inputs of a cell such as "7,8 or 9/1/1"; None where they are not bounded."""
+    """Numbers of inputs of a cell such as "7,8 or 9/1/1"; None if they are not bounded."""
     counts: set[int] = set()
     for part in re.split(r" or |,", cell.split("/")[0]):
         numbers = re.fullmatch(r"(\d+)(?:\u2013(\d+))?", part)

@@ -1,4 +1,4 @@
-"""Shape rules where validation could not look: operands of unknown rank."""
+"""Shape rules that validation could not check: operands of unknown rank."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every place of the protocol where a client hands over a descriptor, each as a function that does it.
 
 A place takes a client and returns what sends one descriptor there and gives the status of the answer;
-where something is notified of as well, both say the same.
+if there is a notification as well, both give the same.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def result_ring(client: RawClient) -> Send:
 
 @descriptor_beside(OpenBurst)
 def both_rings(client: RawClient) -> Send:
-    """Both queues of a burst in one memory, where the driver would read its own results."""
+    """Both queues of a burst in one memory, if the driver would read its own results."""
     channels = _Channels(client)
     return lambda fd: _released(client, client.call(channels.message, [fd, fd]))
 

@@ -89,7 +89,7 @@ class Client:
         return killed
 
     def kill(self) -> None:
-        """SIGKILL in the middle of its work; fails where it has died of something else before."""
+        """SIGKILL in the middle of its work; fails if it has died of something else before."""
         status = self.clean_up()
         assert status == -signal.SIGKILL, f"the client had ended with {status} before it was killed"
 
@@ -150,7 +150,7 @@ class Ending:
             self.error = error
 
     def wait(self) -> BaseException:
-        """The error that it ended with; fails where it hangs."""
+        """The error that it ended with; fails if it hangs."""
         self._thread.join(HANG)
         if self._thread.is_alive():
             faulthandler.dump_traceback(all_threads=True)
@@ -162,7 +162,7 @@ class Ending:
 
 
 def figures(facts: Any, quiet: Any = None) -> str:
-    """What a client that stands by says of a lap, for the table; beside a quiet one where that is given."""
+    """What a client that stands by says of a lap, for the table; beside a quiet one if that is given."""
     text = (
         f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
         f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
@@ -175,7 +175,7 @@ def figures(facts: Any, quiet: Any = None) -> str:
 
 
 def _excuse() -> str:
-    """Why a client beside faults may be slow here; empty where it may not."""
+    """Why a client beside faults may be slow here; empty if it may not."""
     if not STRICT:
         return "not strict"
     cores = len(os.sched_getaffinity(0))
@@ -201,7 +201,7 @@ def goes_on(bystander: Client) -> Any:
 
 
 def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
-    """A client beside faults sees no error; its p99 at most doubles where that is asked for.
+    """A client beside faults sees no error; its p99 at most doubles if that is asked for.
 
     That takes cores for it and for the faults, and a quiet machine.
     """
@@ -213,7 +213,7 @@ def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
 
 
 def check_p99(what: str, milliseconds: Sequence[float], promised: float) -> None:
-    """Of 100 times 99 are within what is promised, where that is asked for.
+    """Of 100 times 99 are within what is promised, if that is asked for.
 
     A busy machine cannot keep times; that nobody hangs is held by every wait's deadline.
     """

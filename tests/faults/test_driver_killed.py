@@ -65,7 +65,7 @@ def kill_amid(device: Device, activity: str, delay: float) -> Latency:
 
 
 def check_promise(latencies: Sequence[float]) -> None:
-    """The promise, where it is asked for.
+    """The promise, if it is asked for.
 
     A busy machine cannot keep times; that nobody hangs is held by every wait's deadline.
     """

@@ -16,7 +16,7 @@ from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst import DeadObject, Device, GeneralFailure, ResourceExhausted
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
-#: Fails where the first input says so: numbers are signals, or the exception with that index.
+#: Fails if the first input says so: numbers are signals, or the exception with that index.
 _FAILING = """
 import os
 import resource

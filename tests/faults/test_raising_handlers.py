@@ -205,7 +205,7 @@ def test_interrupted_first_result_is_read_by_the_next_run(
         raise Interrupted
 
     def entered(frame: FrameType, event: str, _what: object) -> None:
-        sys.setprofile(None)  # the first function of Python's: where the second handler can come
+        sys.setprofile(None)  # the first function of Python's, in which the second handler can come
         if event == "call" and "nnburst" in frame.f_code.co_filename:
             raise Interrupted
 

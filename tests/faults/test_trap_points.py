@@ -1,6 +1,6 @@
 """Death at the named points of csrc/trap.h, in a build that has them: between claim, copy, commit and wake.
 
-Where a client dies, its worker goes and a bystander notices nothing; where a driver dies, its client gets
+If a client dies, its worker goes and a bystander notices nothing; if a driver dies, its client gets
 DeadObject. Until then every result is right: nobody ever sees part of a packet.
 """
 

@@ -157,7 +157,7 @@ def recounted(model: Model, graph: int | None = None) -> Model:
 
 
 def plus(model: Model, operand: Operand) -> Model:
-    """The model with one more operand of main, listed as input or output where it is one."""
+    """The model with one more operand of main, listed as input or output if it is one."""
     main = model.main
     index = len(main.operands)
     changes: dict[str, Any] = {"operands": (*main.operands, operand)}

@@ -100,7 +100,7 @@ def test_table_has_the_originals_offsets_types_and_masks(golden: dict[str, Any])
             assert {at for at, m in enumerate(fact["mask"]) if m == "F"} == covered | {0}
 
 
-#: Rule and element of every malformed packet; None where it is read (docs/wire_format.md).
+#: Rule and element of every malformed packet; None if it is read (docs/wire_format.md).
 EXPECTED: dict[tuple[str, str], tuple[str, int] | None] = {
     ("request", "good_reference"): None,
     ("request", "packetSize_zero"): ("D2", 0),

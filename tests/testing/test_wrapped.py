@@ -1,4 +1,4 @@
-"""Models give the same inside a branch, and where every step is shaped and bound as it runs."""
+"""Models give the same inside a branch, and if every step is shaped and bound as it runs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ nearest:
 * with weights in steps of their own for each channel, the expectation was made from the weights before they
   were rounded to such steps (2.5 is 6 steps of 0.4, so 37.5 was expected of what gives 38).
 
-That is why a vector's own tolerance is one step. So a result may differ from the vector only where it is a
+That is why a vector's own tolerance is one step. So a result may differ from the vector only if it is a
 nearest step itself, and without weights of the second kind only at a tie. Any other difference of an integer
 is wrong.
 
@@ -152,7 +152,7 @@ def _bias_scales(graph: VectorGraph) -> dict[int, Array]:
 
 
 def _scale(operand: VectorOperand) -> Array:
-    """Of each element, to be multiplied with; along the channels where each has its own."""
+    """Of each element, to be multiplied with; along the channels if each has its own."""
     channels = operand.channel_quant
     if channels is None:
         return np.array(operand.scale)

@@ -44,7 +44,7 @@ pytestmark = needs_engine
 #: Cases of each operation, and how many are drawn until as many are claimed.
 CASES: Final = 4
 DRAWN: Final = 60
-#: FILL is claimed where its result is a constant: then it reads nothing of a request.
+#: FILL is claimed if its result is a constant: then it reads nothing of a request.
 STEERED: Final = [
     o for o in REGISTRY if o in LOWERINGS and steers(o) and o is not OperationType.FILL
 ]

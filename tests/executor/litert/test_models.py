@@ -24,7 +24,7 @@ from nnburst.testing.models.network_file import NetworkFile
 
 pytestmark = pytest.mark.shared
 
-#: Each network, and real values of black and white, where it looks at pictures.
+#: Each network, and real values of black and white, if it looks at pictures.
 NETWORKS = {
     "kws_int8": None,
     "kws_float": None,
@@ -34,7 +34,7 @@ NETWORKS = {
     "mobilenet_v1_0.25_128_uint8": (-1.0, 1.0),
     "mobilenet_v2_1.0_224_uint8": (-1.0, 1.0),
 }
-#: Random inputs, and as many photographs and digits, where their packages are installed.
+#: Random inputs, and as many photographs and digits, if their packages are installed.
 EXAMPLES = 200
 #: Executions of each of two bursts at once.
 RUNS = environment.RUNS.read()

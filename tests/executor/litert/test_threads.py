@@ -79,7 +79,7 @@ def test_as_many_threads_of_the_driver_compute(count: int, device: nnburst.Devic
     prepared, bound = bound_convolution(device, count)
     assert prepared.num_threads == count
     before, patience = cpu_ns(device.pid), time.monotonic() + PATIENCE
-    while True:  # the second thread helps only where it gets a core in time
+    while True:  # the second thread helps only if it gets a core in time
         for _ in range(200):
             bound.run()
         found = computing(device.pid, before)

@@ -282,7 +282,7 @@ def bomb() -> bytes:
 
 
 def test_a_graph_that_folds_to_more_than_the_quota_is_refused() -> None:
-    """1.6 GB from 200 bytes, where the worker's quota leaves 1 GiB."""
+    """1.6 GB from 200 bytes, if the worker's quota leaves 1 GiB."""
     code = BOMB.format(path=[str(Path(__file__).parents[2])], limit=1 << 30)
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False

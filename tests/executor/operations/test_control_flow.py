@@ -352,4 +352,4 @@ def test_while_condition_may_run_the_subgraph_of_the_body(depth: int, begin: int
     validate_model(model, {key: entry.signature for key, entry in REGISTRY.items()})
     result = np.full(1, 9, np.uint8)
     assert execute(model, [np.array([begin], np.uint8)], [result]).status is ErrorStatus.NONE
-    assert result.tolist() == [1]  # not 1 is false: the loop ends where its value is 1
+    assert result.tolist() == [1]  # not 1 is false: the loop ends if its value is 1

@@ -232,4 +232,4 @@ def test_nothing_in_between_is_larger_than_the_input_and_the_output(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 2**22  # rows first would take 80 MB where they grow
+    assert peak < 2**22  # rows first would take 80 MB if they grow

@@ -27,7 +27,7 @@ def ints(values: npt.ArrayLike) -> Given:
 
 @st.composite
 def padded(draw: st.DrawFn, limit: int | None = None) -> tuple[Array, list[tuple[int, int]]]:
-    """A tensor and paddings, at most extent - `limit` where a limit is given."""
+    """A tensor and paddings, at most extent - `limit` if a limit is given."""
     shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     most = [3 if limit is None else extent - limit for extent in shape]
     pairs = [(draw(st.integers(0, m)), draw(st.integers(0, m))) for m in most]
