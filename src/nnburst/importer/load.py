@@ -65,7 +65,7 @@ def load(
     """
     options = _Options(shapes or {}, constants or {}, states or {}, as_graph)
     if exact and as_graph:
-        raise InvalidArgument("exact is for what is imported; a whole graph is computed as it says")
+        raise InvalidArgument("exact: True, but a whole graph is computed as its file defines")
     if isinstance(source, bytes | bytearray | memoryview):
         return _load(bytes(source), None, options, exact)
     path = Path(source)
