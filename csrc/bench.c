@@ -13,7 +13,7 @@ enum { MAX_ELEMENTS = 64, DATUM = 24, POLLS_PER_CLOCK = 4096 };
 /* A peer that answers no sooner is not there; on a busy machine one that is there takes seconds. */
 #define GIVE_UP_NS 10000000000u
 
-/* Waits until *word differs from `old`; `old` itself where `patience_ns` passed. */
+/* Waits until *word differs from `old`; `old` itself if `patience_ns` passed. */
 static uint64_t await_change(nnb_atomic_u64 *word, uint64_t old, uint64_t patience_ns) {
     for (uint64_t deadline = 0;;) {
         for (int i = 0; i < POLLS_PER_CLOCK; i++) {
@@ -122,7 +122,7 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
     }
 }
 
-/* Sleeps until *word differs from `old`; false where `patience_ns` passed. */
+/* Sleeps until *word differs from `old`; false if `patience_ns` passed. */
 static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns) {
     uint64_t deadline = nnb_now_ns() + patience_ns;
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),

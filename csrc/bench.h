@@ -11,7 +11,7 @@
 
 /* Two processes store to one 8-byte word in turn, without pause. The client side stores odd numbers and
  * waits for even ones, `rounds` times, and leaves the time of each in `samples_ns` (may be NULL).
- * Returns the total in nanoseconds; 0 where the other side did not answer within a second. */
+ * Returns the total in nanoseconds; 0 if the other side did not answer within a second. */
 uint64_t nnb_bench_floor_client(nnb_atomic_u64 *word, uint64_t rounds, uint64_t *samples_ns);
 
 /* The answering side of a word that begins at 0, until it is UINT64_MAX or nothing came for
@@ -34,7 +34,7 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
 uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
 
-/* Runs a bound LiteRT request `rounds` times in this process. 0 where the engine failed. */
+/* Runs a bound LiteRT request `rounds` times in this process. 0 if the engine failed. */
 uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns);
 uint64_t nnb_bench_onnx(struct nnb_onnx_call *call, uint64_t rounds, uint64_t *samples_ns);
 

@@ -201,7 +201,7 @@ static int leave(struct nnb_client *client, const struct nnb_bound *bound, int s
     return let_go(client, status);
 }
 
-/* The rare beginning of a run: waits for overdue results. RESULT where the request can be sent then, with
+/* The rare beginning of a run: waits for overdue results. RESULT if the request can be sent then, with
  * the time that is left in `*timeout_ns`. */
 static int catch_up(struct nnb_client *client, uint64_t *timeout_ns) {
     int status = drop_overdue(client, timeout_ns);
@@ -290,7 +290,7 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     return let_go(client, status);
 }
 
-/* What is there now, less overdue results; TIMED_OUT where it is nothing. */
+/* What is there now, less overdue results; TIMED_OUT if it is nothing. */
 static int look(struct nnb_client *client) {
     while (nnb_ring_poll(&client->results)) {
         if (client->overdue == 0) {

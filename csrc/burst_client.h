@@ -77,11 +77,11 @@ struct nnb_client {
 
 /* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED says "resume"). After
  * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon.
- * IN_FLIGHT where submitted requests are out, whose results come first, or an overdue one is. */
+ * IN_FLIGHT if submitted requests are out, whose results come first, or an overdue one is. */
 int nnb_client_run(struct nnb_bound *bound);
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 
-/* Ends the calling thread's interrupted run of `bound`, whose result is overdue; nothing where there is
+/* Ends the calling thread's interrupted run of `bound`, whose result is overdue; nothing if there is
  * none. */
 void nnb_client_abandon(struct nnb_bound *bound);
 
@@ -91,7 +91,7 @@ int nnb_client_submit(struct nnb_bound *bound);
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 
 /* For a waiter in an event loop: drops overdue results that are there, then says what there is to
- * collect: RESULT, or TIMED_OUT where nothing is, and then the driver sends a byte with the next result.
+ * collect: RESULT, or TIMED_OUT if nothing is, and then the driver sends a byte with the next result.
  * The driver alone takes that wish back, and never without a byte, so no waiter can miss one. */
 int nnb_client_arm(struct nnb_client *client);
 

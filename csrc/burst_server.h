@@ -1,6 +1,6 @@
 /* The driver's hot loop: one per burst, on one thread, without entering Python while it can.
  *
- * The loop copies a packet out of the request ring once. Where the bytes equal those of a request that
+ * The loop copies a packet out of the request ring once. If the bytes equal those of a request that
  * was decoded and bound before, it goes straight to the bound execution. Everything else is an event
  * that it returns to its caller, who deals with it and enters again:
  *
@@ -81,7 +81,7 @@ struct nnb_server {
 };
 
 /* Serves until an event. First sends `reply` (may be NULL), a result packet of `reply_count` elements
- * for the request being served, which is not looked at after this call; where that request asks for
+ * for the request being served, which is not looked at after this call; if that request asks for
  * timing and the status is NONE, `device_ns` and the time since the dequeue are filled in. */
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
                     uint64_t device_ns);

@@ -55,7 +55,7 @@ int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_n
         }
         int status = nnb_event_flag_sleep(word, bits, deadline_ns);
         if (status == NNB_EVENT_FLAG_OK && nnb_now_ns() >= deadline_ns) {
-            status = NNB_EVENT_FLAG_TIMED_OUT; /* also where a peer that writes other bits keeps us awake */
+            status = NNB_EVENT_FLAG_TIMED_OUT; /* also if a peer that writes other bits keeps us awake */
         }
         if (status != NNB_EVENT_FLAG_OK) {
             *seen = nnb_event_flag_prepare(word, bits);

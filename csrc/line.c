@@ -28,7 +28,7 @@ static struct timespec timespec_of(uint64_t ns) {
     return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
 
-/* Has the reader woken for what there is to read, or not. Only where the answer changes. */
+/* Has the reader woken for what there is to read, or not. Only if the answer changes. */
 static void arm(struct nnb_line *line, uint32_t armed) {
     if (line->armed != armed) {
         struct epoll_event event = {.events = EPOLLONESHOT | (armed ? EPOLLIN : 0u)};
@@ -96,7 +96,7 @@ static void leave(struct nnb_line *line, struct nnb_line_place *me) {
     (void)pthread_cond_destroy(&me->wake);
 }
 
-/* The number of the call that a packet answers; false where its envelope is not like one.
+/* The number of the call that a packet answers; false if its envelope is not like one.
  * TRUST: bytes are a private copy, read within their count. The number only finds a caller; the envelope and
  * all in it are checked by whom the packet is given to. */
 static bool answered_call(const uint8_t *bytes, size_t count, uint64_t *id) {
@@ -129,7 +129,7 @@ static struct nnb_line_place *find(struct nnb_line *line, uint64_t id) {
     return place;
 }
 
-/* Takes the packet that is there, where it is an answer of one in the line; all else is the reader's.
+/* Takes the packet that is there, if it is an answer of one in the line; all else is the reader's.
  * Called by the leader, with the lock. */
 static void take(struct nnb_line *line) {
     uint8_t seen[NNB_LINE_PACKET_BYTES];
@@ -155,7 +155,7 @@ static void take(struct nnb_line *line) {
     (void)pthread_cond_signal(&found->wake);
 }
 
-/* Reads for all until there is something; false where a signal came. With the lock, which is given up
+/* Reads for all until there is something; false if a signal came. With the lock, which is given up
  * meanwhile. */
 static bool read_for_all(struct nnb_line *line, uint64_t left_ns) {
     struct pollfd readable = {.fd = line->socket, .events = POLLIN};

@@ -13,7 +13,7 @@
 #define NNB_LITERT_MESSAGE_BYTES 512
 
 /* One input or output of a bound request. `memory` is NULL for an output that is not taken. An argument
- * is copied where it is not aligned or where `apart` asks for it; otherwise the engine works in place. */
+ * is copied if it is not aligned or if `apart` asks for it; otherwise the engine works in place. */
 struct nnb_litert_argument {
     uint8_t *memory;
     uint64_t bytes;
@@ -46,13 +46,13 @@ int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_
                      const struct nnb_litert_argument *input,
                      const struct nnb_litert_argument *output, const uint8_t *expected);
 
-/* Compile a network. `content` must outlive the engine. NULL, and why in `message`, where it is refused.
+/* Compile a network. `content` must outlive the engine. NULL, and why in `message`, if it is refused.
  * An engine may be shared: its calls take turns. */
 struct nnb_litert_engine *nnb_litert_engine_new(const uint8_t *content, uint64_t content_bytes,
                                                 uint32_t threads, char *message);
 void nnb_litert_engine_free(struct nnb_litert_engine *);
 
-/* Bind a request; NULL where memory is short or the engine refuses an argument. */
+/* Bind a request; NULL if memory is short or the engine refuses an argument. */
 struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *,
                                         const struct nnb_litert_argument *inputs, uint32_t input_count,
                                         const struct nnb_litert_argument *outputs,

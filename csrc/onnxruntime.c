@@ -99,7 +99,7 @@ struct copy {
 struct nnb_onnx_call {
     struct nnb_onnx_session *session;
     handle options;
-    handle binding; /* NULL where the run finds out extents */
+    handle binding; /* NULL if the run finds out extents */
     handle *values[2];
     uint8_t **staging;
     bool *given; /* outputs whose memory is the request's */
@@ -110,7 +110,7 @@ struct nnb_onnx_call {
     char message[NNB_ONNX_MESSAGE_BYTES];
 };
 
-/* Whether a call went well; keeps what was said where it did not. */
+/* Whether a call went well; keeps what was said if it did not. */
 static bool went_well(status failed, char *message) {
     if (!failed) {
         return true;
@@ -357,7 +357,7 @@ static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
                      call->message);
 }
 
-/* One object with everything bound, where all outputs have memory: the shortest way to run. */
+/* One object with everything bound, if all outputs have memory: the shortest way to run. */
 static bool make_binding(struct nnb_onnx_call *call) {
     struct nnb_onnx_session *made = call->session;
     for (uint32_t i = 0; i < made->counts[1]; i++) {

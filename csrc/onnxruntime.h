@@ -14,7 +14,7 @@
 #define NNB_ONNX_NAME_BYTES 256
 
 /* An input or output of a session, as its graph says it. `element` is ONNX's number, 0 for what is no
- * tensor; an extent is -1 where it is open. */
+ * tensor; an extent is -1 if it is open. */
 struct nnb_onnx_border {
     char name[NNB_ONNX_NAME_BYTES];
     int32_t element;
@@ -23,7 +23,7 @@ struct nnb_onnx_border {
 };
 
 /* One argument of a bound request. `memory` is NULL for an output whose extents the run finds out. It is
- * copied where it is not aligned or where `apart` asks for it; otherwise the engine works in place. */
+ * copied if it is not aligned or if `apart` asks for it; otherwise the engine works in place. */
 struct nnb_onnx_argument {
     uint8_t *memory;
     uint64_t bytes;
@@ -46,11 +46,11 @@ struct nnb_onnx_call;
 enum nnb_onnx_status { NNB_ONNX_OK, NNB_ONNX_NO_LIBRARY, NNB_ONNX_NO_SYMBOL, NNB_ONNX_TOO_OLD, NNB_ONNX_FAILED };
 
 /* Open the library for this process; further calls do nothing. Not thread-safe. Its version and the names
- * of its providers, separated by commas, are written where there is room. */
+ * of its providers, separated by commas, are written if there is room. */
 int nnb_onnx_open(const char *path, char *version, char *providers);
 
 /* Make a session of a graph: `threads` compute, none spins while it is idle. `content` and `external` are
- * not needed afterwards. A provider is named where it is not the CPU. NULL, and why in `message`. */
+ * not needed afterwards. A provider is named if it is not the CPU. NULL, and why in `message`. */
 struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t bytes, uint32_t threads,
                                               const struct nnb_onnx_external *external,
                                               uint32_t external_count, const char *provider,

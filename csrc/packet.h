@@ -9,7 +9,7 @@
 
 struct nnb_result_summary {
     int32_t status;          /* errorStatus as sent */
-    uint64_t time_on_device; /* microseconds; NNB_NO_TIMING where not measured */
+    uint64_t time_on_device; /* microseconds; NNB_NO_TIMING if not measured */
     uint64_t time_in_driver;
 };
 
@@ -17,7 +17,7 @@ struct nnb_result_summary {
 uint32_t nnb_packet_announced(const uint8_t *packet, uint32_t packet_size_offset);
 
 /* Checks a result packet of `count` elements against burst:D1 to D8 and reads what does not vary in
- * length. False where it is malformed. */
+ * length. False if it is malformed. */
 bool nnb_result_check(const uint8_t *packet, uint32_t count, struct nnb_result_summary *summary);
 
 /* Whether a request packet of `count` elements asks for timing: its last element says so. */

@@ -10,7 +10,7 @@ enum {
     MISS_RATE = 20,        /* one event in so many is missed in the long run */
     LEAD_LIMIT_SHARE = 5,  /* lead is at most 1/5 of the period, tail 1/20: together 25 % */
     TAIL_LIMIT_SHARE = 20,
-    ANSWER_LIMIT_SHARE = 2, /* of short periods, where an answer is awaited: see ANSWER_LIMIT_NS */
+    ANSWER_LIMIT_SHARE = 2, /* of short periods, if an answer is awaited: see ANSWER_LIMIT_NS */
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */

@@ -46,8 +46,8 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
 /* Notes that a timed sleep ended `late_ns` after its time. */
 void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns);
 
-/* Where a steady period is known and its moment lies ahead: when to stop sleeping and until when to
- * spin. False where there is no plan. */
+/* If a steady period is known and its moment lies ahead: when to stop sleeping and until when to
+ * spin. False if there is no plan. */
 bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t *wake_at_ns,
                      uint64_t *until_ns);
 

@@ -76,7 +76,7 @@ static int refresh_overwriter(struct nnb_ring *ring) {
     /* TRUST: the worst that it can say is that elements are lost. */
     uint64_t claim = nnb_load_relaxed_u64(ring->read_counter);
     /* SYNC POINT A: every element before this counter is completely written.
-     * TRUST: checked below for whole elements; the writer may be anywhere. Where it is behind, it is the way
+     * TRUST: checked below for whole elements; the writer may be anywhere. If it is behind, it is the way
      * back that is looked at: the remainder of a distance that has wrapped around says nothing. */
     uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
     uint64_t unread = peer - ring->read_index;

@@ -31,7 +31,7 @@ enum nnb_ring_status {
     NNB_RING_OVERRUN = 5,   /* unsynchronized reader was overtaken; unread elements are lost */
 };
 
-/* Contiguous parts of the ring: two where the range wraps, else `second_bytes` is 0. */
+/* Contiguous parts of the ring: two if the range wraps, else `second_bytes` is 0. */
 struct nnb_ring_regions {
     uint8_t *first;
     uint8_t *second;
@@ -58,7 +58,7 @@ struct nnb_ring {
 
 /* Lays a ring over mapped memory. `capacity_bytes` is a multiple of `quantum`, neither is 0; the
  * caller keeps the memory mapped. Starts at the counters found there (an unsynchronized reader at the
- * writer's). Returns NNB_RING_CORRUPT where they are impossible. */
+ * writer's). Returns NNB_RING_CORRUPT if they are impossible. */
 int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
                   nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
                   uint32_t synchronized);

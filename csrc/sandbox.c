@@ -169,7 +169,7 @@ static int enter_seccomp(void) {
     }
     const struct sock_filter look = BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
                                              offsetof(struct seccomp_data, args)); /* first one's low half */
-    /* Its flags lie in memory that no filter can see; libraries go back to clone where it is not there. */
+    /* Its flags lie in memory that no filter can see; libraries go back to clone if it is not there. */
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NR_clone3, 0, 1);
     program[end++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
     /* Threads and processes, but no namespaces, in which a process has all rights. */

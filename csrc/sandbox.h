@@ -10,9 +10,9 @@ enum {
 };
 
 /* Puts the calling thread, which must be the only one, into the sandbox for good; its children are in it
- * too. `writable`, where not NULL, is a directory below which files may still be made and written.
+ * too. `writable`, if not NULL, is a directory below which files may still be made and written.
  *
- * Returns the steps that the kernel has, or a negative errno where one that it has was refused. */
+ * Returns the steps that the kernel has, or a negative errno if one that it has was refused. */
 int nnb_sandbox_enter(const char *writable);
 
 #endif

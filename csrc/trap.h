@@ -16,7 +16,7 @@
 #ifdef NNBURST_TRAPS
 #define NNB_TRAP(name) nnb_trap(name)
 
-/* What a C test does instead; NULL where it leaves traps to the environment. Set before threads are started. */
+/* What a C test does instead; NULL if it leaves traps to the environment. Set before threads are started. */
 extern void (*nnb_trap_hook)(const char *name);
 
 void nnb_trap(const char *name);

@@ -110,7 +110,7 @@ static int met(struct nnb_waiter *waiter, uint64_t now_ns, enum nnb_rhythm_catch
     return NNB_WAIT_READY;
 }
 
-/* Follows the plan: linger, sleep through the gap, spin around the due moment. TIMED_OUT where the
+/* Follows the plan: linger, sleep through the gap, spin around the due moment. TIMED_OUT if the
  * event did not come by then. */
 static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns, uint64_t wake_at_ns, uint64_t until_ns,
@@ -140,7 +140,7 @@ static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     return status == NNB_WAIT_READY ? met(waiter, *now_ns, NNB_CAUGHT_SPINNING) : status;
 }
 
-/* How long to spin where there is no plan: an answer that comes little later than the window is waited for. */
+/* How long to spin if there is no plan: an answer that comes little later than the window is waited for. */
 static uint64_t spin_window(const struct nnb_waiter *waiter) {
     uint64_t window = waiter->window_now_ns;
     bool comes_soon = waiter->rhythm.answers && waiter->rhythm.period_ns < 2 * window;

@@ -1,12 +1,12 @@
 /* Waiting for the peer: spin with `pause`, then sleep on the event flag, always with a deadline.
  *
  *   1. look at the ring; spin for a moment (volleys are answered in a cache miss);
- *   2. where a rhythm is known: sleep until just before the next event is due, then spin around it;
+ *   2. if a rhythm is known: sleep until just before the next event is due, then spin around it;
  *      otherwise spin for the window;
  *   3. sleep until woken.
  *
  * A spinner whose clock jumps was descheduled: another process needs this core, so it goes to sleep and
- * halves its window. Nothing spins where both sides share one core. Private to one thread, except
+ * halves its window. Nothing spins if both sides share one core. Private to one thread, except
  * `attention`, which any thread of this process may set before it wakes the event flag. */
 #ifndef NNB_WAITER_H
 #define NNB_WAITER_H
@@ -62,7 +62,7 @@ static inline int nnb_waiter_has_attention(struct nnb_waiter *waiter) {
     return nnb_load_acquire_u32(&waiter->attention) != 0;
 }
 
-/* Sets `attention` and wakes the waiter where it waits for something to read; who may wait for room, too, wakes
+/* Sets `attention` and wakes the waiter if it waits for something to read; who may wait for room, too, wakes
  * that flag as well (NNB_FMQ_WRITER_ATTENTION). Any thread of this process. */
 void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag);
 

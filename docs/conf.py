@@ -30,7 +30,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "adr/template.md"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-napoleon_use_ivar = True  # an attribute is described once, where its class says what it is
+napoleon_use_ivar = True  # an attribute is described once, in the docstring of its class
 myst_heading_anchors = 4
 # Properties called `type` are NNAPI's word, and shadow the builtin in annotations.
 suppress_warnings = ["ref.python"]

@@ -36,7 +36,7 @@ An operation takes its inputs in the order of its table. A type is an operand ty
 letter that the types table resolves, row by row, with the version that introduced the combination.
 Operands that are *data* may lie in memory that another process writes to; *control* operands steer
 shapes and are read before memory is given out; of *index* operands a private copy is used. Trailing
-operands with a default may be left out. An operation that does not accept empty tensors fails where
+operands with a default may be left out. An operation that does not accept empty tensors fails if
 an extent is 0 at execution.
 """
 
@@ -92,7 +92,7 @@ def _remarks(definition: OperationDefinition) -> str:
 
 
 def _operands(forms: Sequence[Form]) -> Iterator[str]:
-    """A table of inputs for every different list, and of outputs where they differ from before."""
+    """A table of inputs for every different list, and of outputs if they differ from before."""
     inputs: tuple[Slot, ...] = ()
     outputs: tuple[Slot, ...] = ()
     for form in forms:

@@ -2,7 +2,7 @@
 
     python tools/rule_coverage.py [TESTS]
 
-lists every rule with its tests and exits with 1 where one is missing. Nothing is run: tests are
+lists every rule with its tests and exits with 1 if one is missing. Nothing is run: tests are
 collected, and each says by a marker which rule it is about and what it shows. Without words it shows
 both:
 

@@ -14,7 +14,7 @@
  *
  * Counters are byte counts modulo M, as the real ones are modulo 2^64. A release store waits in a store
  * buffer until `memory` lets it out, so that the same side's next load may come first: nnb_fence and each
- * read-modify-write wait for it. What release and acquire order changes places where they are missing.
+ * read-modify-write wait for it. Without them, what release and acquire order changes places.
  * An element holds its own number, so that a torn, lost or repeated packet shows at once. What only looks at
  * a side's own variables happens together with the step before it (`atomic`), and variables that are no
  * longer needed are set to 0: both only make the state space smaller. */

@@ -1,5 +1,5 @@
 /* Random hostile counters against the ring, over exact-size buffers so that the sanitizers see every byte
- * beyond. Usage: hostile_counters ROUNDS [SEED]; one line at the end, exit 1 where a promise broke. */
+ * beyond. Usage: hostile_counters ROUNDS [SEED]; one line at the end, exit 1 if a promise broke. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -141,7 +141,7 @@ static void close_pair(struct pair *pair) {
     close_channel(&pair->results);
 }
 
-/* Serves what is there; false where the burst has ended. */
+/* Serves what is there; false if the burst has ended. */
 static bool serve(struct pair *pair) {
     struct server_end *end = &pair->server;
     uint8_t *reply = NULL;

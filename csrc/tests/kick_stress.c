@@ -92,7 +92,7 @@ static void step(struct burst *burst) {
     struct nnb_client *client = &burst->client.client;
     uint32_t kind = (uint32_t)(next_random(&burst->state) % KINDS);
     switch (next_random(&burst->state) % 8) {
-    case 0: /* a run that blocks, where nothing wanted is out */
+    case 0: /* a run that blocks, if nothing wanted is out */
         if (burst->wanted == 0) {
             struct nnb_bound *bound = &burst->client.bound[kind];
             int status = nnb_client_run(bound);

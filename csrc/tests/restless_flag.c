@@ -1,6 +1,6 @@
 /* Every wait ends at its deadline although another thread writes into the event flag all the time, which keeps
  * the futex from sleeping: once the deadline has passed, no thread goes to sleep a second time.
- * Usage: restless_flag ROUNDS; ends by SIGALRM where a wait does not end. */
+ * Usage: restless_flag ROUNDS; ends by SIGALRM if a wait does not end. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -31,7 +31,7 @@ def build_model(quantization: Quantization) -> nnburst.Model:
 
 def main() -> None:
     """Ask a driver for ten numbers, by a burst."""
-    # Where the extension is installed, its entry point makes it known; here it is named.
+    # If the extension is installed, its entry point makes it known; here it is named.
     here = str(Path(__file__).parent)
     path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     quantization = Quantization(scale=0.5, zero_point=7)

@@ -43,7 +43,7 @@ class Score:
 
     @property
     def percent(self) -> float:
-        """Of a hundred mutants, how many were killed; 100 where none was tried."""
+        """Of a hundred mutants, how many were killed; 100 if none was tried."""
         return 100 * len(self.killed) / self.tried if self.tried else 100.0
 
 
@@ -137,7 +137,7 @@ def score(
 
 
 def _verdict(trial: Trial) -> str:
-    """What killed the mutant; empty where it survived."""
+    """What killed the mutant; empty if it survived."""
     if trial.status == PASSED:
         return ""
     if trial.status == TIMED_OUT:

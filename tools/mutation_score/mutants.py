@@ -55,7 +55,7 @@ class Mutant:
         line: where the change is, counted from 1.
         last_line: where the changed expression or statement ends.
         before: what stood there.
-        after: what stands there now; empty where it was removed.
+        after: what stands there now; empty if it was removed.
         source: the whole module, changed.
         in_function: whether the change is in the body of a function, so that importing does not run it.
     """

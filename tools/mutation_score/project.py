@@ -69,8 +69,8 @@ class Trial:
     Attributes:
         status: pytest's exit status, minus a signal's number, or one of `trial`'s.
         seconds: how long it took.
-        failed: the test that failed first, or what was collected; empty where none did or it is not known.
-        result: what the trial wrote down: `seconds` of each test, and `lines` where it was traced.
+        failed: the test that failed first, or what was collected; empty if none did or it is not known.
+        result: what the trial wrote down: `seconds` of each test, and `lines` if it was traced.
     """
 
     status: int

@@ -179,7 +179,7 @@ class _Functions:
         self._codes = {file: _codes(file) for file in self._functions}
 
     def change(self, file: str) -> bool:
-        """Give every function of `file` the code that stands there now; False where that is not possible.
+        """Give every function of `file` the code that stands there now; False if that is not possible.
 
         Functions are found again by name, those of one name by their order.
         """

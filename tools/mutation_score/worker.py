@@ -108,7 +108,7 @@ class Worker:
                     _require_passed(trial, self._warm)
 
     def run(self, mutant: Mutant) -> Trial:
-        """Run the tests that execute the mutant's lines; where they pass, all from a cold start."""
+        """Run the tests that execute the mutant's lines; if they pass, all from a cold start."""
         assert self._warm is not None
         tests = self._knowledge.nearest(mutant)
         with _Replaced(self._project, mutant.module, mutant.source) as file:
