@@ -105,7 +105,7 @@ class LastRequest:
 
 
 def _copied_in(places: Sequence[_ArrayPlace], arrays: object) -> bool:
-    """Copy arrays to their places, unless they are these; False where one is not exactly like its place."""
+    """Copy arrays to their places, unless they are these; False if one is not exactly like its place."""
     if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
         return False
     for (view, dtype, shape), array in zip(places, arrays, strict=True):  # type: ignore[call-overload]

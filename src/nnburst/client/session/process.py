@@ -71,7 +71,7 @@ class DriverProcess:
             time.sleep(_STEP)
 
     def close(self) -> None:
-        """Wait for it to end after its socket was closed; make it end where it does not."""
+        """Wait for it to end after its socket was closed; make it end if it does not."""
         if os.getpid() != self._owner:
             return  # a forked child has no children of this process
         for nudge in (None, signal.SIGTERM, signal.SIGKILL):

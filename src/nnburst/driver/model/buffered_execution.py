@@ -89,7 +89,7 @@ class BufferedExecution(Execution):
         return outcome
 
     def cancel(self) -> None:
-        """Note that it has failed, where it does not even run."""
+        """Note that it has failed, if it does not even run."""
         invalidate(output.buffer for output in self._written())
 
     def _run(self, deadline_ns: int | None, loop_timeout_ns: int) -> Outcome:
