@@ -6,7 +6,7 @@ One detector serves all cameras. Each camera hands over its newest frame and nev
 frame that comes while the last one is not looked at yet replaces it, and the one replaced is counted. Every
 execution has a deadline. If the driver dies or hangs, the frame is counted as lost, the driver is started
 again, and the cameras go on; that there is no driver at all is printed for each frame, never passed over.
-After its third result this program kills its own driver to show it.
+After its first result this program kills its own driver to show it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def main(executor: str, cameras: int) -> int:
         bound = stack.enter_context(prepared.open_burst()).bind()
         for camera in range(cameras):
             threading.Thread(target=film, args=(camera, mailbox), daemon=True).start()
-        longest = detect(bound, mailbox, 3, device)
+        longest = detect(bound, mailbox, 1, device)
         recoveries = device.recoveries
     found = mailbox.counts
     print(

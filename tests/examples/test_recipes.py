@@ -55,7 +55,7 @@ def test_detector_goes_on_after_its_driver_was_killed(tmp_path: Path) -> None:
     assert [line for line in lost if "DEAD_OBJECT" in line] == lost[:1]
     frames, seen, replaced, missed, wrong = map(int, re.findall(r"\d+", summary))
     assert frames == 180 == seen + replaced + missed
-    assert seen > 3, "nothing was seen after the death"
+    assert seen > 1, "nothing was seen after the death"
     assert (missed, wrong) == (1, 0)
     assert deaths.startswith("1 driver died")
 
