@@ -1,7 +1,7 @@
 """A web service with bursts inside: POST an array's bytes, get the scores as JSON.
 
     pip install 'nnburst[litert,recipes]'
-    NNBURST_NETWORK=network.tflite uvicorn --factory web_service:from_environment --app-dir examples
+    NETWORK=network.tflite uvicorn --factory web_service:from_environment --app-dir examples
 
 The service starts one driver and opens some bursts on it. A request takes a burst that is free, copies its
 bytes into the burst's input, and waits in the event loop; so many requests compute at once as there are
@@ -26,9 +26,9 @@ PATIENCE = 1.0  # seconds that a request may wait for a free burst, and then for
 
 
 def from_environment() -> FastAPI:
-    """The service of the network that NNBURST_NETWORK names, on the executor NNBURST_EXECUTOR."""
-    network = nnburst.load(os.environ["NNBURST_NETWORK"])
-    return service(network, os.environ.get("NNBURST_EXECUTOR", "litert"))
+    """The service of the network that NETWORK names, on the executor EXECUTOR."""
+    network = nnburst.load(os.environ["NETWORK"])
+    return service(network, os.environ.get("EXECUTOR", "litert"))
 
 
 def service(model: nnburst.Model | nnburst.ImportedModel, executor: str) -> FastAPI:
