@@ -49,7 +49,7 @@ def options(
             yield words, action
 
 
-OPTIONS = list(options(nnburst.cli._parser([])))
+OPTIONS = list(options(nnburst.cli.parser([])))
 #: What no number of its kind may be.
 REFUSED = {
     at_least_one: ("-1", "0", "nan", "1.5", "many", ""),

@@ -162,14 +162,11 @@ def test_web_service_goes_on_after_its_driver_was_killed(monkeypatch: pytest.Mon
     in_web_service(monkeypatch, steps)
 
 
-def test_service_unit_starts_a_front_that_answers(tmp_path: Path) -> None:
+def test_service_unit_starts_a_front_that_answers(shared_dir: Path, tmp_path: Path) -> None:
     needs("tritonclient", "grpc", "ai_edge_litert")
     import tritonclient.grpc as triton
 
-    shared = Path(os.environ.get("NNBURST_SHARED", EXAMPLES.parents[1] / "shared"))
-    network = shared / "models" / "kws_int8.tflite"
-    if not network.exists():
-        pytest.skip("needs kws_int8.tflite of the shared material")
+    network = shared_dir / "models" / "kws_int8.tflite"
     configuration = tmp_path / "configuration"
     (configuration / "nnburst").mkdir(parents=True)
     (configuration / "nnburst" / "kws.tflite").symlink_to(network)

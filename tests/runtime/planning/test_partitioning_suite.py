@@ -60,7 +60,7 @@ def test_failed_case_ends_the_command_with_1(tmp_path: Path) -> None:
 def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
     path.write_text("[]")
-    with pytest.raises(InvalidArgument, match="no file of expected plans"):
+    with pytest.raises(InvalidArgument, match="not a file of expected plans"):
         run_partitioning(path)
-    with pytest.raises(InvalidArgument, match="no file of expected plans"):
+    with pytest.raises(InvalidArgument, match="not a file of expected plans"):
         run_partitioning(tmp_path / "missing.json")

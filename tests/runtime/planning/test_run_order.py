@@ -109,7 +109,7 @@ def test_model_without_an_order_is_bad_data(make: object, message: str) -> None:
 
 
 def test_model_newer_than_the_runtime_is_bad_data() -> None:
-    with pytest.raises(InvalidArgument, match="after V1_1"):
+    with pytest.raises(InvalidArgument, match="the model is of V1_1"):
         finish(chain(EXP), feature_level=FeatureLevel.V1_1)
 
 

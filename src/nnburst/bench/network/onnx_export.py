@@ -68,7 +68,11 @@ class _Export:
         self._constants: list[Any] = []
         self.names: dict[int, str] = {}
         self._inputs = [self._input(n, index) for n, index in enumerate(graph.inputs)]
+        self._stored: dict[int, Tensor] = {}  # 8-bit weights by the operand of their real numbers
         for step in graph.steps:
+            if step.type is _K.DEQUANTIZE and step.constants:
+                self._stored[step.outputs[0]] = self._tensor(step.inputs[0])
+                continue
             translate = _TRANSLATIONS.get(step.type)
             if translate is None:
                 raise InvalidArgument(f"{step.type.name} is not translated to ONNX")
@@ -78,9 +82,13 @@ class _Export:
     def _node(self, step: Step) -> Node:
         inputs = [self._tensor(index) for index in step.inputs]
         declared = [self._graph.declared[i] for i in step.outputs]
-        return Node(step.type, step.match, inputs, (), declared, Binding(constants=step.constants))
+        stored = {n for n, index in enumerate(step.inputs) if index in self._stored}
+        constants = step.constants | stored
+        return Node(step.type, step.match, inputs, (), declared, Binding(constants=constants))
 
     def _tensor(self, index: int) -> Tensor:
+        if index in self._stored:
+            return self._stored[index]
         known = self._graph.constants.get(index)
         if known is not None:
             return known
