@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, look, print, write; 1 if no executor that was asked for runs the model."""
     from nnburst.cli.inspect_contents import contents
     from nnburst.cli.inspect_placement import known_executors, place
+    from nnburst.executor.graph.extension import install_from
     from nnburst.executor.graph.operation import REGISTRY
     from nnburst.hal.validation import validate_model
     from nnburst.importer.load import load
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     if args.dot is not None and find_spec("graphviz") is None:
         raise InvalidArgument("--dot needs the package graphviz: pip install 'nnburst[cli]'")
     imported = load(args.model, **load_options(args))
+    for extension in args.extension:
+        install_from(extension)
     validate_model(imported.model, {kind: found.signature for kind, found in REGISTRY.items()})
     names = args.executor or known_executors()
     placements = [place(name, imported.model, imported.pools) for name in names]

@@ -13,10 +13,11 @@ class LoadOptions(TypedDict):
     constants: dict[str, float]
     states: dict[str, str]
     exact: bool | None
+    extensions: list[str]
 
 
 def add_network_options(parser: argparse.ArgumentParser) -> None:
-    """Add --shape, --constant, --state and --exact."""
+    """Add --shape, --constant, --state, --exact and --extension."""
     parser.add_argument(
         "--shape",
         type=_shape,
@@ -47,6 +48,14 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         help="multiply real numbers with 8-bit weights in float32, or let the engine round the numbers to 8"
         " bits (default: as the file's own engine does)",
     )
+    parser.add_argument(
+        "--extension",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="vendor extension beside those of entry points, which may claim operators of a .tflite file; a"
+        " driver that is launched has it, too; may be repeated",
+    )
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
@@ -56,6 +65,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         "constants": dict(args.constant),
         "states": dict(args.state),
         "exact": args.exact,
+        "extensions": args.extension,
     }
 
 

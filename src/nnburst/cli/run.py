@@ -127,7 +127,7 @@ def _open_device(args: argparse.Namespace) -> Device:
     if args.connect is not None:
         return connect(args.connect)
     default = "litert" if find_spec("ai_edge_litert") is not None else "reference"
-    return launch(args.executor or default)
+    return launch(args.executor or default, extensions=args.extension)
 
 
 def _execute(

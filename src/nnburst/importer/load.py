@@ -12,6 +12,8 @@ import numpy.typing as npt
 from nnburst.formats.onnx.external_data import ExternalData
 from nnburst.formats.onnx.model import read_model
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.extensions.custom_operators import ClaimsOperators
+from nnburst.importer.extensions import Extensions
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.onnx.translation import OnnxTranslation
 from nnburst.importer.onnx.whole_graph import whole_graph
@@ -29,6 +31,7 @@ def load(
     states: Mapping[str, str] | None = None,
     as_graph: bool = False,
     exact: bool | None = None,
+    extensions: Sequence[ClaimsOperators | str] = (),
 ) -> ImportedModel:
     """Read a network from a .tflite or .onnx file; its bytes say which of them it is.
 
@@ -52,6 +55,8 @@ def load(
             relaxed, and an engine may round the real numbers to 8 bits, too, which is quicker and about 1 %
             of an output's range away. By default as the file's own engine does: a .tflite file with such
             operators is not exact, an .onnx file is.
+        extensions: vendor extensions (or `module:attribute` of some) that may claim operators of a .tflite
+            file that are not built in, before those of the entry-point group `nnburst.extensions`.
 
     Returns:
         The model, not validated (the driver does that), with its pools, names, states, signatures and
@@ -60,17 +65,19 @@ def load(
     Raises:
         InvalidArgument: the file is not intact, or NNAPI cannot say what it holds; the message names
             the operator, its index and the reason.
+        DeviceUnavailable: an extension cannot be imported.
         NnburstError: `ai-edge-litert`, whose classes read the .tflite format, is not installed.
         OSError: the file cannot be read.
     """
     options = _Options(shapes or {}, constants or {}, states or {}, as_graph)
     if exact and as_graph:
         raise InvalidArgument("exact: True, but a whole graph is computed as its file defines")
+    further = _Further(exact, extensions)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _load(bytes(source), None, options, exact)
+        return _load(bytes(source), None, options, further)
     path = Path(source)
     try:
-        return _load(path.read_bytes(), path.parent, options, exact)
+        return _load(path.read_bytes(), path.parent, options, further)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
@@ -84,20 +91,28 @@ class _Options(NamedTuple):
     as_graph: bool
 
 
+class _Further(NamedTuple):
+    """What `load` is told beside it."""
+
+    exact: bool | None
+    extensions: Sequence[ClaimsOperators | str]
+
+
 def _load(
-    content: bytes, directory: Path | None, options: _Options, exact: bool | None
+    content: bytes, directory: Path | None, options: _Options, further: _Further
 ) -> ImportedModel:
     if content[4:8] == _TFLITE or not _may_be_onnx(content):
         if any(options):
             raise InvalidArgument(
                 f"{', '.join(options._fields)} are for .onnx files; a .tflite file has its own"
             )
-        return Translation(TfliteFile(content), exact=bool(exact)).run()
+        extensions = Extensions(further.extensions)
+        return Translation(TfliteFile(content), extensions, exact=bool(further.exact)).run()
     file = read_model(content)
     external = ExternalData(directory, file.budget)
     if not options.as_graph:
         given = options.shapes, options.constants, options.states
-        return OnnxTranslation(file, external, *given, exact=exact is not False).run()
+        return OnnxTranslation(file, external, *given, exact=further.exact is not False).run()
     if options.states or options.constants:
         raise InvalidArgument("states and constants are for what is imported, not for whole graphs")
     return whole_graph(content, file, external, options.shapes)

@@ -64,7 +64,20 @@ class SubgraphIndex:
     index: int
 
 
-Argument = Value | Constant | Scalar | Missing | SubgraphIndex | bool | int | float
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A constant of bytes of an extension's operand type; without bytes it is left out.
+
+    Attributes:
+        type: its code in the model.
+        data: the bytes.
+    """
+
+    type: int
+    data: bytes
+
+
+Argument = Value | Constant | Scalar | Missing | SubgraphIndex | Opaque | bool | int | float
 
 
 class SubgraphWriter:
@@ -113,7 +126,7 @@ class SubgraphWriter:
         )
 
     def add(
-        self, kind: OperationType, inputs: Sequence[Argument], outputs: Sequence[Value], origin: str
+        self, kind: int, inputs: Sequence[Argument], outputs: Sequence[Value], origin: str
     ) -> None:
         """Add an operation that writes `outputs`."""
         written = [value.index for value in outputs if value.index is not None]
@@ -139,8 +152,23 @@ class SubgraphWriter:
                 return self._once(argument, lambda: self._builder.no_value(kind))
             case SubgraphIndex(index):
                 return self._once(argument, lambda: self._builder.subgraph(index))
+            case Opaque():
+                return self._once(argument, lambda: self._opaque(argument))
             case _:
                 raise TypeError(argument)
+
+    def _opaque(self, given: Opaque) -> int:
+        if not given.data:
+            return self._builder.no_value(given.type)
+        self.budget.spend(len(given.data))
+        return self._builder.operand(
+            Operand(
+                type=given.type,
+                dimensions=(len(given.data),),
+                lifetime=_L.CONSTANT_COPY,
+                location=self.constants.copy(given.data),
+            )
+        )
 
     def _scalar(self, scalar: Scalar) -> int:
         def add() -> int:

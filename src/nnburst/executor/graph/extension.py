@@ -42,6 +42,7 @@ from nnburst.hal.extensions import (
     number_of,
     prefix_of,
 )
+from nnburst.hal.extensions.custom_operators import GROUP, CustomOperator, Lowering
 from nnburst.hal.model import Model, Subgraph
 from nnburst.hal.operand_types import is_extension
 from nnburst.hal.signature import Check, Form, Signature, TypeRow
@@ -50,8 +51,8 @@ from nnburst.hal.validation.values import validate_extensions
 logger = logging.getLogger("nnburst.executor")
 
 K = TypeVar("K", bound=Kernel)
+L = TypeVar("L", bound=Lowering)
 
-GROUP: Final = "nnburst.extensions"
 #: Local prefix of all extensions that are not known here; nothing is ever registered below it.
 _UNKNOWN: Final = 0x7FFF
 _local_prefixes: Final = itertools.count(1)
@@ -64,6 +65,7 @@ class VendorExtension:
 
     Attributes:
         name: in reverse-domain order, unique ("com.example.fibonacci").
+        custom_operators: operators of files that it claims, by the names that files give them.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,6 +76,7 @@ class VendorExtension:
         """
         validate_extensions([Extension(name)])
         self.name = name
+        self.custom_operators: dict[str, CustomOperator] = {}
         self._prefix = next(_local_prefixes)
         self._types: dict[int, ExtensionOperandType] = {}
         self._operations: dict[int, OperationDefinition] = {}
@@ -173,6 +176,40 @@ class VendorExtension:
             return kernel
 
         return define
+
+    def claim(self, name: str, *, operation: int, options: int | None = None) -> None:
+        """Let custom operators called `name` in .tflite files be an operation of this extension.
+
+        Args:
+            name: the custom code.
+            operation: its number; its inputs are the operator's.
+            options: number of an operand type of one byte an element: the operator's options are one more
+                input of it, without a value if the file has none. They are dropped if it is None.
+
+        Raises:
+            InvalidArgument: the name is claimed already.
+        """
+        self._claim(name, CustomOperator(operation, options))
+
+    def lowers(self, name: str) -> Callable[[L], L]:
+        """Let the decorated function translate custom operators called `name` to core operations.
+
+        It is called with an `nnburst.importer.tflite.operator.Operator`, and refuses by its `require`.
+
+        Raises:
+            InvalidArgument: the name is claimed already.
+        """
+
+        def define(lowering: L) -> L:
+            self._claim(name, CustomOperator(lowering=lowering))
+            return lowering
+
+        return define
+
+    def _claim(self, name: str, what: CustomOperator) -> None:
+        if name in self.custom_operators:
+            raise InvalidArgument(f"{self.name}: custom operator {name!r} is claimed twice")
+        self.custom_operators[name] = what
 
     def find_type(self, number: int) -> OperandType | None:
         """Operand type `number`; None if unknown."""

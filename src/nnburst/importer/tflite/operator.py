@@ -10,7 +10,7 @@ import numpy as np
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
 from nnburst.importer.constants import Constant
 from nnburst.importer.refused import Refused
-from nnburst.importer.subgraph import Argument, Missing, Scalar, Value
+from nnburst.importer.subgraph import Argument, Missing, Opaque, Scalar, Value
 from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.graph import Graph, indexes
 from nnburst.importer.tflite.reader import File, Malformed
@@ -163,6 +163,15 @@ class Operator:
             raise Malformed(f"options are {kind}, expected {name}")
         return found
 
+    @property
+    def custom_options(self) -> bytes:
+        """The options of an operator that is not built in; empty if the file has none."""
+        if self._raw.CustomOptionsIsNone():
+            return b""
+        found = self._raw.CustomOptionsAsNumpy()
+        self.graph.budget.spend(2 * len(found))
+        return bytes(found)
+
     def activation(self, options: Any) -> int:  # noqa: ANN401
         """The fused activation, whose first codes are NNAPI's."""
         code = int(options.FusedActivationFunction())
@@ -223,6 +232,22 @@ class Operator:
             outputs = [self.output(position) for position in range(len(self.output_tensors))]
         given = [Missing(missing) if value is None else value for value in inputs]
         self.graph.add(kind, given, outputs, self._origin)
+
+    def emit_custom(self, operation: int, options: int | None) -> None:
+        """Add an operation of an extension, with the operator's inputs and outputs.
+
+        Args:
+            operation: its code in the model.
+            options: code of the type of one more input, the bytes of the custom options.
+        """
+        given: list[Argument] = [
+            Missing(_T.TENSOR_FLOAT32) if (x := self.optional(at)) is None else x
+            for at in range(len(self.input_tensors))
+        ]
+        if options is not None:
+            given.append(Opaque(options, self.custom_options))
+        outputs = [self.output(position) for position in range(len(self.output_tensors))]
+        self.graph.add(operation, given, outputs, self._origin)
 
     def temporary(self, kind: TensorType) -> Value:
         """An operand between two operations."""

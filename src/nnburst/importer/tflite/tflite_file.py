@@ -59,6 +59,13 @@ class TfliteFile:
         name = names("BuiltinOperator").get(number, f"operator code {number}")
         return f"CUSTOM {text(code.CustomCode())!r}" if name == "CUSTOM" else name
 
+    def custom_code(self, operator: Any) -> str | None:  # noqa: ANN401
+        """The name of an operator that is not built in; None if it is one that is."""
+        code = self.model.OperatorCodes(operator.OpcodeIndex())
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        is_custom = names("BuiltinOperator").get(number) == "CUSTOM"
+        return text(code.CustomCode()) if is_custom else None
+
     def buffer(self, index: int) -> npt.NDArray[np.uint8]:
         """The bytes of a buffer, a read-only view; empty if it has none."""
         count = self.model.BuffersLength()

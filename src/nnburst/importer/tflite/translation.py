@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model, Subgraph
 from nnburst.importer.constants import ConstantPool
+from nnburst.importer.extensions import Extensions
 from nnburst.importer.imported_model import ImportedModel, SignatureDef, State
 from nnburst.importer.refused import Refused
 from nnburst.importer.tflite import operators
 from nnburst.importer.tflite.graph import Graph, indexes
-from nnburst.importer.tflite.operator import Operator, translation
+from nnburst.importer.tflite.operator import Operator, Translate, translation
 from nnburst.importer.tflite.reader import Malformed
 from nnburst.importer.tflite.state import Variables
 from nnburst.importer.tflite.tflite_file import OPERATOR_COST, TfliteFile, text
@@ -24,9 +26,10 @@ _MAIN = 0
 class Translation:
     """One translation of one file. Used once."""
 
-    def __init__(self, file: TfliteFile, *, exact: bool) -> None:
-        """Of a file whose header was checked; see `nnburst.load` for `exact`."""
+    def __init__(self, file: TfliteFile, extensions: Extensions, *, exact: bool) -> None:
+        """Of a file whose header was checked; see `nnburst.load` for the rest."""
         self._file = file
+        self._extensions = extensions
         self._exact = exact
         self._is_dynamic_range = False
         self._constants = ConstantPool(file.bytes)
@@ -60,6 +63,7 @@ class Translation:
                 operand_values=bytes(self._constants.values),
                 pools=tuple(MemoryPool(pool.nbytes, i) for i, pool in enumerate(pools)),
                 relax_computation_float32_to_float16=self._is_dynamic_range and not self._exact,
+                extension_name_to_prefix=self._extensions.used,
             ),
             pools=pools,
             input_names=(*map(graph.name, inputs), *names),
@@ -98,11 +102,27 @@ class Translation:
             raw = graph.subgraph.Operators(at)
             name = self._file.operator_name(raw)
             try:
-                translation(name)(Operator(name, at, raw, graph, self._reference, variables))
+                operator = Operator(name, at, raw, graph, self._reference, variables)
+                self._translation(name, raw)(operator)
             except InvalidArgument as error:
                 how = " cannot be imported" if isinstance(error, Refused) else ""
                 raise InvalidArgument(f"operator {at}{where} ({name}){how}: {error}") from None
         self._is_dynamic_range |= graph.is_dynamic_range
+
+    def _translation(self, name: str, raw: Any) -> Translate:  # noqa: ANN401 - generated code
+        """What translates an operator: one of the table, or what an extension says."""
+        custom = self._file.custom_code(raw)
+        claimed = None if custom is None else self._extensions.find(custom)
+        if claimed is None:
+            return translation(name)
+        extension, becomes = claimed
+        if becomes.lowering is not None:
+            return becomes.lowering
+        operation = self._extensions.code(extension, becomes.operation)
+        options = (
+            None if becomes.options is None else self._extensions.code(extension, becomes.options)
+        )
+        return lambda operator: operator.emit_custom(operation, options)
 
 
 def _interface(graph: Graph) -> tuple[list[int], list[int]]:

@@ -102,6 +102,14 @@ class SubgraphBuilder:
                 setattr(raw.builtinOptions, field, value)
         self.raw.operators.append(raw)
 
+    def custom_operator(
+        self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: bytes = b""
+    ) -> None:
+        """Add an operator that is not built in; `options` are its own bytes."""
+        self.operator(name, inputs, outputs)
+        if options:
+            self.raw.operators[-1].customOptions = np.frombuffer(options, np.uint8)
+
 
 class TfliteBuilder(SubgraphBuilder):
     """Builds a file: itself the main subgraph, with `subgraph` for others."""
