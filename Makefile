@@ -107,6 +107,7 @@ asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at 
 	$(RUN_C) address hostile_counters $(or $(ROUNDS),100000000)
 	$(RUN_C) address restless_flag
 	$(RUN_C) address burst_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) address steps_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) address kick_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) address line_stress $(or $(CALLS),100000)
 	$(RUN_C) address hostile_peer $(or $(EXECUTIONS),10000000)
@@ -119,6 +120,7 @@ tsan: ## the C core under TSan: two threads through one ring, both ends of a bur
 	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)
 	$(RUN_C) thread restless_flag
 	$(RUN_C) thread burst_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) thread steps_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) thread kick_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) thread line_stress $(or $(CALLS),100000)
 

@@ -191,6 +191,27 @@ static uint64_t bench_calls(int32_t (*run)(void *), void *call, uint64_t rounds,
     return nnb_now_ns() - began;
 }
 
+static int32_t by_one_call(void *steps) { return nnb_steps_run(steps); }
+
+static int32_t one_by_one(void *argument) {
+    const struct nnb_steps *steps = argument;
+    int status = NNB_CLIENT_SAME;
+    for (uint32_t i = 0; i < steps->count && status == NNB_CLIENT_SAME; i++) {
+        status = nnb_client_run(steps->requests[i]);
+    }
+    return status;
+}
+
+uint64_t nnb_bench_steps(struct nnb_steps *steps, uint64_t rounds, uint64_t *samples_ns) {
+    uint64_t took = bench_calls(by_one_call, steps, rounds, samples_ns);
+    nnb_steps_abandon(steps); /* nothing, unless a step ended otherwise */
+    return took;
+}
+
+uint64_t nnb_bench_runs(const struct nnb_steps *steps, uint64_t rounds, uint64_t *samples_ns) {
+    return bench_calls(one_by_one, (void *)(uintptr_t)steps, rounds, samples_ns);
+}
+
 uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns) {
     return bench_calls(nnb_litert_run, call, rounds, samples_ns);
 }

@@ -8,6 +8,7 @@
 #include "litert.h"
 #include "onnxruntime.h"
 #include "ring_buffer.h"
+#include "steps.h"
 
 /* Two processes store to one 8-byte word in turn, without pause. The client side stores odd numbers and
  * waits for even ones, `rounds` times, and leaves the time of each in `samples_ns` (may be NULL).
@@ -33,6 +34,11 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
  * answers with even ones, from 0 until UINT32_MAX; both sleep at once. */
 uint64_t nnb_bench_futex_client(nnb_atomic_u32 *word, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
+
+/* Runs the steps of a plan that has run well before, `rounds` times: by one call each time, or its requests one
+ * after the other, each by a call of its own. 0 if a step ended otherwise than before. */
+uint64_t nnb_bench_steps(struct nnb_steps *steps, uint64_t rounds, uint64_t *samples_ns);
+uint64_t nnb_bench_runs(const struct nnb_steps *steps, uint64_t rounds, uint64_t *samples_ns);
 
 /* Runs a bound LiteRT request `rounds` times in this process. 0 if the engine failed. */
 uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns);

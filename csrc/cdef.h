@@ -113,6 +113,21 @@ int nnb_client_forsake(struct nnb_client *);
 void nnb_client_stop(struct nnb_client *);
 int nnb_client_drain_unlocked(struct nnb_client *, uint64_t timeout_ns);
 
+struct nnb_gate { ...; };
+struct nnb_steps {
+    struct nnb_bound *const *requests;
+    struct nnb_gate *gate;
+    uint64_t timeout_ns;
+    uint64_t deadline_ns;
+    uint32_t count;
+    uint32_t at;
+};
+int nnb_gate_enter(struct nnb_gate *, uint64_t holder);
+void nnb_gate_leave(struct nnb_gate *, uint64_t holder);
+int nnb_steps_run(struct nnb_steps *);
+int nnb_steps_go_on(struct nnb_steps *);
+void nnb_steps_abandon(struct nnb_steps *);
+
 typedef int32_t (*nnb_native_call)(void *);
 
 struct nnb_binding {
@@ -253,7 +268,7 @@ struct nnb_exchange {
 };
 extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
 extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
-int nnb_capi_run(void *bound);
+int nnb_capi_run(void *steps);
 
 struct nnb_bench_interface {
     int (*create)(void *compilation, void **execution);
@@ -306,6 +321,8 @@ uint64_t nnb_bench_queue_client(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_
 void nnb_bench_queue_server_unlocked(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_ring *, nnb_atomic_u32 *, uint32_t, uint64_t patience_ns);
 uint64_t nnb_bench_futex_client(nnb_atomic_u32 *, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_futex_server_unlocked(nnb_atomic_u32 *, uint64_t patience_ns);
+uint64_t nnb_bench_steps(struct nnb_steps *, uint64_t rounds, uint64_t *samples_ns);
+uint64_t nnb_bench_runs(const struct nnb_steps *, uint64_t rounds, uint64_t *samples_ns);
 uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *samples_ns);
 
 #define NNB_EXCHANGE_VERSION ...

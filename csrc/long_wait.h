@@ -29,12 +29,16 @@ static void nnb_client_share_interpreter(struct nnb_client *client) {
 
 /* A run from C (csrc/capi/fast.h), to its end: that caller does not look for signals between two slices of a wait. */
 static int nnb_capi_run(void *argument) {
-    struct nnb_bound *bound = argument;
+    struct nnb_steps *steps = argument;
     outside = 1;
-    int status = nnb_client_run(bound);
+    int status = nnb_steps_run(steps);
     while (status == NNB_CLIENT_INTERRUPTED) {
+        struct nnb_bound *bound = steps->requests[steps->at];
         uint64_t now = nnb_now_ns();
         status = nnb_client_resume(bound, now < bound->deadline_ns ? bound->deadline_ns - now : 0);
+        if (status == NNB_CLIENT_SAME) {
+            status = nnb_steps_go_on(steps);
+        }
     }
     outside = 0;
     return status == NNB_CLIENT_BUSY ? NNB_RUN_BUSY : status;

@@ -27,6 +27,7 @@ PROGRAMS = {
     "hostile_counters": (20_000, "hostile counter pairs"),
     "ring_stress": (1_000, "none torn or lost"),
     "burst_stress": (200, "each the one asked for"),
+    "steps_stress": (200, "each step behind the one before"),
     "kick_stress": (200, "none lost"),
     "hostile_peer": (200, "executions"),
     "restless_flag": (10, "ended at their deadlines"),

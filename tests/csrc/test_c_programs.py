@@ -50,6 +50,11 @@ def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_steps_of_a_plan_begin_in_order_whatever_happens_at_once(sanitizer: str) -> None:
+    assert "each step behind the one before" in run(sanitizer, "steps_stress", 5_000)
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> None:
     assert "waits for a byte, none lost" in run(sanitizer, "kick_stress", 20_000)
 

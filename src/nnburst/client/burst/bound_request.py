@@ -164,9 +164,9 @@ class BoundRequest:
         """The `struct nnb_bound` of csrc/burst_client.h, valid as long as this object, for a caller in C."""
         return self._bound
 
-    def set_timeout(self, timeout: float) -> None:
-        """Seconds that a run from C may take."""
-        self._set_timeout(int(check_timeout(timeout) * 1e9))
+    def check_running(self) -> None:
+        """Raise why no run is possible any more, if that is so: Closed, DeadObject."""
+        self._core.check_running()
 
     def conclude(self, code: int) -> ExecutionResult:
         """What came of a run that C made by `nnb_client_run`, which ended with `code`.

@@ -147,19 +147,9 @@ class Burst(Closing):
         with trace(Layer.RUNTIME, Phase.INPUTS_AND_OUTPUTS, "burst: bind"):
             return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
 
-    def bind_beside(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> BoundRequest:
-        """Bind a request; an array in no pool gets one of the request's own, which the caller copies.
-
-        Args:
-            inputs: arrays, None for an omitted one.
-            outputs: arrays of known shapes.
-
-        Raises:
-            InvalidArgument, Closed: as `bind`.
-        """
-        self._core.check_open()
-        sizes = [array.nbytes for array in outputs]
-        return bind_with_private(self._core, inputs, outputs, sizes, measure=False)
+    def has(self, bound: BoundRequest) -> bool:
+        """Whether a bound request is one of this burst's."""
+        return self._core.has(bound)
 
     def execute(
         self,
@@ -227,7 +217,7 @@ class Burst(Closing):
         Raises:
             InvalidArgument: it is another burst's.
         """
-        if not self._core.has(bound):
+        if not self.has(bound):
             raise InvalidArgument("bound: a request of another burst")
         return await bound.run_async(timeout)
 

@@ -28,6 +28,11 @@ class ResilientBurst(Closing):
         return self._bursts.get()
 
     @property
+    def last(self) -> Burst:
+        """The burst that was opened last, whether or not its driver has died."""
+        return self._bursts.last
+
+    @property
     def recoveries(self) -> int:
         """How often it was opened again."""
         return self._bursts.recoveries

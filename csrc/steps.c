@@ -1,0 +1,73 @@
+#include "steps.h"
+
+#include <pthread.h>
+
+#include "clock.h"
+
+int nnb_gate_enter(struct nnb_gate *gate, uint64_t holder) {
+    /* SYNC POINT I: the previous holder's writes are visible. */
+    if (!nnb_try_lock(&gate->busy)) {
+        return 0;
+    }
+    nnb_store_relaxed_u64(&gate->holder, holder);
+    return 1;
+}
+
+void nnb_gate_leave(struct nnb_gate *gate, uint64_t holder) {
+    /* TRUST: memory of this process. */
+    if (nnb_load_relaxed_u64(&gate->holder) == holder) { /* which the holder alone makes true */
+        nnb_store_relaxed_u64(&gate->holder, 0);
+        /* SYNC POINT I: what was written inside is visible to who enters next. */
+        nnb_unlock(&gate->busy);
+    }
+}
+
+static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
+
+/* Runs from step `i` on, inside the gate. */
+static int run_from(struct nnb_steps *steps, uint32_t i) {
+    for (; i < steps->count; i++) {
+        struct nnb_bound *bound = steps->requests[i];
+        bound->timeout_ns = steps->timeout_ns;
+        if (i != 0) {
+            uint64_t now = nnb_now_ns();
+            bound->timeout_ns = now < steps->deadline_ns ? steps->deadline_ns - now : 0;
+            if (bound->timeout_ns == 0) {
+                steps->at = i;
+                return NNB_CLIENT_TIMED_OUT; /* and the request is not sent */
+            }
+        }
+        int status = nnb_client_run(bound);
+        if (status != NNB_CLIENT_SAME) {
+            steps->at = i;
+            if (status == NNB_CLIENT_BUSY) { /* a caller that uses no gate, or a closed burst */
+                nnb_gate_leave(steps->gate, this_thread());
+            }
+            return status;
+        }
+    }
+    nnb_gate_leave(steps->gate, this_thread());
+    return NNB_CLIENT_SAME;
+}
+
+int nnb_steps_run(struct nnb_steps *steps) {
+    if (!nnb_gate_enter(steps->gate, this_thread())) {
+        return NNB_CLIENT_BUSY;
+    }
+    if (steps->count > 1) { /* a single step has the burst's own deadline, and needs no clock */
+        steps->deadline_ns = nnb_deadline_after(nnb_now_ns(), steps->timeout_ns);
+    }
+    return run_from(steps, 0);
+}
+
+int nnb_steps_go_on(struct nnb_steps *steps) { return run_from(steps, steps->at + 1); }
+
+void nnb_steps_abandon(struct nnb_steps *steps) {
+    /* TRUST: memory of this process. */
+    if (nnb_load_relaxed_u64(&steps->gate->holder) == this_thread()) {
+        struct nnb_bound *bound = steps->requests[steps->at];
+        bound->result_count = 0;
+        nnb_client_abandon(bound);
+        nnb_gate_leave(steps->gate, this_thread());
+    }
+}

@@ -1,0 +1,46 @@
+/* The steps of a plan: requests bound to a burst each, run in order by one call.
+ *
+ * A step's output is memory that the next one's request names, so nothing is done between two steps. Each burst
+ * counts its own overdue results: a plan that was given up leaves its bursts as a run that was given up does. */
+#ifndef NNB_STEPS_H
+#define NNB_STEPS_H
+
+#include <stdint.h>
+
+#include "burst_client.h"
+
+/* Lets one run at a time over the same bursts; zeroed to begin with. */
+struct nnb_gate {
+    nnb_atomic_u32 busy;
+    nnb_atomic_u64 holder; /* who is inside, as `nnb_gate_enter` was given it; 0 while it is open */
+};
+
+/* Enters; 0 if another holder is inside. `holder` is not 0 and stands for one entry. */
+int nnb_gate_enter(struct nnb_gate *gate, uint64_t holder);
+
+/* Leaves; nothing if `holder` is not inside. */
+void nnb_gate_leave(struct nnb_gate *gate, uint64_t holder);
+
+/* One run at a time over what is behind the gate. Private memory of the caller. */
+struct nnb_steps {
+    struct nnb_bound *const *requests;
+    struct nnb_gate *gate; /* shared with all that runs on the same bursts */
+    uint64_t timeout_ns;   /* of all steps together */
+    uint64_t deadline_ns;  /* of the latest run of several steps */
+    uint32_t count;
+    uint32_t at; /* the step of the latest status but SAME */
+};
+
+/* Runs all steps: SAME if each ended as before, else the status of step `at`, which is the caller's to finish by
+ * nnb_client_resume and the like; then nnb_steps_go_on, or nnb_steps_abandon. The thread is inside the gate until
+ * one of them ends. BUSY if another thread is inside of the gate or of a burst: nothing is to be finished. */
+int nnb_steps_run(struct nnb_steps *steps);
+
+/* Goes on behind step `at`, whose result was read; as nnb_steps_run. */
+int nnb_steps_go_on(struct nnb_steps *steps);
+
+/* Gives the calling thread's run up that stands at step `at`, whose next result is read in full; nothing without
+ * such a run. */
+void nnb_steps_abandon(struct nnb_steps *steps);
+
+#endif

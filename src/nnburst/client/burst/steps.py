@@ -1,0 +1,134 @@
+"""BoundSteps: requests of several bursts that run in order, by one call of C's, as the steps of a plan do."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from nnburst._native import ffi, lib
+from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.core import BUSY_CODE
+from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.session.one_thread import BUSY
+from nnburst.hal.errors import BurstBusy
+
+#: Longer deadlines are cut to this, about 146 years.
+_LONGEST_NS: Final = 2**62
+#: Entries of Python's; odd, since C's are addresses.
+_holders: Final = itertools.count(1, 2)
+
+
+class Gate:
+    """Lets one run at a time over the same bursts; the next one is refused instead of queued. Any thread.
+
+        holder = gate.holder()
+        try:
+            if gate.enter(holder):
+                ...
+        finally:
+            gate.leave(holder)
+
+    As with `OneThread`, what leaves is one call of C's, before which no signal handler can raise.
+
+    Attributes:
+        leave: what ends an entry; nothing for a holder that is not inside.
+    """
+
+    __slots__ = ("leave", "struct")
+
+    def __init__(self) -> None:
+        """It is open."""
+        self.struct: Final = ffi.new("struct nnb_gate *")
+        self.leave: Final[Callable[[int], None]] = partial(lib.nnb_gate_leave, self.struct)
+
+    @staticmethod
+    def holder() -> int:
+        """What stands for one entry."""
+        return next(_holders)
+
+    def enter(self, holder: int) -> bool:
+        """Enter; False if another holder is inside."""
+        return bool(lib.nnb_gate_enter(self.struct, holder))
+
+
+class BoundSteps:
+    """Bound requests in the order of a plan's steps. Usable by one thread at a time.
+
+    A step ends as it did before, or its status comes back to be finished by `conclude`.
+
+    Attributes:
+        requests: of each step.
+        call: runs all steps: 0 if each ended as before, `BUSY_CODE` if another thread is inside of the
+            gate, else the status of step `at`, which `conclude` is to finish.
+        abandon: gives the calling thread's run up, if it has one. Not for after `BUSY_CODE`.
+    """
+
+    __slots__ = ("_gate", "_rows", "abandon", "call", "requests", "struct")
+
+    def __init__(self, requests: Sequence[BoundRequest], gate: Gate, timeout: float) -> None:
+        """Run `requests` in order.
+
+        Args:
+            requests: each of an open burst.
+            gate: of those bursts.
+            timeout: seconds for all steps together.
+        """
+        self.requests: Final = tuple(requests)
+        self._gate: Final = gate
+        self._rows: Final = ffi.new("struct nnb_bound *[]", [r.native for r in requests])
+        #: Its struct nnb_steps, valid as long as this object.
+        self.struct: Final[Any] = ffi.new(
+            "struct nnb_steps *",
+            {"requests": self._rows, "gate": gate.struct, "count": len(self.requests)},
+        )
+        self.set_timeout(int(timeout * 1e9))
+        self.call: Final[Callable[[], int]] = partial(lib.nnb_steps_run, self.struct)
+        self.abandon: Final[Callable[[], None]] = partial(lib.nnb_steps_abandon, self.struct)
+
+    @property
+    def at(self) -> int:
+        """The step of the latest status that `conclude` has to do with."""
+        return int(self.struct.at)
+
+    @property
+    def closed(self) -> bool:
+        """Whether a pool of a request was closed."""
+        return any(request.closed for request in self.requests)
+
+    def set_timeout(self, timeout_ns: int) -> None:
+        """Nanoseconds for all steps of a run together."""
+        self.struct.timeout_ns = min(timeout_ns, _LONGEST_NS)
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the latest run."""
+        if len(self.requests) == 1:
+            return float(self.struct.timeout_ns * 1e-9)
+        return max(int(self.struct.deadline_ns) - time.monotonic_ns(), 0) * 1e-9
+
+    def conclude(self, code: int, accept: Callable[[int, ExecutionResult], None]) -> None:
+        """Finish a run that ended with `code`, going on behind each step whose result is accepted.
+
+        Args:
+            code: what `call` said.
+            accept: gets number and result of each step that ended otherwise than before; may raise.
+
+        Raises:
+            BurstBusy: another thread is inside of the gate; nothing was sent.
+            NnburstError: what step `at` came to, as `BoundRequest.run` says it; nothing was sent behind it.
+        """
+        if code == BUSY_CODE:
+            for request in self.requests:
+                request.check_running()
+            raise BurstBusy(BUSY)
+        try:
+            while code:
+                at = self.at
+                accept(at, self.requests[at].conclude(code))
+                code = lib.nnb_steps_go_on(self.struct)
+        except BaseException:
+            self.abandon()
+            raise
