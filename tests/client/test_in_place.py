@@ -31,7 +31,7 @@ needs_engine = pytest.mark.skipif(
 
 
 class Used(NamedTuple):
-    """Bytes of the pages that a process has used: of the pool, and of all else that can be written."""
+    """Bytes of the pages that a process has used: of pools, and of all else that can be written."""
 
     pool: int
     others: int
@@ -41,8 +41,8 @@ def forget_what_was_used(pid: int | str) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("1")
 
 
-def used(pid: int | str, pool: int) -> Used:
-    """What was used since then; `pool` is the pool's inode."""
+def used(pid: int | str, *pools: int) -> Used:
+    """What was used since then; `pools` are the pools' inodes."""
     of_pool = of_others = 0
     permissions, inode = "", 0
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -50,7 +50,7 @@ def used(pid: int | str, pool: int) -> Used:
             permissions, inode = head[1], int(head[2])
         elif line.startswith("Referenced:"):
             size = int(line.split()[1]) * 1024
-            if inode == pool:
+            if inode in pools:
                 of_pool += size
             elif "w" in permissions:
                 of_others += size

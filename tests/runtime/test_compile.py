@@ -22,8 +22,8 @@ from nnburst.hal.errors import (
 )
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Argument, Options, Outcome
-from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.framework.computing_device import ComputingDevice
+from runtime.half_drivers import two_halves
 
 T = OperandType.TENSOR_FLOAT32
 X = np.array([[1.0, 2.0, 3.0]], np.float32)
@@ -52,29 +52,11 @@ def two_devices() -> Manager:
     )
 
 
-class HalfDriver(DriverDevice):
-    """A real driver that is asked for one operation only."""
-
-    takes: OperationType
-
-    def supported_operations(self, model: nnburst.Model, pools: object) -> list[bool]:
-        found = super().supported_operations(model, pools)  # type: ignore[arg-type]
-        kinds = [operation.type == self.takes for operation in model.main.operations]
-        return [a and b for a, b in zip(found, kinds, strict=True)]
-
-
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[Manager]:
     """Two driver processes, one for each operation of the chain."""
-    made = []
-    for name, kind in (("first", OperationType.ADD), ("second", OperationType.MUL)):
-        driver = HalfDriver(lambda: nnburst.launch("reference"), name=name)
-        driver.takes = kind
-        driver.capabilities = ComputingDevice("", only(kind), 0.5).capabilities  # type: ignore[misc,arg-type]
-        made.append(driver)
-    manager = Manager(made)
-    yield manager
-    manager.close()
+    with two_halves() as manager:
+        yield manager
 
 
 @pytest.mark.parametrize("devices", [None, ["first", "second"]])
@@ -214,7 +196,8 @@ def test_a_second_thread_on_a_burst_is_refused() -> None:
         nnburst.compile(chain(), manager=two_devices()) as compiled,
         compiled.open_burst() as burst,
     ):
-        burst._executing[object()] = None
+        gate = burst.bursts.gate
+        assert gate.enter(gate.holder())
         with pytest.raises(BurstBusy):
             burst.execute([X])
 

@@ -84,7 +84,8 @@ def test_a_killed_driver_costs_one_computation_at_most(
     devices = [manager.device(kind.name.lower()) for kind in KINDS] if explicit else None
     compilation = finished(two_steps(), devices, manager)  # type: ignore[arg-type]
     _, out, compute = computing(compilation, way)
-    compute()
+    for _ in range(3):  # from the second one on over bursts, if it is reusable
+        compute()
     before = footprint(os.getpid())
     waits, again = [], []
     rng = random.Random(way)

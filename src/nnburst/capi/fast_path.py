@@ -7,17 +7,12 @@ then makes of that what the framework makes of it: shapes, fallback, a code.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 from nnburst._native import ffi, lib
-from nnburst.hal.errors import NnburstError
-from nnburst.runtime.devices.bound_computation import BoundComputation
-from nnburst.runtime.devices.driver_device import DriverBurst
+from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.objects.burst import Burst
 from nnburst.runtime.objects.execution import Execution
-
-logger = logging.getLogger("nnburst.capi")
 
 _RUN: Final = ffi.addressof(lib, "nnb_capi_run")
 
@@ -25,16 +20,17 @@ _RUN: Final = ffi.addressof(lib, "nnb_capi_run")
 class _Offer:
     """What the library holds of an execution; lives as long as the handle, since C may be looking at it."""
 
-    def __init__(self, execution: Execution, computation: BoundComputation, burst: int) -> None:
+    def __init__(self, execution: Execution, bound: BoundPlan, burst: Burst, handle: int) -> None:
         self.execution: Final = execution
-        self.computation: Final = computation
-        self._copies = [_copies(computation, into=True), _copies(computation, into=False)]
+        self.bound: Final = bound
+        self.burst: Final = burst
+        self._copies = [_copies(bound, into=True), _copies(bound, into=False)]
         self.run: Any = ffi.new(
             "struct nnb_fast_run *",
             {
                 "run": _RUN,
-                "bound": computation.request.native,
-                "burst": burst,
+                "bound": bound.steps.struct,
+                "burst": handle,
                 "copies_in": self._copies[0],
                 "copies_out": self._copies[1],
                 "copies_in_count": len(self._copies[0]),
@@ -43,8 +39,8 @@ class _Offer:
         )
 
 
-def _copies(computation: BoundComputation, *, into: bool) -> Any:  # noqa: ANN401 - of cffi's
-    copies = computation.inputs if into else computation.outputs
+def _copies(bound: BoundPlan, *, into: bool) -> Any:  # noqa: ANN401 - of cffi's
+    copies = bound.inputs if into else bound.outputs
     rows = []
     for copy in copies:
         given, pooled = copy.given.ctypes.data, copy.pooled.ctypes.data
@@ -61,7 +57,6 @@ class FastPath:
         self.exchange: Any = None
         self._offers: dict[int, list[_Offer]] = {}
         self._latest: dict[int, _Offer] = {}
-        self._bursts: dict[int, Burst] = {}
 
     def offer(self, handle: int, execution: Execution, burst: Burst, burst_handle: int) -> None:
         """Offer an execution that has computed over `burst`, if C can compute it again.
@@ -72,38 +67,18 @@ class FastPath:
             burst: that it ran on.
             burst_handle: 0 for the execution's own.
         """
-        arguments = execution.repeated_arguments
-        controllers = burst.controllers
-        controller = controllers[0] if len(controllers) == 1 else None
-        if arguments is None or not isinstance(controller, DriverBurst):
+        bound = execution.bound_to(burst)
+        if bound is None:
             return
-        try:
-            offer = self._known(handle, controller, burst_handle)
-            if offer is None:
-                computation = controller.bind(*arguments, execution.timeout)
-                if computation is None:
-                    return
-                offer = _Offer(execution, computation, burst_handle)
-                self._offers.setdefault(handle, []).append(offer)
-        except NnburstError as error:
-            logger.info("an execution goes on by Python: %s", error)
-            return
+        offer = self._known(handle, bound)
+        if offer is None:
+            offer = _Offer(execution, bound, burst, burst_handle)
+            self._offers.setdefault(handle, []).append(offer)
         self._latest[handle] = offer
         self.exchange.offer(handle, offer.run)
 
-    def _known(self, handle: int, controller: DriverBurst, burst: int) -> _Offer | None:
-        for offer in self._offers.get(handle, ()):
-            if offer.run.burst == burst and controller.holds(offer.computation):
-                return offer
-        return None
-
-    def own_burst(self, handle: int, execution: Execution) -> Burst | None:
-        """The burst that C computes an execution on which the program gave none; None if it is no use."""
-        if execution.repeated_arguments is None:
-            return None
-        if handle not in self._bursts:
-            self._bursts[handle] = execution.open_burst()
-        return self._bursts[handle]
+    def _known(self, handle: int, bound: BoundPlan) -> _Offer | None:
+        return next((offer for offer in self._offers.get(handle, ()) if offer.bound is bound), None)
 
     def finish(self, handle: int, code: int) -> bool:
         """Make the outcome of a run from C that ended with `code` the execution's.
@@ -115,8 +90,8 @@ class FastPath:
             NnburstError: what came of it.
         """
         offer = self._latest[handle]
-        offer.execution.compute_by(offer.computation.concluded(code))
-        return not offer.computation.request.closed and offer.computation.burst.is_alive
+        offer.execution.compute_bound(offer.bound, offer.burst, code)
+        return offer.bound.is_current
 
     def disable(self, handle: int) -> None:
         """The next computation is Python's."""
@@ -127,9 +102,6 @@ class FastPath:
         """The handle has ended, and with it the library's hold."""
         self._offers.pop(handle, None)
         self._latest.pop(handle, None)
-        burst = self._bursts.pop(handle, None)
-        if burst is not None:
-            burst.close()
 
 
 FAST_PATH: Final = FastPath()

@@ -56,6 +56,37 @@ def execute_arrays(
         raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
 
 
+def arguments_of(
+    takes: Sequence[Parameter],
+    gives: Sequence[Parameter],
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array],
+) -> tuple[list[Argument], list[Argument]]:
+    """Arrays as arguments of a plan, where they are.
+
+    Raises:
+        InvalidArgument: an array does not fit the model.
+    """
+    rooms = [_room(parameter, array) for parameter, array in zip(gives, outputs, strict=True)]
+    return (
+        [_input(parameter, array) for parameter, array in zip(takes, inputs, strict=True)],
+        [Argument(as_bytes(room), p.dimensions) for p, room in zip(gives, rooms, strict=True)],
+    )
+
+
+def result_of(
+    gives: Sequence[Parameter], outputs: Sequence[Array], outcome: Outcome
+) -> ExecutionResult:
+    """What an execution on given outputs came to.
+
+    Raises:
+        NnburstError: what it came to, if that is no result.
+    """
+    if outcome.code != ResultCode.NO_ERROR:
+        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+    return _result(gives, outputs, outputs, outcome)
+
+
 def _input(parameter: Parameter, value: Array | None) -> Argument:
     if value is None:
         return Argument(None, parameter.dimensions)

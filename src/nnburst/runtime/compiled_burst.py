@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, check_count
+from nnburst.client.burst.core import BUSY_CODE
+from nnburst.client.memory.arguments import (
+    Array,
+    ExecutionResult,
+    Parameter,
+    boottime_deadline_ns,
+    check_count,
+    check_timeout,
+)
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.staging import Layout
-from nnburst.client.session.one_thread import OneThread
+from nnburst.client.session.one_thread import BUSY
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import NnburstError, OutputInsufficientSize, error_for_code
-from nnburst.runtime.array_execution import execute_arrays
-from nnburst.runtime.devices.driver_device import DriverBurst
+from nnburst.hal.errors import BurstBusy, NnburstError, error_for_code
+from nnburst.runtime.argument import Options
+from nnburst.runtime.array_execution import arguments_of, execute_arrays, result_of
+from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.planning.plan import SimplePlan
 from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
 
+_DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
+#: Stands for a run that Python is to make, since the plan is not bound.
+_BY_PYTHON: Final = -1
+
 
 class CompiledBurst(RuntimeObject):
-    """A burst of each step. One thread at a time; a second one gets BurstBusy. A context manager."""
+    """A burst of each step. One thread at a time; a second one gets BurstBusy. A context manager.
+
+    Attributes:
+        inputs: what each input must look like.
+        outputs: what each output must look like.
+        executable: what it executes.
+        bursts: of the plan's parts.
+    """
 
     def __init__(
         self, executable: Executable, inputs: Sequence[Parameter], outputs: Sequence[Parameter]
@@ -32,9 +52,8 @@ class CompiledBurst(RuntimeObject):
         super().__init__()
         self.inputs: Final = inputs
         self.outputs: Final = outputs
-        self._executable: Final = executable
-        self._bursts: Final = executable.open_bursts()
-        self._executing: Final = OneThread()
+        self.executable: Final = executable
+        self.bursts: Final = executable.open_bursts()
 
     def execute(
         self,
@@ -46,21 +65,23 @@ class CompiledBurst(RuntimeObject):
     ) -> ExecutionResult:
         """Execute once; as `CompiledModel.execute`, with the same errors, and BurstBusy."""
         self.check_open()
-        me = object()
+        gate = self.bursts.gate
+        holder = gate.holder()
         try:
-            self._executing.enter(me)
+            if not gate.enter(holder):
+                raise BurstBusy(BUSY)
             return execute_arrays(
-                self._executable,
+                self.executable,
                 self.inputs,
                 self.outputs,
                 inputs,
                 outputs,
                 measure=measure,
                 timeout=timeout,
-                bursts=self._bursts,
+                bursts=self.bursts.of_parts,
             )
         finally:
-            self._executing.pop(me, None)
+            gate.leave(holder)
 
     def bind(
         self,
@@ -70,7 +91,8 @@ class CompiledBurst(RuntimeObject):
         """Bind arrays once, for many runs.
 
         Args:
-            inputs: pool-backed arrays, None for an omitted one; new arrays in a new pool unless given.
+            inputs: arrays, None for an omitted one; new arrays in a new pool unless given. Those in a pool
+                stay where they are, others are copied by each run.
             outputs: likewise.
 
         Raises:
@@ -86,58 +108,71 @@ class CompiledBurst(RuntimeObject):
         made = iter(_in_new_pool(wanted))
         ins = [next(made) if a is None and inputs is None else a for a in given]
         outs = [next(made) if a is None else a for a in taken]
-        return CompiledRequest(self, self._fast(ins, outs), ins, outs)
-
-    def _fast(
-        self, inputs: Sequence[Array | None], outputs: Sequence[Array]
-    ) -> Callable[[], Callable[[float | None], ExecutionResult]] | None:
-        """Binds the request to the one driver that has the whole model; None for other plans."""
-        burst = self._bursts[0]
-        if not isinstance(self._executable.plan, SimplePlan) or not isinstance(burst, DriverBurst):
-            return None
-        return lambda: burst.bind_arrays(inputs, outputs).run
-
-    @property
-    def allows_fallback(self) -> bool:
-        """Whether the CPU computes what a driver fails to."""
-        return self._executable.allows_fallback
+        return CompiledRequest(self, ins, outs)
 
     def _release(self) -> None:
-        for burst in self._bursts:
-            if burst is not None:
-                with contextlib.suppress(NnburstError):
-                    burst.close()
+        self.bursts.close()
 
 
 class CompiledRequest:
     """A bound request of a plan. Usable by the thread that uses the burst.
+
+    If each step's device has bursts and all shapes are known, a run is one C call for all steps: what a
+    step writes lies where the next one reads it.
 
     Attributes:
         inputs: write them before a run, not during it; None if omitted.
         outputs: written by every run.
     """
 
-    __slots__ = ("_bind", "_burst", "_run", "inputs", "outputs")
+    __slots__ = (
+        "__weakref__",
+        "_arguments",
+        "_bound",
+        "_burst",
+        "_call",
+        "_last",
+        "_timeout_ns",
+        "inputs",
+        "outputs",
+    )
 
     def __init__(
-        self,
-        burst: CompiledBurst,
-        bind: Callable[[], Callable[[float | None], ExecutionResult]] | None,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array],
+        self, burst: CompiledBurst, inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> None:
         """Bind now; a driver that is dead already is told by the first run."""
         self._burst = burst
-        self._bind = bind
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self._run = self._execute if bind is None else bind()
+        self._arguments = arguments_of(burst.inputs, burst.outputs, inputs, outputs)
+        self._bound: BoundPlan | None = None
+        self._last: ExecutionResult | None = None
+        self._timeout_ns = 0
+        self._call: Callable[[], int] = _by_python
+        try:
+            self._bind()
+        except NnburstError as error:
+            if error.code != ResultCode.DEAD_OBJECT:
+                raise
+
+    def _bind(self) -> None:
+        """Bind to the bursts as they are now."""
+        burst, before = self._burst, self._bound
+        self._call, self._bound = _by_python, None
+        if before is not None:
+            before.close()
+        bound = burst.executable.bind(*self._arguments, burst.bursts)
+        if bound is not None:
+            weakref.finalize(self, bound.close).atexit = False
+            is_staged = bound.inputs or bound.outputs
+            self._call = partial(_call_staged, bound) if is_staged else bound.steps.call
+            self._bound = bound
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result.
 
         Args:
-            timeout: seconds, 30 unless given.
+            timeout: seconds for all steps together, 30 unless given.
 
         Returns:
             The outputs, overwritten by the next run, shapes and timing.
@@ -146,31 +181,60 @@ class CompiledRequest:
             OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
             MissedDeadline, DeadObject, Closed, BurstBusy: as they say.
         """
+        timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
+        if timeout_ns != self._timeout_ns:
+            self._set_timeout(timeout_ns)
+        code = 0
         try:
-            return self._run(timeout)
-        except NnburstError as error:
-            return self._recover(error, timeout)
+            code = self._call()
+            if not code:
+                return self._last  # type: ignore[return-value]
+            return self._conclude(code, timeout_ns)
+        except BaseException:  # also KeyboardInterrupt, which can come right after the C call
+            if self._bound is not None and code != BUSY_CODE:
+                self._bound.steps.abandon()
+                self._timeout_ns = 0  # so that the next run looks whether it is to be bound anew
+            raise
 
-    def _execute(self, timeout: float | None) -> ExecutionResult:
-        return self._burst.execute(self.inputs, self.outputs, timeout=timeout or 30.0)
-
-    def _recover(self, error: NnburstError, timeout: float | None) -> ExecutionResult:
-        """What the plan's mode has for a failure; a driver that came back is bound to by the next run."""
+    def _set_timeout(self, timeout_ns: int) -> None:
+        """Prepare the next run, which has so many nanoseconds."""
         self._burst.check_open()
-        if self._bind is None or isinstance(error, OutputInsufficientSize):
-            raise error
-        if error.code == ResultCode.DEAD_OBJECT:
-            self._run = self._bind_again
-        if not self._burst.allows_fallback or error.code == ResultCode.BAD_STATE:
-            raise error
-        logger.warning("a burst failed (%s): the plan is executed again", error)
-        return self._execute(timeout)
+        if self._bound is None or not self._bound.is_current:
+            try:
+                self._bind()
+            except NnburstError as error:
+                if not self._burst.executable.allows_fallback:
+                    raise
+                logger.info("a plan is executed without being bound: %s", error)
+                return
+        if self._bound is not None:
+            self._bound.steps.set_timeout(timeout_ns)
+        self._timeout_ns = timeout_ns
 
-    def _bind_again(self, timeout: float | None) -> ExecutionResult:
-        assert self._bind is not None
-        run = self._bind()
-        self._run = run
-        return run(timeout)
+    def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
+        """Finish a run that did not end as the one before."""
+        burst, bound = self._burst, self._bound
+        burst.check_open()
+        if bound is None:
+            return burst.execute(self.inputs, self.outputs, timeout=timeout_ns * 1e-9)
+        options = Options(deadline_ns=boottime_deadline_ns(bound.steps.seconds_left))
+        outcome = burst.executable.conclude(bound, code, options, burst.bursts)
+        if bound.is_stale:
+            self._timeout_ns = 0
+        self._last = result_of(burst.outputs, self.outputs, outcome)
+        return self._last
+
+
+def _by_python() -> int:
+    return _BY_PYTHON
+
+
+def _call_staged(bound: BoundPlan) -> int:
+    bound.copy_in()
+    code = bound.steps.call()
+    if not code:
+        bound.copy_out()
+    return code
 
 
 def _in_new_pool(wanted: Sequence[Parameter]) -> list[Array]:

@@ -70,10 +70,9 @@ def execution_compute(execution: Execution) -> None:
     """See the table."""
     execution.compute()
     if execution.reusable:
-        handle = LIVING.handle(execution)
-        burst = FAST_PATH.own_burst(handle, execution)
+        burst = execution.own_burst()
         if burst is not None:
-            FAST_PATH.offer(handle, execution, burst, 0)
+            FAST_PATH.offer(LIVING.handle(execution), execution, burst, 0)
 
 
 def execution_burst_compute(execution: Execution, burst: Burst) -> None:

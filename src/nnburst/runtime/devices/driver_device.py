@@ -28,7 +28,6 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, Options, Outcome
-from nnburst.runtime.devices.bound_computation import BoundComputation
 from nnburst.runtime.devices.device import CacheRequest, Use
 from nnburst.runtime.planning.plan import Direction
 
@@ -256,29 +255,30 @@ class DriverBurst:
             return Outcome.of(error)
         return self._part.outcome(result, outputs)
 
-    def bind(
-        self, inputs: Sequence[Argument], outputs: Sequence[Argument], timeout: float | None
-    ) -> BoundComputation | None:
-        """Bind arguments for runs from C; None if they cannot be, such as buffers and unknown shapes.
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> BoundRequest:
+        """Bind arguments in pools to the burst as it is now; one whose driver has died is opened again first.
 
         Raises:
-            NnburstError: an argument does not fit, or the driver cannot be reached.
+            NnburstError: an argument does not fit or lies in no pool, or the driver cannot be reached.
         """
         ins, outs = self._part._arrays(inputs, outputs)
-        known = all(parameter.known for parameter in self._part.prepared.outputs)
-        if not known or any(isinstance(array, Buffer) for array in (*ins, *outs)):
-            return None
-        arrays = cast("list[Array | None]", ins), cast("list[Array]", outs)
-        seconds = PATIENCE if timeout is None else timeout
-        return BoundComputation(self._burst.current, arrays, self._part.outcome, seconds)
+        return self._burst.current.bind(
+            cast("list[Array | None]", ins), cast("list[Array | None]", outs)
+        )
 
-    def holds(self, computation: BoundComputation) -> bool:
-        """Whether a computation is bound to the burst as it is now."""
-        return computation.burst is self._burst.current
+    def holds(self, request: BoundRequest) -> bool:
+        """Whether a request is bound to the burst as it is now, and can be run."""
+        burst = self._burst.last
+        return burst.is_alive and not request.closed and burst.has(request)
 
-    def bind_arrays(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> BoundRequest:
-        """Bind pool-backed arrays to the burst as it is now; see `Burst.bind`."""
-        return self._burst.current.bind(inputs, outputs)
+    @property
+    def has_known_outputs(self) -> bool:
+        """Whether the model says all shapes of the outputs."""
+        return all(parameter.known for parameter in self._part.prepared.outputs)
+
+    def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
+        """What a run of a bound request gave."""
+        return self._part.outcome(result, outputs)
 
     def close(self) -> None:
         """Close it."""

@@ -56,10 +56,10 @@ class CompoundMemory(Closing):
                 return self._free.pop()
         return Temporaries(self._layout, self.models, self._source.model, self._source.pools)
 
-    def release(self, temporaries: Temporaries) -> None:
-        """Keep them for the next computation. Not if a driver may still write to them."""
+    def release(self, temporaries: Temporaries, *, usable: bool = True) -> None:
+        """Keep them for the next computation, or give them up if a driver may still write to them."""
         with self._lock:
-            if not self._closed:
+            if usable and not self._closed:
                 self._free.append(temporaries)
                 return
         temporaries.close()

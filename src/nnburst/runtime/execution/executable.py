@@ -21,10 +21,18 @@ from nnburst.runtime.argument import (
 )
 from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.device import Device, Use
+from nnburst.runtime.execution.bound_plan import (
+    PATIENCE,
+    BoundPlan,
+    Bursts,
+    bind_compound,
+    bind_simple,
+)
 from nnburst.runtime.execution.compound import CompoundComputation
 from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
 from nnburst.runtime.execution.counts import EXECUTIONS
 from nnburst.runtime.execution.plain_memory import on_plain_memory
+from nnburst.runtime.execution.temporaries import Temporaries
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.memory_preference import MemoryPreference, of_device, of_roles
 from nnburst.runtime.planning.plan import Direction, ExecutionStep, Plan, SimplePlan, StepRole
@@ -112,6 +120,7 @@ class Executable:
         outputs: list[Argument],
         options: Options,
         bursts: Sequence[BurstController | None] = (),
+        temporaries: Temporaries | None = None,
     ) -> Outcome:
         """Compute once; never raises for what devices or data do.
 
@@ -120,6 +129,7 @@ class Executable:
             outputs: one for each of the model.
             options: how.
             bursts: of each part, from `open_bursts`; none to execute the ordinary way.
+            temporaries: the caller's; some of the plan's own unless given.
         """
         if isinstance(self.plan, SimplePlan):
             executor = (bursts[0] if bursts else None) or self.parts[0]
@@ -134,7 +144,7 @@ class Executable:
             if outcome.code in answered:
                 EXECUTIONS.add(device)
         else:
-            outcome, whole = self._execute_steps(inputs, outputs, options, bursts)
+            outcome, whole = self._execute_steps(inputs, outputs, options, bursts, temporaries)
         if not whole:
             return outcome
         logger.warning(
@@ -150,11 +160,12 @@ class Executable:
         outputs: list[Argument],
         options: Options,
         bursts: Sequence[BurstController | None],
+        lent: Temporaries | None,
     ) -> tuple[Outcome, bool]:
         """Run the steps; whether the CPU is to compute the whole model comes second."""
         assert self._compound is not None
         try:
-            temporaries = self._compound.take()
+            temporaries = lent or self._compound.take()
         except NnburstError as error:
             return Outcome.of(error), self.allows_fallback
         computation = CompoundComputation(
@@ -171,12 +182,64 @@ class Executable:
         finally:
             for device in computation.executed:
                 EXECUTIONS.add(CPU_NAME if device < 0 else self.devices[device].name)
+            if lent is None:
+                self._compound.release(temporaries, usable=is_done)
             if is_done:
-                self._compound.release(temporaries)
                 self._measured.update(computation.seconds)
-            else:
-                temporaries.close()
         return found
+
+    def bind(
+        self,
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
+        bursts: Bursts,
+        timeout: float = PATIENCE,
+    ) -> BoundPlan | None:
+        """Bind arguments to the bursts of all steps, which then run by one call of C's.
+
+        Args:
+            inputs: one for each of the model.
+            outputs: one for each of the model.
+            bursts: from `open_bursts`.
+            timeout: seconds of each run.
+
+        Returns:
+            None if `execute` alone can do it: a step has no burst, the plan has control flow or shapes that
+            are not known, or an argument lies in a buffer.
+
+        Raises:
+            NnburstError: an argument does not fit, or a driver cannot be reached.
+        """
+        if self._compound is None:
+            return bind_simple(inputs, outputs, bursts, timeout)
+        return bind_compound(self._compound, inputs, outputs, bursts, timeout)
+
+    def run(self, bound: BoundPlan, options: Options, bursts: Bursts) -> Outcome:
+        """Run a bound plan once; as `conclude`."""
+        bound.copy_in()
+        code = bound.steps.call()
+        return self.conclude(bound, code, options, bursts)
+
+    def conclude(self, bound: BoundPlan, code: int, options: Options, bursts: Bursts) -> Outcome:
+        """What came of a run of a bound plan that ended with `code`: as if `execute` had run it.
+
+        A step that failed is not repeated, unless by the CPU if the compilation's mode allows that; the steps
+        behind it follow. Outputs are copied to where the application wants them.
+
+        Raises:
+            BurstBusy: another run is inside; this one has not begun.
+            Closed: a burst or a pool was closed.
+        """
+        ended = bound.conclude(code)
+        if ended is None:
+            outcome = bound.outcome
+        else:
+            inputs, outputs = bound.arguments
+            remaining = [*ended, *bursts.of_parts[len(ended) :]]
+            outcome = self.execute(inputs, outputs, options, remaining, bound.temporaries)
+        if outcome.code == ResultCode.NO_ERROR:
+            bound.copy_out()
+        return outcome
 
     @property
     def measured(self) -> dict[int, float]:
@@ -221,7 +284,7 @@ class Executable:
                 self._steps_on_cpu[number] = self._prepare_on_cpu(step)
             return self._steps_on_cpu[number]
 
-    def open_bursts(self) -> list[BurstController | None]:
+    def open_bursts(self) -> Bursts:
         """A burst for each part; None for those that have none (RT:B1)."""
         bursts: list[BurstController | None] = []
         for part in self.parts:
@@ -230,7 +293,7 @@ class Executable:
             except NnburstError as error:
                 logger.warning("a step has no burst (%s): it executes the ordinary way", error)
                 bursts.append(None)
-        return bursts
+        return Bursts(bursts)
 
     def uses(self, direction: Direction, index: int) -> list[tuple[Device, Use]]:
         """What the memory of an input or output is used for, by device (RT:P20)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -22,14 +21,14 @@ class Burst(RuntimeObject):
 
     Attributes:
         executable: what it executes.
+        bursts: of the plan's parts.
     """
 
     def __init__(self, executable: Executable) -> None:
         """Open a burst for each part."""
         super().__init__()
         self.executable: Final = executable
-        self._controllers = executable.open_bursts()
-        self._busy = threading.Lock()
+        self.bursts: Final = executable.open_bursts()
 
     @contextmanager
     def alone(self) -> Iterator[Sequence[BurstController | None]]:
@@ -39,19 +38,14 @@ class Burst(RuntimeObject):
             BadState: another execution computes on it.
         """
         self.check_open()
-        if not self._busy.acquire(blocking=False):
-            raise BadState("burst: another execution computes on it")
+        gate = self.bursts.gate
+        holder = gate.holder()
         try:
-            yield self._controllers
+            if not gate.enter(holder):
+                raise BadState("burst: another execution computes on it")
+            yield self.bursts.of_parts
         finally:
-            self._busy.release()
-
-    @property
-    def controllers(self) -> Sequence[BurstController | None]:
-        """The burst of each part; None for those that have none."""
-        return tuple(self._controllers)
+            gate.leave(holder)
 
     def _release(self) -> None:
-        for controller in self._controllers:
-            if controller is not None:
-                controller.close()
+        self.bursts.close()

@@ -107,9 +107,7 @@ class _PlanBurst:
         self._bursts = executable.open_bursts()
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
-        return self._executable.execute(inputs, outputs, options, self._bursts)
+        return self._executable.execute(inputs, outputs, options, self._bursts.of_parts)
 
     def close(self) -> None:
-        for burst in self._bursts:
-            if burst is not None:
-                burst.close()
+        self._bursts.close()

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NoReturn
 
-from msgspec.structs import replace
-
 from nnburst.hal.enums import DurationCode, ResultCode
 from nnburst.hal.errors import (
     BadState,
+    BurstBusy,
     GeneralFailure,
     InvalidArgument,
     NnburstError,
@@ -22,20 +21,19 @@ from nnburst.hal.errors import (
     error_for_code,
 )
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, NO_TIMING
-from nnburst.hal.model import Operand
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
+from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.execution.shapes import checked_outcome
-from nnburst.runtime.extensions.type_registry import TYPES
-from nnburst.runtime.memory.roles import Role
-from nnburst.runtime.objects.arguments import ArgumentInfo, as_bytes, checked_length, described
-from nnburst.runtime.objects.buffers import Readable, byte_view
+from nnburst.runtime.objects.arguments.argument_info import ArgumentInfo, check_initialized, checked
+from nnburst.runtime.objects.arguments.argument_list import ArgumentList
+from nnburst.runtime.objects.arguments.bindings import Bindings
+from nnburst.runtime.objects.buffers import Readable
 from nnburst.runtime.objects.burst import Burst
 from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.event import Event
 from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.operand_description import OperandDescription, is_scalar_operand
+from nnburst.runtime.objects.operand_description import OperandDescription
 from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.runtime_object import RuntimeObject
 
@@ -63,13 +61,10 @@ class Execution(RuntimeObject):
         """Use `Compilation.execution`."""
         super().__init__()
         self._executable: Final = executable
-        self._arguments: Final[dict[Direction, list[ArgumentInfo | None]]] = {
-            Direction.INPUT: [None] * len(executable.interface.inputs),
-            Direction.OUTPUT: [None] * len(executable.interface.outputs),
-        }
+        self._inputs: Final = ArgumentList(executable, Direction.INPUT, self._check_preparation)
+        self._outputs: Final = ArgumentList(executable, Direction.OUTPUT, self._check_preparation)
         self._state = State.PREPARATION
         self._lock = threading.Lock()
-        self._has_arguments = False
         self._padding = False
         self._reusable = False
         self._measure = False
@@ -78,6 +73,7 @@ class Execution(RuntimeObject):
         self._outcome = Outcome()
         self._shapes: list[tuple[int, ...]] = []
         self._sufficient: list[bool] = []
+        self._bindings: Final = Bindings(executable)
 
     # -- arguments -------------------------------------------------------------------------------------------
 
@@ -101,7 +97,7 @@ class Execution(RuntimeObject):
             BadState: a computation has started, or the input is set.
             InvalidArgument: RT:E2: index, type or length; BAD_DATA.
         """
-        self._set_pointer(Direction.INPUT, index, data, type, length)
+        self._inputs.set_pointer(index, data, type, length, padding=self._padding)
 
     def set_output(
         self,
@@ -111,7 +107,7 @@ class Execution(RuntimeObject):
         length: int | None = None,
     ) -> None:
         """Set an output; as `set_input`, but `data` is written."""
-        self._set_pointer(Direction.OUTPUT, index, data, type, length)
+        self._outputs.set_pointer(index, data, type, length, padding=self._padding)
 
     def set_input_from_memory(
         self,
@@ -135,7 +131,7 @@ class Execution(RuntimeObject):
             BadState: a computation has started, or the input is set.
             InvalidArgument: RT:E3: index, type, range, or a role that the memory lacks; BAD_DATA.
         """
-        self._set_memory(Direction.INPUT, index, memory, offset, length, type)
+        self._inputs.set_memory(index, memory, offset, length, type, padding=self._padding)
 
     def set_output_from_memory(
         self,
@@ -146,71 +142,7 @@ class Execution(RuntimeObject):
         type: OperandDescription | None = None,  # noqa: A002
     ) -> None:
         """Set an output that lies in a memory; as `set_input_from_memory`."""
-        self._set_memory(Direction.OUTPUT, index, memory, offset, length, type)
-
-    def _set_pointer(
-        self,
-        direction: Direction,
-        index: int,
-        data: Readable | None,
-        description: OperandDescription | None,
-        length: int | None,
-    ) -> None:
-        what = f"{direction.value.lower()} {index}"
-        if data is None and length:
-            raise UnexpectedNull(f"{what}: data is None, length {length}")
-        operand = self._operand(direction, index, what)
-        may_be_unknown = direction == Direction.OUTPUT or data is None
-        operand = described(operand, description, what, may_be_unknown=may_be_unknown)
-        self._check_unset(direction, index, what)
-        self._has_arguments = True
-        if data is None:
-            argument = ArgumentInfo(operand)
-        else:
-            view = byte_view(what, data, writable=direction == Direction.OUTPUT)
-            if not view.nbytes:
-                raise InvalidArgument(f"{what}: length: 0, although data is given")
-            used = checked_length(operand, view.nbytes, what, padding=self._padding)
-            argument = ArgumentInfo(operand, as_bytes(view), length=used)
-        self._arguments[direction][index] = argument
-
-    def _set_memory(
-        self,
-        direction: Direction,
-        index: int,
-        memory: Memory,
-        offset: int,
-        length: int,
-        description: OperandDescription | None,
-    ) -> None:
-        what = f"{direction.value.lower()} {index}"
-        if memory is None:
-            raise UnexpectedNull(f"{what}: memory is None")
-        operand = self._operand(direction, index, what)
-        may_be_unknown = direction == Direction.OUTPUT
-        operand = described(operand, description, what, may_be_unknown=may_be_unknown)
-        role = Role(self._executable, direction, index)
-        dimensions = None if description is None else operand.dimensions
-        memory.check_argument(role, dimensions, offset, length)
-        self._check_unset(direction, index, what)
-        self._has_arguments = True
-        if not memory.is_described:
-            length = checked_length(operand, length, what, padding=self._padding)
-        self._arguments[direction][index] = ArgumentInfo(
-            operand, memory=memory, offset=offset, length=length
-        )
-
-    def _operand(self, direction: Direction, index: int, what: str) -> Operand:
-        self._check_preparation(what)
-        interface = self._executable.interface
-        operands = interface.inputs if direction == Direction.INPUT else interface.outputs
-        if not isinstance(index, int) or not 0 <= index < len(operands):
-            raise InvalidArgument(f"{what}: index: {index} of {len(operands)}")
-        return operands[index]
-
-    def _check_unset(self, direction: Direction, index: int, what: str) -> None:
-        if self._arguments[direction][index] is not None:
-            raise BadState(f"{what}: it is set already")
+        self._outputs.set_memory(index, memory, offset, length, type, padding=self._padding)
 
     # -- settings --------------------------------------------------------------------------------------------
 
@@ -222,7 +154,7 @@ class Execution(RuntimeObject):
     @padding.setter
     def padding(self, enable: bool) -> None:
         self._check_preparation("padding")
-        if self._has_arguments:
+        if self._inputs.were_set or self._outputs.were_set:
             raise BadState("padding: an argument was set before")
         self._padding = bool(enable)
 
@@ -291,6 +223,11 @@ class Execution(RuntimeObject):
             InvalidArgument: an argument is not set; BAD_DATA, and it is completed.
             NnburstError: what came of it.
         """
+        own = self.own_burst() if self._reusable else None
+        bound = None if own is None else self.bound_to(own)
+        if own is not None and bound is not None:
+            self.compute_bound(bound, own)
+            return
         self._begin()
         _raise(self._compute())
 
@@ -308,18 +245,62 @@ class Execution(RuntimeObject):
         self.check_open()
         if burst.executable is not self._executable:
             raise InvalidArgument("burst: it belongs to another compilation")
+        bound = self.bound_to(burst) if self._reusable else None
+        if bound is not None:
+            self.compute_bound(bound, burst)
+            return
         with burst.alone() as controllers:
             self._begin()
             _raise(self._compute(controllers))
 
-    def compute_by(self, run: BurstController) -> None:
-        """Compute by one executor for the whole, such as a run from C that has ended already.
+    def bound_to(self, burst: Burst) -> BoundPlan | None:
+        """Its arguments bound to the steps of a burst, to be computed by one C call.
+
+        None before it has computed well, and if only Python can compute it: what is measured, has a loop
+        timeout of its own or arguments in buffers or staged memory, and plans that cannot be bound.
+        """
+        burst.check_open()
+        arguments = self.repeated_arguments
+        if arguments is None:
+            return None
+        return self._bindings.bound_to(burst, arguments, self.timeout)
+
+    def own_burst(self) -> Burst | None:
+        """The burst that it computes on if it is given none, once it can be bound; None before."""
+        return None if self.repeated_arguments is None else self._bindings.own_burst()
+
+    def compute_bound(self, bound: BoundPlan, burst: Burst, code: int | None = None) -> None:
+        """Compute by the steps bound to a burst, or finish what a run of them from C has begun.
+
+        Args:
+            bound: from `bound_to`.
+            burst: that it is bound to.
+            code: what the run ended with; None to run it now.
 
         Raises:
             NnburstError: as `compute`.
         """
+        before = self._outcome
         self._begin()
-        _raise(self._compute([run]))
+        infos = self._outputs.given
+        options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
+        try:
+            if code is None:
+                bound.copy_in()
+                code = bound.steps.call()
+            outcome = self._executable.conclude(bound, code, options, burst.bursts)
+            outcome = checked(outcome, infos)
+        except BurstBusy:
+            self._complete(before, infos)
+            raise BadState("burst: another execution computes on it") from None
+        except NnburstError as error:
+            outcome = Outcome.of(error)
+        except BaseException:
+            bound.steps.abandon()
+            self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), infos)
+            raise
+        self._bindings.close_stale(burst)
+        _raise(self._complete(outcome, infos))
 
     @property
     def repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
@@ -328,7 +309,7 @@ class Execution(RuntimeObject):
         That is a reusable execution that computed well, is not measured and has no loop timeout of its own,
         with arguments in shared memory or at addresses.
         """
-        infos = self._given(Direction.INPUT), self._given(Direction.OUTPUT)
+        infos = self._inputs.given, self._outputs.given
         if (
             not self._reusable
             or self._measure
@@ -383,7 +364,7 @@ class Execution(RuntimeObject):
         limit = nanoseconds("duration", duration)
         if limit is not None and not self._executable.interface.is_one_explicit_device:
             self._fail(InvalidArgument("duration: needs a compilation for one explicit device"))
-        outputs = self._given(Direction.OUTPUT)
+        outputs = self._outputs.given
         if not all(output.is_fully_specified for output in outputs):
             self._fail(InvalidArgument("outputs: the dimensions of each must be fully specified"))
         for event in dependencies:
@@ -409,31 +390,20 @@ class Execution(RuntimeObject):
             if self._state == State.COMPLETED and not self._reusable:
                 raise BadState("execution: it has computed and is not reusable")
             self._state = State.COMPUTATION
-        for direction, arguments in self._arguments.items():
-            for index, argument in enumerate(arguments):
-                if argument is None:
-                    name = direction.value.lower()
-                    self._fail(InvalidArgument(f"{name} {index}: it is not set"))
+        for arguments in (self._inputs, self._outputs):
+            if arguments.missing is not None:
+                self._fail(InvalidArgument(f"{arguments.missing}: it is not set"))
 
     def _fail(self, error: NnburstError) -> NoReturn:
         self._complete(Outcome.of(error), [])
         raise error
 
-    def _given(self, direction: Direction) -> list[ArgumentInfo]:
-        return [argument for argument in self._arguments[direction] if argument is not None]
-
     def _compute(self, bursts: Sequence[BurstController | None] = ()) -> Outcome:
         """Compute; never raises for what comes of it."""
-        infos = self._given(Direction.OUTPUT)
+        infos = self._outputs.given
         arguments: list[Argument] = []
         try:
-            outcome = self._execute(arguments, bursts)
-            outcome = checked_outcome(
-                outcome,
-                [info.operand.dimensions for info in infos],
-                [not is_scalar_operand(info.operand, TYPES) for info in infos],
-                [_element_size(info.operand) for info in infos],
-            )
+            outcome = checked(self._execute(arguments, bursts), infos)
             if outcome.code == ResultCode.NO_ERROR:
                 for info, argument in zip(infos, arguments, strict=True):
                     info.write_back(argument)
@@ -448,15 +418,18 @@ class Execution(RuntimeObject):
         self, outputs: list[Argument], bursts: Sequence[BurstController | None]
     ) -> Outcome:
         inputs = []
-        for index, info in enumerate(self._given(Direction.INPUT)):
-            _check_initialized(info, index)
+        for index, info in enumerate(self._inputs.given):
+            check_initialized(info, index)
             inputs.append(info.as_argument())
-        outputs += [info.as_argument(is_output=True) for info in self._given(Direction.OUTPUT)]
-        deadline_ns = None
-        if self._timeout_ns is not None:
-            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
-        options = Options(self._measure, deadline_ns, self._loop_timeout_ns)
+        outputs += [info.as_argument(is_output=True) for info in self._outputs.given]
+        options = Options(self._measure, self._deadline_ns(), self._loop_timeout_ns)
         return self._executable.execute(inputs, outputs, options, bursts)
+
+    def _deadline_ns(self) -> int | None:
+        """Of a computation that begins now."""
+        if self._timeout_ns is None:
+            return None
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
 
     def _complete(self, outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
         """RT:E10: note shapes and states, and be completed."""
@@ -563,31 +536,14 @@ class Execution(RuntimeObject):
         super().close()
 
     def _release(self) -> None:
-        for arguments in self._arguments.values():
-            arguments[:] = [None] * len(arguments)
+        self._bindings.close()
+        self._inputs.clear()
+        self._outputs.clear()
 
 
 def _raise(outcome: Outcome) -> None:
     if outcome.code != ResultCode.NO_ERROR:
         raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
-
-
-def _check_initialized(info: ArgumentInfo, index: int) -> None:
-    """RT:E5: an input in a device's memory holds something of the argument's dimensions."""
-    memory = info.memory
-    if memory is None or not memory.is_described:
-        return
-    if not memory.is_initialized:
-        raise GeneralFailure(f"input {index}: its memory holds nothing")
-    if memory.dimensions != info.operand.dimensions:
-        raise GeneralFailure(
-            f"input {index}: its memory holds {list(memory.dimensions)}, the argument has"
-            f" {list(info.operand.dimensions)}"
-        )
-
-
-def _element_size(operand: Operand) -> int:
-    return TYPES.size_bytes(replace(operand, dimensions=(1,) if operand.dimensions else ()))
 
 
 def _nanoseconds(timing: Timing, code: DurationCode) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,10 +10,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from nnburst.hal.enums import OperandType
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import Operand
-from nnburst.runtime.argument import Argument, Bytes
+from nnburst.runtime.argument import Argument, Bytes, Outcome
+from nnburst.runtime.execution.shapes import checked_outcome
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.operand_description import (
@@ -136,3 +138,31 @@ def as_bytes(view: memoryview) -> Bytes:
     """The bytes of a view that is not empty, in place."""
     found: Bytes = np.frombuffer(view, np.uint8)
     return found
+
+
+def check_initialized(info: ArgumentInfo, index: int) -> None:
+    """RT:E5: an input in a device's memory holds something of the argument's dimensions."""
+    memory = info.memory
+    if memory is None or not memory.is_described:
+        return
+    if not memory.is_initialized:
+        raise GeneralFailure(f"input {index}: its memory holds nothing")
+    if memory.dimensions != info.operand.dimensions:
+        raise GeneralFailure(
+            f"input {index}: its memory holds {list(memory.dimensions)}, the argument has"
+            f" {list(info.operand.dimensions)}"
+        )
+
+
+def checked(outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
+    """The outcome, or OP_FAILED if it says of an output what cannot be (RT:R10)."""
+    return checked_outcome(
+        outcome,
+        [info.operand.dimensions for info in outputs],
+        [not is_scalar_operand(info.operand, TYPES) for info in outputs],
+        [_element_size(info.operand) for info in outputs],
+    )
+
+
+def _element_size(operand: Operand) -> int:
+    return TYPES.size_bytes(replace(operand, dimensions=(1,) if operand.dimensions else ()))

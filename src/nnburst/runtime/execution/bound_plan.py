@@ -1,0 +1,357 @@
+"""BoundPlan: arguments bound to the bursts of a plan's steps, which then run by one call of C's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nnburst.client.burst.steps import BoundSteps, Gate
+from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.memory.memory import Memory as Pool
+from nnburst.client.memory.memory import find_memory
+from nnburst.client.memory.staging import Layout
+from nnburst.hal.closing import Closing
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import BurstBusy, Closed, NnburstError, error_for_code
+from nnburst.hal.timing import OutputShape
+from nnburst.runtime.argument import (
+    SUCCESS,
+    Argument,
+    BurstController,
+    Bytes,
+    Options,
+    Outcome,
+)
+from nnburst.runtime.devices.driver_device import DriverBurst
+from nnburst.runtime.execution.compound_memory import CompoundMemory
+from nnburst.runtime.execution.temporaries import Temporaries
+from nnburst.runtime.execution.values import GivenValue, Value
+from nnburst.runtime.planning.plan import CompoundPlan, ExecutionStep, SourceOperand
+
+#: Seconds that a run gets if nothing else says how long it may take: no wait is without an end.
+PATIENCE: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes of the application's that lie in no pool, and the pool's bytes that stand for them.
+
+    Attributes:
+        given: the application's.
+        pooled: in a pool.
+    """
+
+    given: Bytes
+    pooled: Bytes
+
+
+class Bursts(Closing):
+    """The burst of each part of a plan; None for those that have none.
+
+    Attributes:
+        of_parts: in the order of the execution steps.
+        gate: what runs on them enters it.
+    """
+
+    def __init__(self, of_parts: Sequence[BurstController | None]) -> None:
+        """Own them."""
+        self.of_parts: Final = tuple(of_parts)
+        self.gate: Final = Gate()
+
+    def close(self) -> None:
+        """Close each, whatever comes of the others."""
+        for burst in self.of_parts:
+            if burst is not None:
+                try:
+                    burst.close()
+                except NnburstError:
+                    continue
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step's burst and its arguments, all in pools."""
+
+    burst: DriverBurst
+    inputs: list[Argument]
+    outputs: list[Argument]
+
+
+class BoundPlan(Closing):
+    """Arguments of a plan, bound. One run at a time; its caller copies `inputs` before, `outputs` behind.
+
+    Attributes:
+        steps: the requests.
+        inputs: what is copied before a run.
+        outputs: what is copied behind it.
+        arguments: of the model, inputs and outputs, as the steps have them: in pools.
+        temporaries: of this plan alone; None for a plan of one step.
+        is_stale: whether the next run is to be of a plan that is bound anew: a driver may still write to the
+            temporaries, or has died.
+        outcome: of the last run that went well.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        steps: Sequence[_Step],
+        staged: _Staged,
+        memory: CompoundMemory | None,
+        temporaries: Temporaries | None,
+        timeout: float,
+    ) -> None:
+        """Use `bind_plan`."""
+        self._each: Final = tuple(steps)
+        self._staged: Final = staged
+        self._memory: Final = memory
+        self.temporaries: Final = temporaries
+        self.inputs: Final = tuple(staged.copies_in)
+        self.outputs: Final = tuple(staged.copies_out)
+        self.arguments: Final = staged.inputs, staged.outputs
+        self.is_stale = False
+        self._closed = False
+        shapes = tuple(OutputShape(output.dimensions, True) for output in staged.outputs)
+        self.outcome = Outcome(output_shapes=shapes)
+        requests = [step.burst.bind(step.inputs, step.outputs) for step in steps]
+        self.steps: Final = BoundSteps(requests, gate, timeout)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the model says the shapes of all that the steps write."""
+        return all(step.burst.has_known_outputs for step in self._each)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it may be run: nothing has failed, and each burst is still the one that it is bound to."""
+        pairs = zip(self._each, self.steps.requests, strict=True)
+        return not self.is_stale and all(step.burst.holds(request) for step, request in pairs)
+
+    def copy_in(self) -> None:
+        """Bring what lies in no pool to where the steps read it."""
+        for copy in self.inputs:
+            copy.pooled[...] = copy.given
+
+    def copy_out(self) -> None:
+        """Bring what the steps wrote to where the application wants it."""
+        for copy in self.outputs:
+            copy.given[...] = copy.pooled
+
+    def conclude(self, code: int) -> Sequence[BurstController] | None:
+        """Finish a run that ended with `code`.
+
+        Returns:
+            None if all steps ended well. If one failed: what stands for the bursts of the steps up to it, so
+            that who executes on them goes on as if these steps had been executed there.
+
+        Raises:
+            BurstBusy: another run is inside; this one has not begun.
+            Closed: a burst or a pool was closed.
+        """
+        outcome = SUCCESS
+
+        def accept(at: int, result: ExecutionResult) -> None:
+            nonlocal outcome
+            step = self._each[at]
+            outcome = step.burst.outcome(result, step.outputs)
+            if outcome.code != ResultCode.NO_ERROR:
+                raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+            if len(self._each) == 1:
+                self.outcome = outcome
+
+        try:
+            self.steps.conclude(code, accept)
+        except BurstBusy:
+            raise
+        except NnburstError as error:
+            self.is_stale = self.temporaries is not None or not self.is_current
+            if isinstance(error, Closed):
+                raise
+            if outcome.code == ResultCode.NO_ERROR:
+                outcome = Outcome.of(error)
+            return [*([_Ended(SUCCESS)] * self.steps.at), _Ended(outcome)]
+        except BaseException:
+            self.is_stale = True
+            raise
+        return None
+
+    def close(self) -> None:
+        """Give the memory up that is this plan's; twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self._staged.close()
+        if self.temporaries is not None and self._memory is not None:
+            self._memory.release(self.temporaries, usable=not self.is_stale)
+
+
+class _Ended:
+    """Stands for a burst that a step has been executed on."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome: Final = outcome
+
+    def execute(
+        self,
+        inputs: Sequence[Argument],  # noqa: ARG002 - they were there when it ran
+        outputs: Sequence[Argument],  # noqa: ARG002
+        options: Options,  # noqa: ARG002
+    ) -> Outcome:
+        """What came of it."""
+        return self._outcome
+
+    def close(self) -> None:
+        """Nothing: the burst is another's."""
+
+
+class _Staged(Closing):
+    """Arguments of the model in pools: those that lie in none get bytes of one pool together."""
+
+    def __init__(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
+        self.copies_in: list[Copy] = []
+        self.copies_out: list[Copy] = []
+        layout = Layout()
+        places = [
+            layout.place(argument.bytes.size)
+            if argument.bytes is not None and find_memory(argument.bytes) is None
+            else None
+            for argument in (*inputs, *outputs)
+        ]
+        self._pool = Pool(layout.size) if layout.size else None
+        count = len(inputs)
+        self.inputs = self._moved(inputs, places[:count], self.copies_in)
+        self.outputs = self._moved(outputs, places[count:], self.copies_out)
+
+    def _moved(
+        self, arguments: Sequence[Argument], places: Sequence[int | None], copies: list[Copy]
+    ) -> list[Argument]:
+        moved = []
+        for argument, place in zip(arguments, places, strict=True):
+            if place is None or self._pool is None or argument.bytes is None:
+                moved.append(argument)
+                continue
+            pooled: Bytes = self._pool.array(np.uint8, (argument.bytes.size,), place)
+            copies.append(Copy(argument.bytes, pooled))
+            moved.append(Argument(pooled, argument.dimensions))
+        return moved
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+
+def bind_simple(
+    inputs: Sequence[Argument], outputs: Sequence[Argument], bursts: Bursts, timeout: float
+) -> BoundPlan | None:
+    """Bind a plan of one step; None if that cannot be: no burst, or arguments in buffers.
+
+    Raises:
+        NnburstError: an argument does not fit, or the driver cannot be reached.
+    """
+    burst = bursts.of_parts[0]
+    if not isinstance(burst, DriverBurst) or not _are_plain(inputs, outputs):
+        return None
+    staged = _Staged(inputs, outputs)
+    return _bound(
+        bursts, [_Step(burst, staged.inputs, staged.outputs)], staged, None, None, timeout
+    )
+
+
+def bind_compound(
+    memory: CompoundMemory,
+    inputs: Sequence[Argument],
+    outputs: Sequence[Argument],
+    bursts: Bursts,
+    timeout: float,
+) -> BoundPlan | None:
+    """Bind a static plan; None for others: a step without burst, control flow, unknown shapes, buffers.
+
+    Raises:
+        NnburstError: an argument does not fit, or a driver cannot be reached.
+    """
+    plan = memory.plan
+    if not is_static(plan) or not _are_plain(inputs, outputs):
+        return None
+    if any(0 in argument.dimensions for argument in (*inputs, *outputs)):
+        return None
+    if not all(
+        isinstance(burst, DriverBurst) and burst.has_known_outputs for burst in bursts.of_parts
+    ):
+        return None
+    temporaries = memory.take()
+    staged = _Staged(inputs, outputs)
+    try:
+        values = _values(memory, staged, temporaries)
+        steps = [
+            _bind_step(step, burst, values)
+            for step, burst in zip(plan.execution_steps, bursts.of_parts, strict=True)
+            if isinstance(burst, DriverBurst)
+        ]
+    except BaseException:
+        staged.close()
+        memory.release(temporaries)
+        raise
+    return _bound(bursts, steps, staged, memory, temporaries, timeout)
+
+
+def is_static(plan: CompoundPlan) -> bool:
+    """Whether all that a plan does is known beforehand: steps in a row, and temporaries of known sizes."""
+    return not plan.dynamic_temporaries and all(
+        isinstance(step, ExecutionStep) for step in plan.steps
+    )
+
+
+def _are_plain(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> bool:
+    return all(argument.buffer is None for argument in (*inputs, *outputs)) and not any(
+        argument.is_omitted for argument in outputs
+    )
+
+
+def _values(
+    memory: CompoundMemory, staged: _Staged, temporaries: Temporaries
+) -> dict[SourceOperand, Value]:
+    graph = memory.models.graph(0)
+    values: dict[SourceOperand, Value] = {
+        source: value for (source, number), value in temporaries.values.items() if not number
+    }
+    for operands, arguments in (
+        (graph.input_indexes, staged.inputs),
+        (graph.output_indexes, staged.outputs),
+    ):
+        for operand, argument in zip(operands, arguments, strict=True):
+            values[SourceOperand(0, operand)] = GivenValue(argument)
+    return values
+
+
+def _bind_step(
+    step: ExecutionStep, burst: DriverBurst, values: dict[SourceOperand, Value]
+) -> _Step:
+    return _Step(
+        burst,
+        *(
+            [
+                values[SourceOperand(step.source_model, pair.source)].argument(step.device)
+                for pair in pairs
+            ]
+            for pairs in (step.inputs, step.outputs)
+        ),
+    )
+
+
+def _bound(
+    bursts: Bursts,
+    steps: Sequence[_Step],
+    staged: _Staged,
+    memory: CompoundMemory | None,
+    temporaries: Temporaries | None,
+    timeout: float,
+) -> BoundPlan:
+    try:
+        return BoundPlan(bursts.gate, steps, staged, memory, temporaries, timeout)
+    except BaseException:
+        staged.close()
+        if memory is not None and temporaries is not None:
+            memory.release(temporaries)
+        raise
