@@ -165,7 +165,7 @@ def test_a_plan_that_cannot_be_bound_is_executed_all_the_same() -> None:
 
 
 def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> None:
-    size = 8 * MIB
+    size = 16 * MIB
     with (
         nnburst.compile(chain(size // 4), BOTH, manager=drivers) as compiled,
         compiled.open_burst() as burst,
@@ -192,9 +192,9 @@ def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> Non
                 request.inputs[0].fill(step)
                 request.run()
                 assert request.outputs[0].max() == request.outputs[0].min() == 2 * step * step
+            of_others = [used(pid, between, arguments).others for pid in pids]
             of_temporaries = [used(pid, between).pool for pid in pids]
             of_arguments = [used(pid, arguments).pool for pid in pids]
-            of_others = [used(pid, between, arguments).others for pid in pids]
         finally:
             gc.enable()
     assert of_temporaries[0] < MIB, "this process does not look at what lies between steps"
