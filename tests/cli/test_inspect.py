@@ -196,3 +196,25 @@ def test_names_in_a_file_cannot_steer_a_terminal(
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert told.strip().isprintable()
+
+
+def test_pictures_need_no_package_and_show_who_runs_what(
+    network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnburst.cli.inspect_graph.find_spec", lambda _: None)
+    target, flowchart = network.with_suffix(".dot"), network.with_suffix(".mmd")
+    words = ["--dot", str(target), "--mermaid", str(flowchart), "--no-constants"]
+    inspected(network, "--executor", "reference", *words)
+    text = target.read_text()
+    assert 'tooltip="it supports every operation"' in text
+    assert 'label="part 0: reference"' in text
+    assert "COPY" not in text
+    assert flowchart.read_text().splitlines()[1] == "flowchart TD"
+
+
+def test_focus_on_an_operation_that_is_not_there_is_refused(
+    network: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dot", str(network.with_suffix(".dot")), "--focus", "7"]
+    assert main(["inspect", str(network), *words]) == 1
+    assert "--focus: 7, expected an operation from 0 to 0" in capsys.readouterr().err

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from nnburst.cli.inspect_graph import add_graph_options, check_graph_options, write_graphs
 from nnburst.cli.network_options import add_network_options, load_options
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
-from nnburst.hal.errors import InvalidArgument
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -28,12 +27,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="NAME",
         help="executor to ask, any number of times (default: all that are known)",
     )
-    parser.add_argument(
-        "--dot",
-        type=Path,
-        metavar="FILE",
-        help="write the graph for Graphviz (.dot, .gv), or drawn by it (.svg, .png, .pdf)",
-    )
+    add_graph_options(parser)
     add_json_option(parser)
 
 
@@ -46,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from nnburst.hal.validation import validate_model
     from nnburst.importer.load import load
 
-    if args.dot is not None and find_spec("graphviz") is None:
-        raise InvalidArgument("--dot needs the package graphviz: pip install 'nnburst[cli]'")
+    check_graph_options(args)
     imported = load(args.model, **load_options(args))
     for extension in args.extension:
         install_from(extension)
@@ -62,10 +55,7 @@ def run(args: argparse.Namespace) -> int:
             "executors": [placement.as_json() for placement in placements],
         }
         _print(report)
-        if args.dot is not None:
-            from nnburst.cli.inspect_graph import write_graph
-
-            write_graph(imported.model, args.model.stem, args.dot)
+        write_graphs(args, imported.model, placements)
     write_json(args.json, report)
     return 0 if any(placement.partitions for placement in placements) else 1
 

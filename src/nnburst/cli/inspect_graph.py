@@ -1,119 +1,112 @@
-"""A model's main subgraph as a Graphviz picture, labelled as Android's `graphDump` labels it.
-
-NNAPI: GraphDump.cpp. Operands are ellipses, operations boxes; what enters and leaves the model is
-black. Subgraphs of IF and WHILE are not drawn.
-"""
+"""`nnburst inspect --dot` and `--mermaid`: the picture of a model, with who runs what."""
 
 from __future__ import annotations
 
-import math
+import argparse
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-import numpy as np
-
-from nnburst.hal.enums import OperandLifeTime, OperandType, operation_name
+from nnburst.cli.inspect_placement import Placement
+from nnburst.cli.options import zero_or_more
+from nnburst.hal.diagnostics.graph_dump import Drawing, DrawnPart, dot, mermaid
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Model, Operand
-from nnburst.hal.operand_types import DTYPES
-from nnburst.hal.signature import type_name
+from nnburst.hal.model import Model
 
-if TYPE_CHECKING:
-    import graphviz
-
-_L = OperandLifeTime
-_LIFETIMES: Final = {
-    _L.CONSTANT_COPY: "COPY",
-    _L.CONSTANT_REFERENCE: "REF",
-    _L.NO_VALUE: "NO",
-    _L.SUBGRAPH: "SUBGRAPH",
-    _L.POINTER: "POINTER",
-}
-_SHORT_TYPES: Final[dict[int, str]] = {
-    OperandType.FLOAT32: "F32",
-    OperandType.INT32: "I32",
-    OperandType.UINT32: "U32",
-    OperandType.TENSOR_FLOAT32: "TF32",
-    OperandType.TENSOR_INT32: "TI32",
-    OperandType.TENSOR_QUANT8_ASYMM: "TQ8A",
-    OperandType.OEM: "OEM",
-    OperandType.TENSOR_OEM_BYTE: "TOEMB",
-}
-_DTYPES: Final = {int(kind): dtype for kind, dtype in DTYPES.items()}
 #: Suffixes that hold the description itself; others are formats that `dot` draws.
 SOURCE_SUFFIXES: Final = frozenset({".dot", ".gv"})
 
 
-def write_graph(model: Model, name: str, path: Path) -> None:
-    """Write the picture: a `.dot` or `.gv` description, or what Graphviz's `dot` draws of it.
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """Give a command its pictures."""
+    parser.add_argument(
+        "--dot",
+        type=Path,
+        metavar="FILE",
+        help="write the graph for Graphviz (.dot, .gv), or drawn by it (.svg, .png, .pdf)",
+    )
+    parser.add_argument(
+        "--mermaid", type=Path, metavar="FILE", help="write the graph as a mermaid flowchart"
+    )
+    parser.add_argument(
+        "--focus", type=zero_or_more, metavar="N", help="draw operation N and its neighbours only"
+    )
+    parser.add_argument(
+        "--depth",
+        type=zero_or_more,
+        default=2,
+        metavar="D",
+        help="how far they are (default: %(default)s)",
+    )
+    parser.add_argument("--no-constants", action="store_true", help="draw no constants")
+
+
+def check_graph_options(args: argparse.Namespace) -> None:
+    """Refuse pictures that cannot be drawn, before anything else is done.
 
     Raises:
-        InvalidArgument: Graphviz does not know the suffix's format, or `dot` is not installed.
-        OSError: the file cannot be written.
+        InvalidArgument: a package is missing.
     """
-    from graphviz import CalledProcessError, ExecutableNotFound, RequiredArgumentError
+    needs_graphviz = args.dot is not None and args.dot.suffix not in SOURCE_SUFFIXES
+    if needs_graphviz and find_spec("graphviz") is None:
+        raise InvalidArgument(
+            f"--dot: a {args.dot.suffix} file needs the package graphviz:"
+            " pip install 'nnburst[cli]'; a .dot file does not"
+        )
 
-    graph = draw(model, name)
+
+def write_graphs(args: argparse.Namespace, model: Model, placements: Sequence[Placement]) -> None:
+    """Write the pictures that were asked for.
+
+    Raises:
+        InvalidArgument: there is no operation `--focus`, or Graphviz cannot draw the format.
+        OSError: a file cannot be written.
+    """
+    count = len(model.main.operations)
+    if args.focus is not None and not 0 <= args.focus < count:
+        raise InvalidArgument(f"--focus: {args.focus}, expected an operation from 0 to {count - 1}")
+    drawing = drawing_of(
+        placements, constants=not args.no_constants, focus=args.focus, depth=args.depth
+    )
+    name = args.model.stem
+    if args.mermaid is not None:
+        args.mermaid.write_text(mermaid(model, name, drawing), encoding="utf-8")
+    if args.dot is not None:
+        _write_dot(dot(model, name, drawing), args.dot)
+
+
+def drawing_of(
+    placements: Sequence[Placement],
+    *,
+    constants: bool = True,
+    focus: int | None = None,
+    depth: int = 2,
+) -> Drawing:
+    """The parts of the executor that cuts the model the most; what the first one lacks if none runs it."""
+    chosen = max(placements, key=lambda placement: len(placement.partitions), default=None)
+    parts: tuple[DrawnPart, ...] = ()
+    unsupported: dict[int, str] = {}
+    if chosen is not None:
+        parts = tuple(DrawnPart(p.by, range(p.first, p.last + 1), p.why) for p in chosen.partitions)
+        lacking = [n for n, able in enumerate(chosen.supported) if not able]
+        unsupported = dict.fromkeys(lacking, f"{chosen.executor}: {chosen.problem}")
+    return Drawing(parts, unsupported, constants=constants, focus=focus, depth=depth)
+
+
+def _write_dot(text: str, path: Path) -> None:
     if path.suffix in SOURCE_SUFFIXES:
-        path.write_text(graph.source, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return
+    import graphviz
+
     try:
-        path.write_bytes(graph.pipe(format=path.suffix.removeprefix(".")))
-    except ExecutableNotFound:
+        path.write_bytes(graphviz.Source(text).pipe(format=path.suffix.removeprefix(".")))
+    except graphviz.ExecutableNotFound:
         raise InvalidArgument(
             f"--dot: a {path.suffix} file needs Graphviz's program dot; a .dot file does not"
         ) from None
-    except (ValueError, RequiredArgumentError, CalledProcessError) as error:
+    except (ValueError, graphviz.RequiredArgumentError, graphviz.CalledProcessError) as error:
         raise InvalidArgument(
             f"--dot: {path.suffix} is not a format of Graphviz: {error}"
         ) from None
-
-
-def draw(model: Model, name: str) -> graphviz.Digraph:
-    """The picture of the main subgraph."""
-    import graphviz
-
-    main = model.main
-    graph = graphviz.Digraph(name)
-    for index, operand in enumerate(main.operands):
-        label = _operand_label(model, index, operand)
-        border = index in main.input_indexes or index in main.output_indexes
-        look = {"style": "filled", "fillcolor": "black", "fontcolor": "white"} if border else {}
-        graph.node(f"d{index}", graphviz.escape(label).replace("\n", "\\n"), **look)
-    for number, operation in enumerate(main.operations):
-        order = "out" if len(operation.outputs) > 1 else ""
-        order = "in" if len(operation.inputs) > 1 else order
-        ordered: dict[str, Any] = {"ordering": order} if order else {}
-        label = f"{number}: {operation_name(operation.type)}"
-        graph.node(f"n{number}", graphviz.escape(label), shape="box", **ordered)
-        for at, index in enumerate(operation.inputs):
-            graph.edge(f"d{index}", f"n{number}", str(at) if len(operation.inputs) > 1 else None)
-        for at, index in enumerate(operation.outputs):
-            graph.edge(f"n{number}", f"d{index}", str(at) if len(operation.outputs) > 1 else None)
-    return graph
-
-
-def _operand_label(model: Model, index: int, operand: Operand) -> str:
-    main = model.main
-    first = str(index)
-    if index in main.input_indexes:
-        first += f" = input[{main.input_indexes.index(index)}]"
-    if index in main.output_indexes:
-        first += f" = output[{main.output_indexes.index(index)}]"
-    if operand.lifetime in _LIFETIMES:
-        first += f": {_LIFETIMES[operand.lifetime]}"
-    kind = _SHORT_TYPES.get(operand.type) or type_name(operand.type)
-    extents = f"({'x'.join(map(str, operand.dimensions))})" if operand.dimensions else ""
-    return f"{first}\n{kind}{_value(model, operand)}{extents}"
-
-
-def _value(model: Model, operand: Operand) -> str:
-    """The value of a constant of one element whose bytes the model itself holds."""
-    if operand.lifetime is not _L.CONSTANT_COPY or math.prod(operand.dimensions) != 1:
-        return ""
-    dtype = _DTYPES.get(operand.type)
-    place = operand.location
-    if dtype is None or place.length != dtype.itemsize:
-        return ""
-    raw = model.operand_values[place.offset : place.offset + place.length]
-    return f" = {np.frombuffer(raw, dtype)[0]}"

@@ -16,6 +16,7 @@ from nnburst.control.address import SUFFIX, check_length, directory, socket_path
 from nnburst.control.channel import Channel
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
 from nnburst.tracing.recording import record_if_asked
@@ -74,7 +75,9 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
         raise InvalidArgument(f"name_or_path: of type {kind.__name__}, expected a name or a path")
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "connect"):
-        return _connected(str(name_or_path), seconds, any_user=any_user)
+        device = _connected(str(name_or_path), seconds, any_user=any_user)
+    vlog.write("manager", "connected to %s: process %d", name_or_path, device.pid)
+    return device
 
 
 def _connected(text: str, seconds: float, *, any_user: bool) -> Device:

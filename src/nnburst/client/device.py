@@ -37,6 +37,8 @@ from nnburst.control.messages.message import Message
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.closing import Closing
 from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.diagnostics import vlog
+from nnburst.hal.diagnostics.graph_files import dump_model
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
@@ -133,7 +135,9 @@ class Device(Closing):
             ResourceExhausted: there is not so much memory.
             Closed: the device is closed.
         """
-        return self._session.allocate(size)
+        pool = self._session.allocate(size)
+        vlog.write("memory", "%s: a pool of %d bytes", self.name, size)
+        return pool
 
     def allocate_buffer(
         self,
@@ -161,7 +165,9 @@ class Device(Closing):
             ResourceExhausted: there is not so much memory, or the client has too many buffers.
             DeadObject, Closed, MissedDeadline: as they say.
         """
-        return allocate_buffer(self._session, inputs, outputs, dimensions, timeout)
+        buffer = allocate_buffer(self._session, inputs, outputs, dimensions, timeout)
+        vlog.write("memory", "%s: a buffer, token %d", self.name, buffer.token)
+        return buffer
 
     def supported_operations(
         self,
@@ -277,6 +283,7 @@ class Device(Closing):
             "priority": _member(Priority, priority, "priority"),
             "num_threads": _thread_count(num_threads),
         }
+        dump_model(model if isinstance(model, Model) else model.model, f"prepared by {self.name}")
         with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):
             if cache_dir is not None:
                 compilation = CachedCompilation(self, model, cache_dir, token, pools, options)

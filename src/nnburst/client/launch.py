@@ -17,6 +17,7 @@ from nnburst.client.memory.arguments import check_timeout
 from nnburst.client.session.ending import DriverDied
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.environment import warn_of_unknown_names
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
 from nnburst.tracing.recording import record_if_asked
@@ -53,7 +54,9 @@ def launch(
     warn_of_unknown_names()
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "launch"):
-        return _launch(executor, cpus, extensions, env, seconds)
+        device = _launch(executor, cpus, extensions, env, seconds)
+    vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
+    return device
 
 
 def _launch(

@@ -28,6 +28,7 @@ from nnburst.client.memory.arguments import (
     check_timeout,
 )
 from nnburst.hal.closing import Closing
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -121,6 +122,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
+        vlog.write("execution", "execute over the socket: model %d", self.handle)
         if not executes_synchronously():
             pending = self.execute_async(inputs, outputs, measure=measure, timeout=timeout)
             try:

@@ -202,6 +202,24 @@ LOG: Final = Variable(
     what="level from which on log lines go to stderr; `nnburst -v` goes before it; libneuralnetworks.so, too,"
     " which is silent unless it is set",
 )
+VLOG: Final = Variable(
+    "VLOG",
+    str,
+    "words of model, compilation, execution, cpuexe, manager, driver, memory, or all",
+    "",
+    reader="every process, at start",
+    what="topics to log in detail on stderr, between spaces, commas or colons (NNAPI: `debug.nn.vlog`)",
+    page="tracing.md",
+)
+GRAPH_DIR: Final = Variable(
+    "GRAPH_DIR",
+    _path,
+    "a folder",
+    None,
+    reader="the framework and clients, when a model is finished or prepared",
+    what="where pictures of models and plans are written, for Graphviz",
+    page="tracing.md",
+)
 POLLING_WINDOW: Final = Variable(
     "BURST_SERVER_POLLING_WINDOW",
     _whole(0, 60_000_000),

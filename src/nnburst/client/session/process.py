@@ -6,11 +6,13 @@ import collections
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from typing import IO, Final
 
 from nnburst.client.session.ending import PATIENCE, describe, dying_exit_code
+from nnburst.hal.diagnostics import vlog
 
 #: Lines and bytes of a driver's log that are kept.
 _LAST_LINES: Final = 20
@@ -43,7 +45,11 @@ class DriverProcess:
     def _read(self, stderr: IO[bytes]) -> None:
         with stderr:
             while line := stderr.readline(_LINE_BYTES):
-                self._lines.append(line.decode(errors="replace").rstrip())
+                text = line.decode(errors="replace").rstrip()
+                if text.startswith(vlog.MARK) and sys.stderr is not None:
+                    sys.stderr.write(f"{text}\n")  # asked for; its last words are something else
+                else:
+                    self._lines.append(text)
 
     @property
     def last_lines(self) -> list[str]:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple
 
+from nnburst.hal.diagnostics.lines import one_line
 from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
 
 #: Lines of one kind that are written in one period.
@@ -22,12 +23,8 @@ _LINES: Final = 5
 _PERIOD: Final = 60.0
 #: Kinds that are remembered; messages are constants of the code, so there are far fewer.
 _KINDS: Final = 256
-#: Characters of a line, and lines of a traceback.
-_LONGEST: Final = 1024
+#: Lines of a traceback.
 _TRACEBACK: Final = 100
-_ESCAPED: Final = {
-    code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160), 0x2028, 0x2029)
-}
 
 
 def configure_logging(name: str, level: str) -> None:
@@ -48,7 +45,7 @@ class OneLineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The line without traceback."""
-        return _cut(super().formatMessage(record))
+        return one_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's
         """The traceback; what was raised may have words of a peer's."""
@@ -56,14 +53,7 @@ class OneLineFormatter(logging.Formatter):
         if len(lines) > _TRACEBACK:
             left_out = f"… ({len(lines) - _TRACEBACK} lines)"
             lines = [*lines[: _TRACEBACK // 2], left_out, *lines[-_TRACEBACK // 2 :]]
-        return "\n".join(map(_cut, lines))
-
-
-def _cut(text: str) -> str:
-    line = text[:_LONGEST].translate(_ESCAPED)
-    if max(len(line), len(text)) <= _LONGEST:
-        return line
-    return f"{line[:_LONGEST]}… ({len(text)} characters)"
+        return "\n".join(map(one_line, lines))
 
 
 class _Kind(NamedTuple):

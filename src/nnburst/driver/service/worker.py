@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from nnburst.driver.session.client_process import watch_client
 from nnburst.driver.session.client_session import ClientSession, priority_of
 from nnburst.driver.session.liveness import Liveness
 from nnburst.driver.session.scheduler import Work
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.tracing.recording import record_if_asked
@@ -149,7 +151,16 @@ class Worker:
             return nothing()
         if self._session is None:
             raise InvalidArgument(f"the first call is {type(call).__name__}, expected Hello")
-        return HANDLERS[type(call)](self._session, call, fds)
+        if not vlog.on("driver"):
+            return HANDLERS[type(call)](self._session, call, fds)
+        name, began = type(call).__name__, time.perf_counter_ns()
+        try:
+            answer = HANDLERS[type(call)](self._session, call, fds)
+        except BaseException as error:
+            vlog.write("driver", "%s: %s", name, type(error).__name__)
+            raise
+        vlog.write("driver", "%s: %d µs", name, (time.perf_counter_ns() - began) // 1000)
+        return answer
 
     def _introduce(self, call: Hello, fds: Fds) -> Answer:
         if self._session is not None:

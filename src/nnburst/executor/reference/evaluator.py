@@ -13,6 +13,7 @@ from nnburst.executor.graph.operation import Binding
 from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
 from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.reference.frame import Frame
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 
@@ -59,6 +60,7 @@ class Evaluator:
         called = self._called.get(subgraph)
         if called is None or not called.fits(inputs, outputs):
             graph = self._plan.referenced[subgraph]
+            vlog.write("cpuexe", "subgraph %d: bound, %d operations", subgraph, len(graph.steps))
             called = self._called[subgraph] = CalledGraph(graph, self, inputs, outputs)
         return called.run(inputs)
 

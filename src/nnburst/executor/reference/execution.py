@@ -15,6 +15,7 @@ from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.reference.evaluator import Evaluator
 from nnburst.executor.reference.frame import Frame
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
@@ -146,7 +147,9 @@ class ReferenceExecution(Execution):
         }
         self._frame = MainFrame(graph, self._evaluator, values, declared, self._outputs)
         self._frame.bind(layout)
-        static = len(layout.steps) == len(graph.steps)
+        bound, count = len(layout.steps), len(graph.steps)
+        vlog.write("cpuexe", "bound %d of %d operations before the run", bound, count)
+        static = bound == count
         self._outcome = self._outputs.outcome() if static else None
 
     @property
@@ -166,6 +169,7 @@ class ReferenceExecution(Execution):
             with np.errstate(all="ignore"):
                 return self._run(deadline_ns, loop_timeout_ns)
         except NnburstError as error:
+            vlog.write("cpuexe", "run: %s", error.status.name)
             return Outcome(error.status, (), str(error))
         except MemoryError:
             return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")

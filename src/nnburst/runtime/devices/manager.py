@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 from nnburst.client.connect import connect
 from nnburst.control.address import SUFFIX, directory
 from nnburst.hal import environment
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument, NnburstError, UnexpectedNull
 from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
@@ -189,6 +190,8 @@ class Manager(RuntimeObject):
         for extension in device.extensions:
             TYPES.register(extension, device.name)
         self._drivers.append(device)
+        level = device.feature_level.name
+        vlog.write("manager", "device %s %s, level %s", device.name, device.version_string, level)
 
     def device(self, name: str) -> Device:
         """The device called `name`.

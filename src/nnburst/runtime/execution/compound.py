@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import INT32_MAX
@@ -224,6 +225,9 @@ class CompoundComputation:
                     outcome = executor.execute(inputs, outputs, self._options)
                 self.seconds[step.index] = time.perf_counter() - began
                 outcome = self._checked(step, outputs, outcome)
+                vlog.write(
+                    "execution", "%s: %s", self._title(step, on_cpu=on_cpu), outcome.code.name
+                )
                 if not self._grow(step, outcome, lengths):
                     break
         except NnburstError as error:

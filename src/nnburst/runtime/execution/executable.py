@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Operand
@@ -138,6 +139,8 @@ class Executable:
             with trace(Layer.RUNTIME, Phase.EXECUTION, self._title):
                 outcome = executor.execute(inputs, outputs, options)
             self._measured[0] = time.perf_counter() - began
+            if vlog.on("execution"):
+                vlog.write("execution", "%s: %s", self._title, outcome.code.name)
             answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
             on_cpu = self.devices[self.plan.device].is_cpu
             whole = self.allows_fallback and not on_cpu and outcome.code not in answered

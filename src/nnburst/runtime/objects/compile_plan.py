@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from nnburst.hal.diagnostics import vlog
+from nnburst.hal.diagnostics.graph_files import write_picture
+from nnburst.hal.environment import GRAPH_DIR
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.devices.device import Device
@@ -20,7 +23,10 @@ from nnburst.runtime.measuring.part_timer import PartTimer
 from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.model import Model
 from nnburst.runtime.objects.plan_compiler import CompileOptions, PlanCompiler
+from nnburst.runtime.planning.drawing.graph import plan_dot
+from nnburst.runtime.planning.drawing.table import plan_table
 from nnburst.runtime.planning.placement.schedule_search import Schedule
+from nnburst.runtime.planning.plan import Plan
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -40,9 +46,19 @@ def compile_plan(
     compiler = PlanCompiler(model, devices, manager, options)
     if options.measuring is None:
         with trace(Layer.RUNTIME, Phase.COMPILATION, "place and prepare"):
-            return compiler.executable(compiler.planned()), None
+            found = compiler.executable(compiler.planned()), None
+        _show(found[0].plan, model)
+        return found
     with trace(Layer.RUNTIME, Phase.COMPILATION, "place by measurement"):
         return measured_plan(compiler, model, _within(options.measuring, options.deadline_ns))
+
+
+def _show(plan: Plan, model: Model) -> None:
+    """Log the plan and draw it, if that was asked for."""
+    if vlog.on("compilation"):
+        vlog.write_all("compilation", plan_table(plan, model.finished))
+    if GRAPH_DIR.is_set:
+        write_picture("plan", plan_dot(plan, model.finished))
 
 
 def measured_plan(

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory.memory import Memory as Pool
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -78,6 +79,7 @@ class Memory(RuntimeObject):
             InvalidArgument: `size` is not positive.
             ResourceExhausted: there is not so much.
         """
+        vlog.write("memory", "shared memory of %d bytes", size)
         return cls(size, new_pool(size))
 
     @classmethod

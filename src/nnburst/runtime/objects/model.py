@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from nnburst.hal.diagnostics.graph_files import dump_model
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
 from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
 from nnburst.hal.limits import UINT32_MAX
@@ -104,6 +105,7 @@ class Model(RuntimeObject):
         made._finished = finish(built)
         flags = (built.relax_computation_float32_to_float16,) * (1 + len(built.referenced))
         made._built = BuiltModel(built, flags, tuple(memories))
+        dump_model(built, "finished model")
         return made
 
     # -- building ------------------------------------------------------------------------------------------
@@ -321,6 +323,7 @@ class Model(RuntimeObject):
         )
         self._finished = finish(built, relaxed=builder.relaxed)
         self._built = BuiltModel(built, tuple(builder.relaxed), tuple(builder.memories))
+        dump_model(built, "finished model")
 
     def supported_operations(
         self, devices: Sequence[Device | None], manager: Manager | None = None

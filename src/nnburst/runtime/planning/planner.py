@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from nnburst.hal.enums import ExecutionPreference, OperationType, ResultCode
+from nnburst.hal.diagnostics import vlog
+from nnburst.hal.enums import ExecutionPreference, OperationType, ResultCode, operation_name
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Model, Operation
 from nnburst.hal.operand_types import is_extension
@@ -110,6 +111,17 @@ class Planner(Generic[T]):
             self._source, self._devices, self._preference, strict_slicing=self._strict
         )
         best = best_devices.find(0)
+        if vlog.on("compilation"):
+            names = (*self._names, "(the interpreter of control flow)")
+            for at, device in enumerate(best):
+                kind = operation_name(self._source.model.main.operations[at].type)
+                vlog.write(
+                    "compilation",
+                    "operation %d %s: %s",
+                    at,
+                    kind,
+                    names[min(device, len(names) - 1)],
+                )
         only = set(best)
         if len(only) == 1 and best[0] != best_devices.interpreter:
             return self._reviewed(_simple(best[0], self._names, best_devices.model(0)))
