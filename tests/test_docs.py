@@ -12,6 +12,7 @@ import pytest
 import cli_page
 import map_page
 import messages_page
+import pictures
 import nnburst
 from nnburst.cli import GROUPS
 
@@ -73,6 +74,12 @@ def test_page_of_commands_is_what_their_parsers_give() -> None:
     assert (ROOT / "docs" / "commands.md").read_text() == cli_page.page(), (
         "python tools/cli_page.py"
     )
+
+
+@pytest.mark.parametrize("file", pictures.PICTURES)
+def test_picture_is_what_its_tool_draws(file: str) -> None:
+    drawn = (ROOT / "docs" / "images" / file).read_text()
+    assert drawn == pictures.PICTURES[file](), "python tools/pictures.py"
 
 
 def test_page_of_messages_has_errors_and_lines_of_the_log() -> None:
