@@ -1,0 +1,64 @@
+"""Which files a call walks through, in both processes: the stack where it leaves, computes and comes back.
+
+Imported as `sitecustomize` by a driver, this module notes stacks from its first line of Python on; the test
+notes its own. A file that only helps (checks a timeout, counts a quota) is not on such a stack and does not
+count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+LOG: Final = "WALK_LOG"  # of tests alone: no variable of the package
+_PACKAGE: Final = re.compile(r".*src/nnburst/(.*)")
+#: Where a call leaves a process, waits for its turn, computes, or gives its result.
+_POINTS: Final = re.compile(
+    r"control/line\.py Line\.call|control/channel\.py Channel\.send"
+    r"|executor/\w+\.py \w+\.(prepare|run)|driver/session/lanes\.py Lanes\.submit"
+    r"|client/prepared_model\.py PreparedModel\.__init__|client/burst/slots\.py \w+\.memories"
+    r"|client/burst/bound_request\.py BoundRequest\.run"
+)
+#: What stands on the stack of a driver's first thread from its start on.
+_START: Final = {"<module>", "main", "_serve_one", "serve_client", "Service.serve"}
+
+
+def begin(log: Path | str) -> None:
+    """Note the stack at each point, in this thread and in those that start later."""
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event != "call" or not _POINTS.fullmatch(_place(frame)):
+            return
+        stack = []
+        walker: FrameType | None = frame
+        while walker is not None:
+            if walker.f_code.co_qualname not in _START:
+                stack.append(_place(walker).partition(" ")[0])
+            walker = walker.f_back
+        files = dict.fromkeys(filter(None, reversed(stack)))
+        os.write(fd, (" ".join(files) + "\n").encode())
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+
+
+def end() -> None:
+    """Note nothing more in this thread and in those that start later."""
+    threading.setprofile(None)
+    sys.setprofile(None)
+
+
+def _place(frame: FrameType) -> str:
+    """`FILE FUNCTION` of a frame of the package, else nothing."""
+    found = _PACKAGE.match(frame.f_code.co_filename)
+    return f"{found[1]} {frame.f_code.co_qualname}" if found else ""
+
+
+if __name__ == "sitecustomize":
+    begin(os.environ[LOG])
