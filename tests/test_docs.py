@@ -12,8 +12,8 @@ import pytest
 import cli_page
 import map_page
 import messages_page
-import pictures
 import nnburst
+import pictures
 from nnburst.cli import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent

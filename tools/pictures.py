@@ -1,6 +1,7 @@
 """Draws docs/images/architecture.svg and execution.svg: `python tools/pictures.py`.
 
-Boxes bring their own light ground; lines and words outside of them are of a grey that white and black both carry.
+Boxes have a light ground of their own; lines and words outside of them have a grey that is legible on white
+and on black.
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ class Picture:
         )
         self.words(x + 12, y + 20, name, bold=True)
 
-    def words(self, x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False) -> None:
+    def words(
+        self, x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False
+    ) -> None:
         """Words outside of boxes."""
         weight = ' font-weight="bold"' if bold else ""
         self._shapes.append(
             f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{_GREY}"{weight}>{escape(text)}</text>'
         )
 
-    def arrow(self, x1: int, y1: int, x2: int, y2: int, text: str = "", *, both: bool = False) -> None:
+    def arrow(
+        self, x1: int, y1: int, x2: int, y2: int, text: str = "", *, both: bool = False
+    ) -> None:
         """A line with a tip, and words above its middle."""
         start = ' marker-start="url(#tip)"' if both else ""
         self._shapes.append(
@@ -93,7 +98,9 @@ def architecture() -> str:
     p.box(650, 55, 210, 46, _DRIVER, "driver/service/", "supervisor, receives, forks")
     p.box(650, 121, 210, 46, _DRIVER, "driver/calls/", "validates, schedules, executes")
     p.box(650, 253, 210, 46, _DRIVER, "driver/burst/ + csrc/", "a thread per burst")
-    p.box(650, 333, 210, 62, _DRIVER, "executor/", "reference, litert, onnxruntime,", "null, your own")
+    p.box(
+        650, 333, 210, 62, _DRIVER, "executor/", "reference, litert, onnxruntime,", "null, your own"
+    )
     p.arrow(755, 101, 755, 121)
     p.arrow(755, 299, 755, 333)
     p.arrow(755, 167, 755, 253)
@@ -143,7 +150,7 @@ def execution() -> str:
     p.arrow(570, 440, 330, 440, "commit; wake only a sleeper")
     p.box(245, 456, 170, 36, _SHARED, "copies once, checks")
     p.arrow(330, 516, 120, 516, "Result, or an exception")
-    p.words(450, 556, "tensors are written to and read from the pools: nothing above carries them", anchor="middle")
+    p.words(450, 556, "tensors lie in the pools: no packet carries them", anchor="middle")
     return p.svg()
 
 
