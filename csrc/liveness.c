@@ -105,3 +105,7 @@ void nnb_death_word_release(nnb_atomic_u32 *word, nnb_atomic_u32 *stop) {
 int nnb_die_with_parent(int signal) {
     return prctl(PR_SET_PDEATHSIG, signal) == 0 ? 0 : errno;
 }
+
+void nnb_set_thread_name(const char *name) {
+    (void)prctl(PR_SET_NAME, name);
+}

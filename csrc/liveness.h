@@ -25,4 +25,7 @@ void nnb_death_word_release(nnb_atomic_u32 *word, nnb_atomic_u32 *stop);
 /* The calling process is sent `signal` when its parent dies. 0, or an errno. */
 int nnb_die_with_parent(int signal);
 
+/* What ps and top call the calling thread, or its process if it is the first one; 15 bytes count. */
+void nnb_set_thread_name(const char *name);
+
 #endif

@@ -21,6 +21,7 @@ from nnburst import DeadObject, DeviceUnavailable, InvalidArgument, Model
 from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import MAX_WORKERS_OF_ONE
 from nnburst.hal import environment
+from nnburst.testing.faults.footprint import children
 
 A = np.zeros((2, 3), np.float32)
 Serve = Callable[..., subprocess.Popen[str]]
@@ -65,14 +66,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         pause.wait(0.002)
-
-
-def workers(supervisor: int) -> list[int]:
-    return [
-        int(pid)
-        for task in Path(f"/proc/{supervisor}/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
 
 
 def test_clients_find_a_driver_by_name_and_each_gets_a_worker(
@@ -133,7 +126,7 @@ def test_of_8_racers_for_one_name_exactly_one_wins(serve: Serve) -> None:
     assert winner.stdout is not None
     winner.stdout.readline()
     with nnburst.connect("cam") as device:
-        assert device.pid in workers(winner.pid)
+        assert device.pid in children(winner.pid)
 
 
 @pytest.mark.counted
@@ -206,10 +199,10 @@ def test_death_of_one_client_frees_its_worker_and_disturbs_no_other(
             assert victim.stdout is not None
             assert victim.stdin is not None
             worker = int(victim.stdout.readline())
-            assert worker in workers(supervisor.pid)
+            assert worker in children(supervisor.pid)
             victim.kill()
             victim.wait(timeout=10)
-            wait_for(lambda gone=worker: gone not in workers(supervisor.pid), 1.0)  # type: ignore[misc]
+            wait_for(lambda gone=worker: gone not in children(supervisor.pid), 1.0)  # type: ignore[misc]
             prepared.execute([A, A])
             victim.stdout.close()
             victim.stdin.close()

@@ -28,6 +28,7 @@ from nnburst.driver.session import client_process
 from nnburst.driver.session.client_process import watch_client
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
+from nnburst.testing.faults.footprint import children
 from nnburst.testing.peers.raw_burst import RawBurst
 
 PRELUDE = """
@@ -96,7 +97,7 @@ print("done", flush=True)
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+def served(tmp_path: Path) -> Iterator[tuple[str, Callable[[], list[int]]]]:
     """A driver's address, and who its workers are."""
     address = str(tmp_path / "here")
     supervisor = subprocess.Popen(
@@ -106,8 +107,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Callable[[], list[str]]]]:
     )
     assert supervisor.stdout is not None
     supervisor.stdout.readline()
-    children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
-    yield address, lambda: children.read_text().split()
+    yield address, lambda: children(supervisor.pid)
     supervisor.kill()
     supervisor.communicate(timeout=30)
 
@@ -145,7 +145,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 @pytest.mark.parametrize("way", HOSTILE)
 def test_worker_that_holds_its_own_clients_end_ends_with_the_client(
-    served: tuple[str, Callable[[], list[str]]], run: Callable[..., Any], way: str
+    served: tuple[str, Callable[[], list[int]]], run: Callable[..., Any], way: str
 ) -> None:
     address, workers = served
     assert run(HOSTILE[way], address).wait(timeout=60) == 0
@@ -212,7 +212,7 @@ def serve(one):
 
 @pytest.mark.parametrize("way", HONEST)
 def test_worker_goes_on_as_long_as_its_client_lives(
-    served: tuple[str, Callable[[], list[str]]], run: Callable[..., Any], way: str, tmp_path: Path
+    served: tuple[str, Callable[[], list[int]]], run: Callable[..., Any], way: str, tmp_path: Path
 ) -> None:
     address, workers = served
     after = tmp_path / "after.py"
@@ -230,7 +230,7 @@ def test_worker_goes_on_as_long_as_its_client_lives(
 
 
 def test_who_says_hello_is_the_client_though_another_process_connected(
-    served: tuple[str, Callable[[], list[str]]],
+    served: tuple[str, Callable[[], list[int]]],
 ) -> None:
     address, workers = served
     here, there = socket.socketpair()

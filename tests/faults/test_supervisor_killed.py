@@ -25,7 +25,7 @@ from faults.processes import (
 from nnburst import DeadObject
 from nnburst.driver.service.listener import Listener
 from nnburst.testing.faults.activities import ACTIVITIES
-from nnburst.testing.faults.footprint import children
+from nnburst.testing.faults.footprint import children, spares
 
 #: Milliseconds from the start of a supervisor until whoever connects is let in, and waits for the rest of it.
 PROMISED_ACCEPTED = 100.0
@@ -68,7 +68,8 @@ def test_killed_supervisor_takes_its_workers_along_and_can_be_started_again_at_o
         with nnburst.connect("cam") as device:
             steps = ACTIVITIES[activity](device)
             next(steps)
-            ending, workers = Ending(steps), children(supervisor.pid)
+            ending = Ending(steps)
+            workers = children(supervisor.pid) + spares(supervisor.pid)
             killed = time.monotonic()
             supervisor.kill()
             assert isinstance(ending.wait(), DeadObject)

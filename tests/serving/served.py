@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from nnburst.client.launch import driver_environment
+from nnburst.testing.faults.footprint import children
 
 TESTS = Path(__file__).resolve().parent.parent
 MODELS = ("add", "both", "quantised", "accumulate")
@@ -82,10 +83,9 @@ class Served:
 
     def children(self) -> dict[int, list[bytes]]:
         """Command lines of the supervisor's children."""
-        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return {
-            int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            for pid in task.read_text().split()
+            pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            for pid in children(self.process.pid)
         }
 
     def close(self) -> str:

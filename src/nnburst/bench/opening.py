@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.bench.contestants import Contestant, Looped
+from nnburst.bench.contestants import Contestant, Looped, Samples
 from nnburst.bench.roads import fork
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
@@ -27,6 +27,8 @@ _WEIGHTS: Final = 13_500
 #: Seconds in which any driver answers.
 _PATIENCE: Final = 30.0
 _STEP: Final = 0.01
+#: Seconds between a client's end and the next client.
+_REST: Final = 0.03
 
 
 @contextmanager
@@ -71,12 +73,36 @@ def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
 
     cases: dict[str, Callable[[], object]] = {
         "fork": fork,
-        "connect": lambda: connect(address).close(),
         "prepare_54KB": lambda: device.prepare(model).close(),
         "open_burst_and_bind": open_and_bind,
         "allocate_and_close": lambda: _allocate(device),
     }
-    return [Looped(name, call, warm_up=1) for name, call in cases.items()]
+    looped = [Looped(name, call, warm_up=1) for name, call in cases.items()]
+    return [*looped[:1], _Connecting(address), *looped[1:]]
+
+
+class _Connecting:
+    """A client that comes alone: the driver had time to get ready for it."""
+
+    name = "connect"
+
+    def __init__(self, address: Path) -> None:
+        self._address = address
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return float(self.samples(count).mean())
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        found = np.zeros(count, np.uint64)
+        for index in range(count):
+            time.sleep(_REST)
+            began = time.perf_counter_ns()
+            device = connect(self._address)
+            found[index] = time.perf_counter_ns() - began
+            device.close()
+        return found
 
 
 def _allocate(device: Device) -> None:

@@ -92,7 +92,7 @@ def _serve_one(args: argparse.Namespace) -> None:
     # A client that ignores the ends of its children would have this process not hear of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(args.fd, False)
-    serve_client(socket.socket(fileno=args.fd), args.executor, args.executor)
+    serve_client(lambda: socket.socket(fileno=args.fd), args.executor, args.executor)
 
 
 def _serve(listener: Listener, args: argparse.Namespace) -> None:

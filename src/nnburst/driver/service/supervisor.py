@@ -1,7 +1,9 @@
-"""Accepts connections and forks a worker for each.
+"""Accepts connections and gives each a worker, which it forks.
 
 The heavy modules are imported here, once; workers share them copy-on-write and start within
-milliseconds. A fork copies only the calling thread, so this process never has a second one.
+milliseconds. One worker is forked ahead of need, so that a client that comes alone does not wait
+for its start.
+A fork copies only the calling thread, so this process never has a second one.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -22,12 +25,16 @@ from nnburst.driver.executors import find_executor
 from nnburst.driver.service.front_keeper import FrontKeeper
 from nnburst.driver.service.listener import Listener
 from nnburst.driver.service.service_manager import ServiceManager
+from nnburst.driver.service.spare_worker import SpareWorker, await_client
 from nnburst.driver.service.worker import serve_client
 from nnburst.hal.errors import NnburstError
 
 logger = logging.getLogger(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+#: What `ps` calls this process, and a worker that has no client yet.
+_SUPERVISOR: Final = b"nnburst driver"
+_SPARE: Final = b"nnburst spare"
 #: Clients served at once; more are refused until one leaves.
 MAX_WORKERS: Final = 256
 #: Of these, clients of one process, or of one other user.
@@ -39,6 +46,9 @@ _LAST_GRACE: Final = 0.5
 #: Seconds without accepting if a connection cannot be had, so that one that stays in the backlog costs
 #: no core.
 _PAUSE: Final = 0.1
+#: Milliseconds without an event after which the next spare worker is forked: the client that got the last one
+#: is not slowed down by that.
+_CALM: Final = 5
 
 
 class Supervisor:
@@ -73,6 +83,9 @@ class Supervisor:
         self._manager = ServiceManager()
         #: Workers, and whom they serve: "pid 7", or "user 7" if that is another one.
         self._workers: dict[int, str] = {}
+        self._spare: SpareWorker | None = None
+        #: Whether the next spare waits until a client has come: the one before ended by itself.
+        self._spare_failed = False
         self._failures = 0
         self._stop = False
 
@@ -82,6 +95,7 @@ class Supervisor:
         Raises:
             RuntimeError: the process has more than one thread.
         """
+        lib.nnb_set_thread_name(_SUPERVISOR)
         self._warm_up()
         self._receiver, self._wake = socket.socketpair()
         self._receiver.setblocking(False)
@@ -100,12 +114,16 @@ class Supervisor:
         while not self._stop:
             if self._front is not None:
                 self._front.tend()
-            for fd, _ in poller.poll(self._longest_wait()):
+            wants_spare = self._wants_spare()
+            events = poller.poll(_CALM if wants_spare else self._longest_wait())
+            for fd, _ in events:
                 if fd == self._receiver.fileno():
                     self._drain()
                 else:
                     self._accept()
             self._reap()
+            if wants_spare and not events:
+                self._fork_spare()
             if patience is not None:
                 self._manager.alive(self._status())
         self._manager.stopping()
@@ -163,8 +181,8 @@ class Supervisor:
                 logger.warning("refused pid %d: %d clients are served", peer.pid, MAX_WORKERS)
             elif list(self._workers.values()).count(whose) >= MAX_WORKERS_OF_ONE:
                 logger.warning("refused %s: it has %d workers", whose, MAX_WORKERS_OF_ONE)
-            else:
-                self._fork(connected, whose)
+            elif not self._give_to_spare(connected, whose):
+                self._fork_for(connected, whose)
 
     def _rest(self, seconds: float) -> None:
         """Do nothing until something has happened to a worker or to this process."""
@@ -172,33 +190,69 @@ class Supervisor:
         poller.register(self._receiver, select.POLLIN)
         poller.poll(seconds * 1000)
 
-    def _fork(self, connected: socket.socket, whose: str) -> None:
+    def _wants_spare(self) -> bool:
+        return self._spare is None and not self._spare_failed and len(self._workers) < MAX_WORKERS
+
+    def _fork_spare(self) -> None:
+        """Fork a worker for the client that comes next."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            pid = self._fork(lambda: await_client(theirs, ours), is_spare=True)
+        if pid is None:
+            self._spare_failed = True
+            ours.close()
+        else:
+            self._spare = SpareWorker(pid, ours)
+
+    def _give_to_spare(self, connected: socket.socket, whose: str) -> bool:
+        """Let the spare worker serve a client; False without one."""
+        spare, self._spare = self._spare, None
+        self._spare_failed = False
+        if spare is None:
+            return False
+        self._workers[spare.pid] = whose  # which counts it if it has failed, too
+        return spare.give(connected)
+
+    def _fork_for(self, connected: socket.socket, whose: str) -> None:
+        pid = self._fork(lambda: connected)
+        if pid is not None:
+            self._workers[pid] = whose
+
+    def _fork(self, client: Callable[[], socket.socket], *, is_spare: bool = False) -> int | None:
+        """Fork a worker, which waits for its client by `client`; None if there can be none."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         supervisor = os.getpid()
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_worker(connected, supervisor)
-            self._workers[pid] = whose
+                self._become_worker(client, supervisor, is_spare=is_spare)
         except OSError as error:
-            logger.warning("cannot start a worker, the connection is closed: %s", error)
+            logger.warning(
+                "cannot start a worker; its connection, if it has one, is closed: %s", error
+            )
+            return None
+        else:
+            return pid
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
-    def _become_worker(self, connected: socket.socket, supervisor: int) -> NoReturn:
+    def _become_worker(
+        self, client: Callable[[], socket.socket], supervisor: int, *, is_spare: bool
+    ) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            lib.nnb_set_thread_name(_SPARE)
             _die_with_parent(supervisor)
             self._listener.abandon_in_child()
             if self._front is not None:
                 self._front.abandon_in_child()
             self._wake.close()
             self._receiver.close()
-            serve_client(connected, self._executor, self._name)
+            serve_client(client, self._executor, self._name, is_spare=is_spare)
         except BaseException:
             logger.exception("a worker failed and ends")
         finally:
@@ -209,10 +263,19 @@ class Supervisor:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._workers[pid]
-                code = os.waitstatus_to_exitcode(status)
-                if code:
-                    self._failures += 1
-                    logger.warning("worker %d ended with %d", pid, code)
+                self._note_end(pid, status)
+        if self._spare is not None:
+            ended, status = os.waitpid(self._spare.pid, os.WNOHANG)
+            if ended:
+                self._spare.close()
+                self._spare, self._spare_failed = None, True
+                self._note_end(ended, status)
+
+    def _note_end(self, pid: int, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        if code:
+            self._failures += 1
+            logger.warning("worker %d ended with %d", pid, code)
 
     def _close(self) -> None:
         self._listener.close()
@@ -220,6 +283,9 @@ class Supervisor:
             self._front.close()
         for pid in self._workers:
             os.kill(pid, signal.SIGTERM)
+        if self._spare is not None:
+            self._spare.close()
+            self._workers[self._spare.pid], self._spare = "", None
         self._await_workers(_GRACE)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)

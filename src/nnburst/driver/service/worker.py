@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from nnburst._native import lib
 from nnburst.control.channel import Channel, Fds, ProtocolError
 from nnburst.control.connection import Connection
 from nnburst.control.limits import HELLO_TIMEOUT
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Hello, Ping, Welcome
-from nnburst.control.protocol import PROTOCOL_VERSION, decode_call
+from nnburst.control.protocol import PROTOCOL_VERSION, decode_call, encode
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.control.user_files import state_directory
 from nnburst.driver.calls.handlers import HANDLERS, WORK
@@ -35,6 +36,7 @@ from nnburst.driver.session.client_process import watch_client
 from nnburst.driver.session.client_session import ClientSession, priority_of
 from nnburst.driver.session.liveness import Liveness
 from nnburst.driver.session.scheduler import Work
+from nnburst.executor.base import Executor
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
@@ -42,20 +44,33 @@ from nnburst.tracing.recording import record_if_asked
 
 logger = logging.getLogger(__name__)
 
+#: What `ps` calls a process that has a client.
+_WORKER: Final = b"nnburst worker"
 
-def serve_client(connected: socket.socket, executor: str, name: str) -> NoReturn:
-    """Serve the client behind `connected`, then end the process.
+
+def serve_client(
+    client: Callable[[], socket.socket], executor: str, name: str, *, is_spare: bool = False
+) -> NoReturn:
+    """Serve one client, then end the process.
+
+    All that needs no client comes first, so that a worker that is forked ahead of need saves its time.
 
     Args:
-        connected: SEQPACKET socket; nothing has been received from it.
+        client: waits for the client; its SEQPACKET socket, from which nothing has been received.
         executor: name of the executor.
         name: the device's name.
+        is_spare: whether the client is yet to come, so that there is time to rehearse.
     """
     record_if_asked(f"driver {name}")
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
-    channel = Channel(connected)
-    worker = Worker(executor, name, channel.watch_process)
+    worker = Worker(executor, name)
+    worker.load()
+    if is_spare:
+        worker.rehearse()
+    channel = Channel(client())
+    lib.nnb_set_thread_name(_WORKER)
+    worker.watch_process = channel.watch_process
     service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
     receivers = Receivers(service, channel, _end)
     worker.another_receives = receivers.have_another
@@ -93,24 +108,58 @@ class Worker:
 
     Attributes:
         another_receives: whether calls are received while the thread that asks does something else.
+        watch_process: takes a pidfd of the client's process, whose end is the worker's; owns it.
     """
 
-    def __init__(
-        self, executor: str, name: str, end_with: Callable[[int], None] = os.close
-    ) -> None:
+    def __init__(self, executor: str, name: str) -> None:
         """Serve `executor` as device `name`; nothing is started before the client's `Hello`.
 
         Args:
             executor: name of the executor.
             name: the device's name.
-            end_with: takes a pidfd of the client's process, whose end is the worker's; owns it.
         """
-        self._executor = executor
+        self._executor_name = executor
+        self._executor: Executor | None = None
         self._name = name
-        self._end_with = end_with
         self._session: ClientSession | None = None
         self._liveness = Liveness()
         self.another_receives: Callable[[], bool] = lambda: False
+        self.watch_process: Callable[[int], None] = os.close
+
+    def load(self) -> None:
+        """Make the executor, whose engine may take longer to load than all the rest of a worker's start.
+
+        One that cannot be made now is made again for the client's `Hello`, which is told why not.
+        """
+        try:
+            self._made_executor()
+        except Exception as error:
+            logger.debug("executor %s is made again for the client: %s", self._executor_name, error)
+
+    def rehearse(self) -> None:
+        """Answer a `Hello` of this process's own and forget it.
+
+        What answering takes is then imported, and in memory that is this process's alone: of the
+        milliseconds that a forked process needs for its first `Hello`, most are copies of pages.
+        """
+        (near, far), (upcalls, theirs) = _pair(), _pair()
+        with upcalls, theirs:
+            channel, client = Channel(near), Channel(far)
+            client.send(1, encode(Hello(PROTOCOL_VERSION, FeatureLevel.V1_2)), [theirs.fileno()])
+            Service(channel, decode_call, self.handle, self.submit, call_budget()).accept()
+            client.receive().fds.close()
+            channel.close()
+            client.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.upcalls.close()
+
+    def _made_executor(self) -> Executor:
+        if self._executor is None:
+            executor = find_executor(self._executor_name)()
+            _ = executor.engine_version  # which opens an engine that is opened when it is needed
+            self._executor = executor
+        return self._executor
 
     def submit(self, call: Message, job: Job) -> Job | None:
         """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first.
@@ -174,7 +223,7 @@ class Worker:
                 f"the client speaks feature level {call.feature_level},"
                 f" bursts came with {int(FeatureLevel.V1_2)}"
             )
-        device = Device(self._name, find_executor(self._executor)())
+        device = Device(self._name, self._made_executor())
         upcalls = _upcall_socket(fds)
         try:
             client = watch_client(upcalls)
@@ -182,7 +231,7 @@ class Worker:
             upcalls.close()
             raise
         if client is not None:
-            self._end_with(client)
+            self.watch_process(client)
         self._session = ClientSession(device, Connection(Channel(upcalls), "the client"))
         return Welcome(
             protocol=PROTOCOL_VERSION,
@@ -194,6 +243,10 @@ class Worker:
             pid=os.getpid(),
             death_word=self._liveness.has_death_word,
         ), self._liveness.fds()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def _upcall_socket(fds: Fds) -> socket.socket:

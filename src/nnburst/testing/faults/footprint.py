@@ -12,6 +12,9 @@ from typing import Final
 from nnburst.hal.environment import STRICT_TIMING
 
 _MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
+#: The names of a supervisor, and of workers that wait for a client: a fork has its parent's name at first.
+_SUPERVISOR: Final = "nnburst driver"
+_WAITING: Final = (_SUPERVISOR, "nnburst spare")
 _STEP: Final = 0.001
 #: Seconds until a process must have given back what it does not need: promised is one, which only a quiet
 #: machine keeps.
@@ -27,7 +30,10 @@ class Footprint:
         memfds: those of them that are shared memory.
         maps: mappings of shared memory.
         threads: of the process.
-        children: pids, zombies included.
+        children: pids, zombies included, of others than spare workers.
+
+    A spare worker, and the supervisor's end of the pair that leads to it, are counted in none: it may
+    become a client's worker at any time, and another one takes its place.
     """
 
     fds: dict[str, int]
@@ -57,9 +63,11 @@ def footprint(pid: int) -> Footprint:
         FileNotFoundError: there is no such process.
     """
     process = Path(f"/proc/{pid}")
+    spare = len(spares(pid))
     fds = Counter(_kinds(process / "fd"))
+    fds["socket:"] -= spare
     return Footprint(
-        fds=dict(fds),
+        fds=dict(+fds),
         memfds=sum(count for kind, count in fds.items() if kind.startswith("/memfd:")),
         maps=len(_MAPPED_FILE.findall((process / "maps").read_text())),
         threads=len(list((process / "task").iterdir())),
@@ -68,8 +76,27 @@ def footprint(pid: int) -> Footprint:
 
 
 def children(pid: int) -> list[int]:
-    """The child processes of `pid`, zombies included."""
+    """The child processes of `pid`, zombies included, but for spare workers."""
+    found, waiting = _all_children(pid), spares(pid)
+    return [child for child in found if child not in waiting]
+
+
+def spares(pid: int) -> list[int]:
+    """The workers of supervisor `pid` that have no client yet."""
+    if _name(pid) != _SUPERVISOR:
+        return []
+    return [child for child in _all_children(pid) if _name(child) in _WAITING]
+
+
+def _all_children(pid: int) -> list[int]:
     return [int(child) for line in _of_threads(pid, "children") for child in line.split()]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def proportional_bytes(pid: int) -> int:

@@ -1,0 +1,60 @@
+"""A worker that was forked ahead of need: it has its limits, its sandbox and its executor, but no client yet.
+
+It gets one as a socket, over a pair whose other end only the supervisor has; who may be a client was checked
+before.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+#: Comes with the client's socket; a descriptor cannot travel alone.
+_CLIENT: Final = b"client"
+
+
+class SpareWorker:
+    """The supervisor's side. Not thread-safe.
+
+    Attributes:
+        pid: of the worker.
+    """
+
+    def __init__(self, pid: int, pair: socket.socket) -> None:
+        """Own `pair`, at whose other end process `pid` waits for its client."""
+        self.pid = pid
+        self._pair = pair
+
+    def give(self, connected: socket.socket) -> bool:
+        """Let it serve the client behind `connected`; False if it has ended meanwhile. Closes this."""
+        with self._pair as pair:
+            try:
+                socket.send_fds(
+                    pair,
+                    [_CLIENT],
+                    [connected.fileno()],
+                    socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
+                )
+            except OSError:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Give it up; it ends. Twice is fine."""
+        self._pair.close()
+
+
+def await_client(pair: socket.socket, supervisors: socket.socket) -> socket.socket:
+    """The worker's side: the client's socket; without one the process ends.
+
+    Args:
+        pair: this worker's end; closed here.
+        supervisors: the other one, which the fork has brought along; closed first.
+    """
+    supervisors.close()
+    with pair:
+        _, fds, _, _ = socket.recv_fds(pair, len(_CLIENT), 1, socket.MSG_CMSG_CLOEXEC)
+    if not fds:
+        os._exit(0)
+    return socket.socket(fileno=fds[0])

@@ -1,0 +1,170 @@
+"""The worker that waits for the client that comes next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nnburst
+from nnburst import DeviceUnavailable
+from nnburst.client.launch import driver_environment
+from nnburst.testing.faults.footprint import children, is_running, spares
+
+PATIENCE = 30.0
+Serve = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    started: list[subprocess.Popen[str]] = []
+
+    def start(executor: str = "null") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "nnburst.driver", "--executor", executor, "--serve", "cam"]
+        environment = driver_environment()
+        environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
+        started.append(
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+        )
+        assert started[-1].stdout is not None
+        assert started[-1].stdout.readline()
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.002)
+
+
+def spare_of(supervisor: int) -> int:
+    wait_for(lambda: bool(spares(supervisor)))
+    (spare,) = spares(supervisor)
+    return spare
+
+
+def test_client_that_comes_gets_the_spare_and_another_one_takes_its_place(serve: Serve) -> None:
+    supervisor = serve().pid
+    for _ in range(3):
+        spare = spare_of(supervisor)
+        assert spare not in children(supervisor)
+        with nnburst.connect("cam") as device:
+            assert device.pid == spare
+            assert spare in children(supervisor)
+            assert spare_of(supervisor) != spare
+
+
+def test_clients_that_come_together_are_all_served(serve: Serve) -> None:
+    serve()
+    found: list[int] = []
+
+    def visit() -> None:
+        with nnburst.connect("cam") as device:
+            found.append(device.pid)
+            everybody.wait(PATIENCE)
+
+    everybody = threading.Barrier(6)
+    visitors = [threading.Thread(target=visit) for _ in range(6)]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join(PATIENCE)
+    assert len(set(found)) == 6
+
+
+def test_spare_that_was_killed_costs_no_client(serve: Serve) -> None:
+    supervisor = serve().pid
+    for _ in range(5):
+        spare = spare_of(supervisor)
+        os.kill(spare, signal.SIGKILL)
+        wait_for(lambda pid=spare: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
+        with nnburst.connect("cam") as device:
+            assert device.is_alive
+            assert device.pid != spare
+
+
+def status(pid: int, name: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
+
+
+def test_spare_is_within_limits_and_sandbox_before_it_has_a_client(serve: Serve) -> None:
+    supervisor = serve().pid
+    with nnburst.connect("cam") as device:
+        steps = {name: status(device.pid, name) for name in ("NoNewPrivs", "Seccomp")}
+    assert steps["NoNewPrivs"] == "1"
+    spare = spare_of(supervisor)
+    wait_for(lambda: {name: status(spare, name) for name in steps} == steps)
+    limits = Path(f"/proc/{spare}/limits").read_text().splitlines()
+    (data,) = (line for line in limits if line.startswith("Max data size"))
+    assert "unlimited" not in data
+    assert spares(supervisor) == [spare]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_spare_ends_with_its_supervisor(serve: Serve, number: signal.Signals) -> None:
+    supervisor = serve()
+    spare = spare_of(supervisor.pid)
+    supervisor.send_signal(number)
+    _, errors = supervisor.communicate(timeout=PATIENCE)
+    wait_for(lambda: not is_running(spare))
+    assert errors == ""
+
+
+def test_executor_that_ends_its_process_is_tried_ahead_once_for_each_client(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "fatal.py").write_text(
+        "import os\ndef Fatal():\n    os.write(2, b'tried\\n')\n    os._exit(3)\n"
+    )
+    supervisor = serve("fatal:Fatal")
+    assert supervisor.stderr is not None
+    for _ in range(2):  # few enough lines of the kind to be all written
+        while "ended with 3" not in supervisor.stderr.readline():
+            pass
+        with pytest.raises(DeviceUnavailable):
+            nnburst.connect("cam")
+        while "ended with 3" not in supervisor.stderr.readline():
+            pass
+    supervisor.terminate()
+    _, errors = supervisor.communicate(timeout=PATIENCE)
+    assert errors.count("tried") <= 1
+
+
+def test_executor_that_cannot_be_made_ahead_is_made_for_the_client(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "late.py").write_text(
+        "from nnburst.executor.null import NullExecutor\n"
+        "times = 0\n"
+        "def Late():\n"
+        "    global times\n"
+        "    times += 1\n"
+        "    if times == 1:\n"
+        "        raise OSError('not yet')\n"
+        "    return NullExecutor()\n"
+    )
+    spare = spare_of(serve("late:Late").pid)
+    with nnburst.connect("cam") as device:
+        assert device.pid == spare
