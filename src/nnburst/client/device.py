@@ -67,6 +67,8 @@ class Device(Closing):
     made it.
     """
 
+    _instead = "let the other process call nnburst.connect with the name of a served driver"
+
     def __init__(self, session: Session, process: DriverProcess | None = None) -> None:
         """Own `session`, and the driver's process if this client started it."""
         self._session = session

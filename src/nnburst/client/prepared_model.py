@@ -54,6 +54,8 @@ class PreparedModel(Closing):
         from_cache: whether the driver took it from a compilation cache instead of compiling it.
     """
 
+    _instead = "pickle the model and prepare it in the other process"
+
     def __init__(
         self, prepared: Prepared, num_threads: int = 1, *, from_cache: bool = False
     ) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from nnburst.hal.of_one_process import OfOneProcess
 
-class Closing:
+
+class Closing(OfOneProcess):
     """Closes itself at the end of a `with` block. Subclasses define `close`, and twice is fine."""
 
     __slots__ = ()

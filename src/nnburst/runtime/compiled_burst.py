@@ -22,6 +22,7 @@ from nnburst.client.memory.staging import Layout
 from nnburst.client.session.one_thread import BUSY
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, NnburstError, error_for_code
+from nnburst.hal.of_one_process import OfOneProcess
 from nnburst.runtime.argument import Options
 from nnburst.runtime.array_execution import arguments_of, execute_arrays, result_of
 from nnburst.runtime.execution.bound_plan import BoundPlan
@@ -44,6 +45,8 @@ class CompiledBurst(RuntimeObject):
         executable: what it executes.
         bursts: of the plan's parts.
     """
+
+    _instead = "open one in the other process; arrays and results can be pickled"
 
     def __init__(
         self, executable: Executable, inputs: Sequence[Parameter], outputs: Sequence[Parameter]
@@ -114,7 +117,7 @@ class CompiledBurst(RuntimeObject):
         self.bursts.close()
 
 
-class CompiledRequest:
+class CompiledRequest(OfOneProcess):
     """A bound request of a plan. Usable by the thread that uses the burst.
 
     If each step's device has bursts and all shapes are known, a run is one C call for all steps: what a
@@ -124,6 +127,8 @@ class CompiledRequest:
         inputs: write them before a run, not during it; None if omitted.
         outputs: written by every run.
     """
+
+    _instead = "bind one in the other process; results can be pickled"
 
     __slots__ = (
         "__weakref__",

@@ -25,6 +25,8 @@ class CompiledModel(RuntimeObject):
         outputs: what each output must look like.
     """
 
+    _instead = "pickle the model and compile it in the other process"
+
     def __init__(self, compilation: Compilation) -> None:
         """Own a finished compilation."""
         super().__init__()

@@ -39,6 +39,7 @@ from nnburst.hal.errors import (
     error_for,
 )
 from nnburst.hal.model import DataLocation
+from nnburst.hal.of_one_process import OfOneProcess
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request
@@ -55,13 +56,15 @@ _INTERRUPTED: Final = int(lib.NNB_CLIENT_INTERRUPTED)
 _SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
 
 
-class BoundRequest:
+class BoundRequest(OfOneProcess):
     """Made by `Burst.bind`. Usable by the thread that uses the burst.
 
     Attributes:
         inputs: views of the pools; None if omitted. Write them before a run, not during it.
         outputs: views of the pools, written by every run; buffers if the shape is open.
     """
+
+    _instead = "bind one in the other process; results can be pickled"
 
     __slots__ = (
         "__weakref__",

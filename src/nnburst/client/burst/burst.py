@@ -45,6 +45,8 @@ _SPIN_WINDOW: Final = 200e-6
 class Burst(Closing):
     """An open burst. One thread at a time; a second one gets BurstBusy. A context manager."""
 
+    _instead = "open one in the other process; arrays and results can be pickled"
+
     def __init__(self, core: BurstCore) -> None:
         """Use `PreparedModel.open_burst`."""
         self._core = core

@@ -15,9 +15,10 @@ from nnburst.client.execution.buffer import refuse_buffers
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, check_count
 from nnburst.client.session.one_thread import BUSY, OneThread
 from nnburst.hal.errors import BurstBusy, InvalidArgument
+from nnburst.hal.of_one_process import OfOneProcess
 
 
-class BurstFunction:
+class BurstFunction(OfOneProcess):
     """Made by `Burst.function`; usable as long as its burst is open, by one thread at a time.
 
         classify = burst.function()
@@ -26,6 +27,8 @@ class BurstFunction:
     Attributes:
         inputs: views of the private pool that arguments are copied to; None if an input is omitted.
     """
+
+    _instead = "make one in the other process; results can be pickled once copied"
 
     __slots__ = (
         "_bound",

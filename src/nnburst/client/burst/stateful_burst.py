@@ -8,6 +8,7 @@ from typing import Protocol
 from nnburst.client.burst.burst import Burst
 from nnburst.client.memory.arguments import Array, ExecutionResult
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.of_one_process import OfOneProcess
 
 
 class State(Protocol):
@@ -30,7 +31,7 @@ class State(Protocol):
         """Value before the first execution."""
 
 
-class StatefulBurst:
+class StatefulBurst(OfOneProcess):
     """Executes a network with state over a burst. One thread at a time, like the burst.
 
     Each variable has two places in a pool. Two requests are bound, one that reads the first place and
@@ -41,6 +42,8 @@ class StatefulBurst:
         inputs: views of the pool for the inputs that are no state, in the model's order.
         outputs: likewise for the outputs.
     """
+
+    _instead = "make one in the other process and copy the state's arrays"
 
     def __init__(self, burst: Burst, states: Sequence[State], *, measure: bool = False) -> None:
         """Bind both requests and start from the initial values.

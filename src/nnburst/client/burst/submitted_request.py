@@ -10,6 +10,7 @@ from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.memory.arguments import ExecutionResult, check_timeout
 from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.of_one_process import OfOneProcess
 
 _LOST: Final = "an interruption took the result"
 
@@ -23,7 +24,7 @@ class Collected(Protocol):
         """Wait for its result, which must be the oldest one out."""
 
 
-class SubmittedRequest:
+class SubmittedRequest(OfOneProcess):
     """A submitted request. Results come in order, so earlier ones are collected on the way.
 
     Attributes:
@@ -31,6 +32,8 @@ class SubmittedRequest:
         abandoned: its result is not wanted any more.
         taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
     """
+
+    _instead = "pickle the result instead"
 
     __slots__ = ("_core", "_outcome", "abandoned", "bound", "taken")
 

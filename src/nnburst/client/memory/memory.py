@@ -63,6 +63,8 @@ class Memory(Closing):
         number: unique in this process; never used again.
     """
 
+    _instead = "send its descriptor over a Unix socket and use Memory.from_fd there"
+
     def __init__(self, size: int) -> None:
         """Allocate `size` > 0 bytes, zeroed.
 

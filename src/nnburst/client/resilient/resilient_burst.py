@@ -11,6 +11,7 @@ from nnburst.client.memory.arguments import Array, ExecutionResult
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.resilient.recovery import Recoverable
 from nnburst.hal.closing import Closing
+from nnburst.hal.of_one_process import OfOneProcess
 
 
 class ResilientBurst(Closing):
@@ -64,13 +65,15 @@ class ResilientBurst(Closing):
         self._bursts.close()
 
 
-class ResilientBoundRequest:
+class ResilientBoundRequest(OfOneProcess):
     """Like a `BoundRequest`; bound again to the same arrays after a recovery.
 
     Attributes:
         inputs: views of the pools; None if omitted.
         outputs: views of the pools, written by every run.
     """
+
+    _instead = "bind one in the other process; results can be pickled"
 
     __slots__ = ("_bound", "_burst", "_bursts", "_measure", "inputs", "outputs")
 

@@ -32,6 +32,8 @@ class ResilientDevice(Closing):
     Pools belong to the client, so they and the arrays in them outlive the driver.
     """
 
+    _instead = "make one in the other process, from the same function"
+
     def __init__(self, connect: Callable[[], Device]) -> None:
         """Connect.
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from nnburst.client.memory.arguments import check_timeout
 from nnburst.client.session.callbacks import CallbackThread
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.of_one_process import OfOneProcess
 
 T = TypeVar("T")
 
@@ -19,12 +20,14 @@ T = TypeVar("T")
 _LONG: Final = 3600.0
 
 
-class Pending(Generic[T]):
+class Pending(OfOneProcess, Generic[T]):
     """An outcome that is to come. Thread-safe. `await` gives it, too.
 
     It is done once: with a result, with an error, or because it was cancelled. What comes later is
     disposed of.
     """
+
+    _instead = "pickle its result instead"
 
     def __init__(self, what: str, thread: CallbackThread) -> None:
         """Be about `what`, for messages; callbacks run on `thread`."""

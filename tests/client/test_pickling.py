@@ -1,0 +1,70 @@
+"""What crosses processes by pickle: models and results. Handles refuse, and name what to do instead."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import OperandType, OperationType
+
+X = np.arange(4, dtype=np.float32).reshape(1, 4)
+
+
+def model() -> nnburst.Model:
+    builder = nnburst.ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, (1, 4))
+    y = builder.output(OperandType.TENSOR_FLOAT32, (1, 4))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def handles() -> Iterator[dict[str, Any]]:
+    """One of each handle."""
+    with ExitStack() as stack:
+        device = stack.enter_context(nnburst.launch("reference"))
+        prepared = stack.enter_context(device.prepare(model()))
+        burst = stack.enter_context(prepared.open_burst())
+        compiled = stack.enter_context(nnburst.compile(model(), devices=["nnapi-reference"]))
+        compiled_burst = stack.enter_context(compiled.open_burst())
+        resilient = stack.enter_context(nnburst.ResilientDevice(lambda: nnburst.launch("null")))
+        bound = burst.bind()
+        yield {
+            "connect": device,
+            "prepare": prepared,
+            "open one": burst,
+            "bind one": bound,
+            "from_fd": stack.enter_context(device.allocate(64)),
+            "compile it": compiled,
+            "open": compiled_burst,
+            "bind": compiled_burst.bind(),
+            "same function": resilient,
+            "copied": burst.function(),
+            "result": prepared.execute_async([X]),
+            "make one": prepared.create_reusable_execution([X]),
+            "make": nnburst.SyncFence.create()[0],
+        }
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_handle_that_is_pickled_or_copied_names_what_to_do_instead(
+    handles: dict[str, Any], use: Any
+) -> None:
+    for instead, handle in handles.items():
+        with pytest.raises(TypeError, match=f"^{type(handle).__name__} belongs .*{instead}"):
+            use(handle)
+
+
+def test_models_and_results_cross_processes(handles: dict[str, Any]) -> None:
+    result = handles["prepare"].execute([X])
+    again = pickle.loads(pickle.dumps(result))
+    assert np.array_equal(again.outputs[0], X + X)
+    with handles["connect"].prepare(pickle.loads(pickle.dumps(model()))) as prepared:
+        assert np.array_equal(prepared.execute([X]).outputs[0], X + X)
