@@ -230,13 +230,13 @@ def test_released_buffer_lives_as_long_as_an_execution_uses_it(
     with start, prepared.execute_fenced([source, ONES], [buffers[0]], wait_for=[start]) as fenced:
         source.close()
         with device.allocate_buffer([(prepared, 0)]) as other:
-            assert other.token != source.token
+            assert other._token != source._token
             signaller.signal()
             fenced.result(30)
         assert np.all(buffers[0].copy_to() == 2)
-    free = {other.token, source.token}
+    free = {other._token, source._token}
     with device.allocate_buffer([(prepared, 0)]) as a, device.allocate_buffer([(prepared, 0)]) as b:
-        assert {a.token, b.token} == free
+        assert {a._token, b._token} == free
 
 
 def test_shape_that_the_models_leave_open_is_that_of_the_content(
@@ -308,11 +308,11 @@ def test_closed_buffer_is_refused_everywhere(device: Device, prepared: PreparedM
 
 
 def test_buffer_nobody_can_reach_is_given_up(device: Device, prepared: PreparedModel) -> None:
-    token = device.allocate_buffer([(prepared, 0)]).token
+    token = device.allocate_buffer([(prepared, 0)])._token
     gc.collect()
     device.supported_operations(prepared.model)
     with device.allocate_buffer([(prepared, 0)]) as buffer:
-        assert buffer.token == token
+        assert buffer._token == token
 
 
 def test_buffer_of_another_device_is_refused(prepared: PreparedModel) -> None:
@@ -377,4 +377,4 @@ def test_what_is_no_use_is_named(device: Device, uses: list[object]) -> None:
 
 
 def test_repr_says_what_it_is(buffers: tuple[Buffer, Buffer]) -> None:
-    assert repr(buffers[0]) == f"<nnburst.Buffer {buffers[0].token}: [2, 3], open>"
+    assert repr(buffers[0]) == f"<nnburst.Buffer {buffers[0]._token}: [2, 3], open>"

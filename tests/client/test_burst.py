@@ -438,7 +438,7 @@ def test_result_that_does_not_fit_is_a_general_failure_and_no_fallback(
     open_shape: Burst,
 ) -> None:
     row = np.ones((1, 4), np.float32)
-    with Burst.open(open_shape._core.prepared, result_channel_length=3) as burst:
+    with Burst._open(open_shape._core.prepared, result_channel_length=3) as burst:
         for _ in range(2):
             with pytest.raises(GeneralFailure, match="GENERAL_FAILURE"):
                 burst.execute([row, row])

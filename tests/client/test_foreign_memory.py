@@ -111,7 +111,7 @@ def test_one_memfd_can_be_a_pool_twice(device: Device, foreign: int) -> None:
     with Memory.from_fd(foreign) as first, Memory.from_fd(foreign) as second:
         first.view()[0] = 9
         assert second.view()[0] == 9
-        assert first.number != second.number
+        assert first._number != second._number
 
 
 @pytest.mark.parametrize("how", ["sealed against writing", "opened for reading only"])

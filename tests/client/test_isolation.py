@@ -117,7 +117,7 @@ def status(
 
 def own_handles(one: Client) -> set[int]:
     """All of a client's handles; they are numbered from 1 for each client."""
-    found = {one.model.handle, one.buffer.handle}
+    found = {one.model._prepared.handle, one.buffer._open_handle}
     found |= {h for h in GUESSES if status(one.device, FreeMemory(h, -7)) == ErrorStatus.NONE}
     return found
 
@@ -129,7 +129,10 @@ def test_each_client_has_a_process_of_its_own(served: Served) -> None:
 
 def test_numbers_are_each_clients_own_and_name_only_its_own_things(served: Served) -> None:
     first, second = served.first, served.second
-    assert (first.model.handle, first.buffer.token) == (second.model.handle, second.buffer.token)
+    assert (first.model._prepared.handle, first.buffer._token) == (
+        second.model._prepared.handle,
+        second.buffer._token,
+    )
     assert np.all(second.buffer.copy_to() == 0)
     assert np.array_equal(first.buffer.copy_to(), SECRET.view(np.int32))
 
@@ -153,10 +156,10 @@ def test_guessed_tokens_are_refused(served: Served) -> None:
     second = served.second
     whole = RequestArgument(location=DataLocation(0))
     for token in GUESSES:
-        if token == second.buffer.token:
+        if token == second.buffer._token:
             continue
         request = Request((whole,), (whole,), (BufferToken(token=token),))
-        message = ExecuteSynchronously(second.model.handle, request)
+        message = ExecuteSynchronously(second.model._prepared.handle, request)
         assert status(second.device, message, Executed) == INVALID
 
 

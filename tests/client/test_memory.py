@@ -69,15 +69,15 @@ def test_forgotten_pool_frees_its_descriptor(device: Device) -> None:
 def test_end_of_a_pool_is_told_once(device: Device, by: str) -> None:
     told: list[int] = []
     memory = device.allocate(64)
-    number = memory.number
-    memory.on_close(told.append)
+    number = memory._number
+    memory._on_close(told.append)
     ignored = told.clear
-    memory.on_close(ignored)  # type: ignore[arg-type]
-    memory.remove_callback(ignored)  # type: ignore[arg-type]
+    memory._on_close(ignored)  # type: ignore[arg-type]
+    memory._remove_callback(ignored)  # type: ignore[arg-type]
     if by == "close":
         memory.close()
         with pytest.raises(Closed):
-            memory.on_close(told.append)
+            memory._on_close(told.append)
     del memory
     gc.collect()
     assert told == [number]

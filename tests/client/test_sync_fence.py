@@ -82,10 +82,10 @@ def test_orphan_is_in_the_error_state_unless_it_was_signalled_before() -> None:
         fence, signaller = SyncFence.create()
         if signal:
             signaller.signal()
-        fence.fail()
+        fence._fail()
         assert fence.status == expected
         fence.close()
-        fence.fail()
+        fence._fail()
 
 
 def test_closed_fence_says_so() -> None:

@@ -250,7 +250,7 @@ class Model:
         self.prepared = driver.device.prepare(MODEL)
 
     def execute(self, **fields: Any) -> AsyncOutcome:
-        message = replace(Execute(self.prepared.handle, request(), callback=0), **fields)
+        message = replace(Execute(self.prepared._prepared.handle, request(), callback=0), **fields)
 
         def call(number: int) -> Message:
             return replace(message, callback=number)
@@ -264,7 +264,7 @@ def model(driver: ScriptedDriver, memory: SharedMemory) -> Model:
 
 
 def test_e1_without_a_callback_nobody_is_notified(model: Model) -> None:
-    message = Execute(model.prepared.handle, request(), callback=0)
+    message = Execute(model.prepared._prepared.handle, request(), callback=0)
     with pytest.raises(InvalidArgument, match="E1: callback"):
         model.driver.device._session.connection.call(
             message, Nothing, [model.memory.fd], timeout=HANG
@@ -375,7 +375,7 @@ def test_model_released_during_an_execution_is_closed_after_it(model: Model) -> 
     model.driver.script.on_run = lambda _execution: gate() or Outcome()  # type: ignore[func-returns-value]
     heard = threading.Event()
     callback = model.driver.session.callbacks.open(lambda _outcome: heard.set())
-    message = Execute(model.prepared.handle, request(), callback=callback.number)
+    message = Execute(model.prepared._prepared.handle, request(), callback=callback.number)
     model.driver.device._session.connection.call(message, Nothing, [model.memory.fd], timeout=HANG)
     gate.wait()
     model.prepared.close()

@@ -47,7 +47,10 @@ def allocate_buffer(
             f"buffers hold operands of core types only, not of type {operand.type}"
         )
     message = Allocate(
-        BufferDesc(tuple(dimensions)), tuple(model.handle for model in models), read, written
+        BufferDesc(tuple(dimensions)),
+        tuple(model._prepared.handle for model in models),
+        read,
+        written,
     )
     allocated, _ = session.connection.call(message, Allocated, timeout=seconds)
     return Buffer(session, allocated, operand)

@@ -168,7 +168,7 @@ class Device(Closing):
             DeadObject, Closed, MissedDeadline: as they say.
         """
         buffer = allocate_buffer(self._session, inputs, outputs, dimensions, timeout)
-        vlog.write("memory", "%s: a buffer, token %d", self.name, buffer.token)
+        vlog.write("memory", "%s: a buffer, token %d", self.name, buffer._token)
         return buffer
 
     def supported_operations(
@@ -301,7 +301,7 @@ class Device(Closing):
         """`prepare_async` and its result, sent and done within so many seconds."""
         deadline = time.monotonic() + seconds
         preparation = self.prepare_async(model, timeout=seconds, **options)
-        return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
+        return preparation._wait(max(deadline - time.monotonic(), _SHORTEST))
 
     def prepare_async(
         self,
@@ -407,7 +407,7 @@ class Device(Closing):
             [*cache.model, *cache.data],
             min(seconds, _START_TIMEOUT),
         )
-        return preparation.wait(max(deadline - time.monotonic(), _SHORTEST))
+        return preparation._wait(max(deadline - time.monotonic(), _SHORTEST))
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""

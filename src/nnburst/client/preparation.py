@@ -41,7 +41,7 @@ class Preparation(Pending[PreparedModel]):
         self._preference = preference
         self._from_cache = from_cache
 
-    def wait(self, timeout: float) -> PreparedModel:
+    def _wait(self, timeout: float) -> PreparedModel:
         """`result(timeout)`, or nothing: what comes later than that is released.
 
         Raises:

@@ -84,15 +84,6 @@ class PreparedModel(Closing):
         """What each output must look like."""
         return self._prepared.outputs
 
-    @property
-    def handle(self) -> int:
-        """The driver's number for it.
-
-        Raises:
-            Closed: it was released.
-        """
-        return self._prepared.handle
-
     def execute(
         self,
         inputs: Sequence[Array | Buffer | None],
@@ -124,7 +115,7 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        vlog.write("execution", "execute over the socket: model %d", self.handle)
+        vlog.write("execution", "execute over the socket: model %d", self._prepared.handle)
         if not executes_synchronously():
             pending = self.execute_async(inputs, outputs, measure=measure, timeout=timeout)
             try:
@@ -260,7 +251,7 @@ class PreparedModel(Closing):
             max_in_flight: requests that may be under way at once.
             options: see `nnburst.client.burst.burst.Burst.open`.
         """
-        return Burst.open(self._prepared, max_in_flight=max_in_flight, **options)
+        return Burst._open(self._prepared, max_in_flight=max_in_flight, **options)
 
     @property
     def closed(self) -> bool:

@@ -145,7 +145,7 @@ class ArrayExecutor:
             _NotForBursts: one of them is a buffer, which is never remembered.
         """
         last = self._last
-        if last is not None and last.is_of(inputs, outputs, measure):
+        if last is not None and last._is_of(inputs, outputs, measure):
             return last
         key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
         bound = self._recall(key) if sizes is None else None
@@ -194,7 +194,7 @@ def _place(array: Array | None) -> object:
     if type(array) is not np.ndarray or not array.flags.c_contiguous:
         return object()  # equal to nothing: to be checked
     found = None if array.base is None else find_memory(array)
-    where = None if found is None else (found[0].number, found[1])
+    where = None if found is None else (found[0]._number, found[1])
     return (where, array.shape, array.dtype, array.flags.writeable)
 
 

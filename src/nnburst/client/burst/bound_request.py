@@ -117,11 +117,6 @@ class BoundRequest(OfOneProcess):
         )
 
     @property
-    def struct(self) -> Any:  # noqa: ANN401 - cffi's
-        """Its struct nnb_bound."""
-        return self._bound
-
-    @property
     def closed(self) -> bool:
         """Whether a pool of its arrays was closed."""
         return bool(self._bound.closed)
@@ -167,7 +162,7 @@ class BoundRequest(OfOneProcess):
         """The `struct nnb_bound` of csrc/burst_client.h, valid as long as this object, for a caller in C."""
         return self._bound
 
-    def check_running(self) -> None:
+    def _check_running(self) -> None:
         """Raise why no run is possible any more, if that is so: Closed, DeadObject."""
         self._core.check_running()
 
@@ -236,14 +231,14 @@ class BoundRequest(OfOneProcess):
                 # It is in the queue if and only if it was sent, whatever a handler raised in between. One
                 # call of C's at the end: a second handler may raise right after it.
                 if client.submitted != before and pending not in queue:
-                    pending.abandoned = True
+                    pending._abandoned = True
                     queue.append(pending)
                 raise
             return pending
         finally:
             queue.one_thread.pop(me, None)
 
-    def is_of(
+    def _is_of(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None], measure: bool
     ) -> bool:
         """Whether exactly these array objects were bound; their memory and shape cannot have changed."""
@@ -254,16 +249,16 @@ class BoundRequest(OfOneProcess):
             and not self.closed
         )
 
-    def pool_closed(self, number: int) -> None:
+    def _pool_closed(self, number: int) -> None:
         """A pool is gone; if an array lies in it, no run is possible any more."""
         if number in self._pools:
-            self.fail()
+            self._fail()
 
-    def fail(self) -> None:
+    def _fail(self) -> None:
         """Refuse runs from now on; what is out may still be waited for. Any thread, reentrant."""
         self._bound.closed = 1
 
-    def collect(self, deadline_ns: int) -> ExecutionResult:
+    def _collect(self, deadline_ns: int) -> ExecutionResult:
         """Wait for the result of the oldest submission, which is this one's."""
         self._core.check_process()
         code = _SAME
@@ -323,7 +318,7 @@ class BoundRequest(OfOneProcess):
             try:
                 core.pending.one_thread.enter(me)
                 while len(core.pending) >= core.max_in_flight:
-                    core.pending[0].collect(deadline_ns)
+                    core.pending[0]._collect(deadline_ns)
             finally:
                 core.pending.one_thread.pop(me, None)
             try:
@@ -331,7 +326,7 @@ class BoundRequest(OfOneProcess):
             except NoRoom:
                 return self._fall_back(deadline_ns)
             try:
-                return pending.wait(deadline_ns)
+                return pending._wait(deadline_ns)
             except BaseException:
                 pending.abandon()  # it is unreachable, and this request is to be run again
                 raise
@@ -429,6 +424,6 @@ class _Places:
         memory, offset, slot = self._core.locate(array, parameter.name)
         if slot not in self.slots:
             self.slots[slot] = len(self.slots)
-            self.pools.append(memory.number)
+            self.pools.append(memory._number)
         location = DataLocation(self.slots[slot], offset, array.nbytes)
         return RequestArgument(location=location, dimensions=dimensions)

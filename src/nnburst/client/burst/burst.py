@@ -53,7 +53,7 @@ class Burst(Closing):
         self._arrays = ArrayExecutor(core)
 
     @classmethod
-    def open(
+    def _open(
         cls,
         prepared: Prepared,
         *,
@@ -149,7 +149,7 @@ class Burst(Closing):
         with trace(Layer.RUNTIME, Phase.INPUTS_AND_OUTPUTS, "burst: bind"):
             return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
 
-    def has(self, bound: BoundRequest) -> bool:
+    def _has(self, bound: BoundRequest) -> bool:
         """Whether a bound request is one of this burst's."""
         return self._core.has(bound)
 
@@ -219,7 +219,7 @@ class Burst(Closing):
         Raises:
             InvalidArgument: it is another burst's.
         """
-        if not self.has(bound):
+        if not self._has(bound):
             raise InvalidArgument("bound: a request of another burst")
         return await bound.run_async(timeout)
 

@@ -45,10 +45,10 @@ _UNBOUND: Final = int(lib.NNB_CLIENT_UNBOUND)
 class Bindable(Protocol):
     """What the core of a burst needs of a bound request."""
 
-    def pool_closed(self, number: int) -> None:
+    def _pool_closed(self, number: int) -> None:
         """A pool is gone."""
 
-    def fail(self) -> None:
+    def _fail(self) -> None:
         """Refuse runs from now on."""
 
 
@@ -134,10 +134,10 @@ class BurstCore:
             )
         memory, offset = found
         if not self.slots.has(memory):
-            memory.on_close(self._on_pool_closed)  # first, so that no slot is without it
+            memory._on_close(self._on_pool_closed)  # first, so that no slot is without it
         slot, new = self.slots.slot_of(memory)
         if memory.closed:
-            self.pool_closed(memory.number)
+            self.pool_closed(memory._number)
             raise Closed(f"{name}: its pool is closed")
         if new:
             self._releaser.keep_up(_CALL_TIMEOUT)
@@ -181,7 +181,7 @@ class BurstCore:
         self._finalizer.detach()
         self.channels.kicks.abandon_in_child()
         for bound in self._bound_requests():
-            bound.fail()
+            bound._fail()
 
     def raise_for(self, code: int) -> NoReturn:
         """Raise what a code that is no result stands for."""
@@ -219,7 +219,7 @@ class BurstCore:
     def pool_closed(self, number: int) -> None:
         """A pool is gone: its slot goes, and requests that used it cannot run any more."""
         for bound in self._bound_requests():
-            bound.pool_closed(number)
+            bound._pool_closed(number)
         slot = self.slots.remove(number)
         if slot is not None and not self.closed:
             self._releaser.release(slot)
@@ -242,7 +242,7 @@ class BurstCore:
         lib.nnb_client_drain_unlocked(self.client, int(_CALL_TIMEOUT * 1e9))
         self.connection.remove_callback(self._stop)
         for memory in self.slots.pools():
-            memory.remove_callback(self._on_pool_closed)
+            memory._remove_callback(self._on_pool_closed)
         self._releaser.close()
         self.channels.close()
         self._finalizer.detach()  # last: after a handler that raised it does what is left to do

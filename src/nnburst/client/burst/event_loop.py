@@ -118,7 +118,7 @@ class ResultWaiter:
                     return
                 if not self._pending:
                     self._core.raise_for(code)
-                self._pending[0].collect(0)
+                self._pending[0]._collect(0)
         finally:
             self._pending.one_thread.pop(me, None)
 

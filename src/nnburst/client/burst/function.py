@@ -55,7 +55,7 @@ class BurstFunction(OfOneProcess):
     ) -> None:
         """Use `Burst.function`."""
         self._bound = bound
-        self._struct = bound.struct
+        self._struct = bound.native
         self._run = bound.run if timeout == DEFAULT_TIMEOUT else partial(bound.run, timeout)
         self._parameters = parameters
         self._executing = executing

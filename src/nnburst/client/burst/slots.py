@@ -34,12 +34,12 @@ class SlotTable:
 
     def has(self, memory: Memory) -> bool:
         """Whether a pool has a slot."""
-        return memory.number in self._slots
+        return memory._number in self._slots
 
     def slot_of(self, memory: Memory) -> tuple[int, bool]:
         """The slot of a pool, and whether it was given just now."""
         with self._lock:
-            known = self._slots.get(memory.number)
+            known = self._slots.get(memory._number)
             if known is not None:
                 return known, False
             if self._free:
@@ -48,7 +48,7 @@ class SlotTable:
             else:
                 slot = len(self._pools)
                 self._pools.append(weakref.ref(memory))
-            self._slots[memory.number] = slot
+            self._slots[memory._number] = slot
             return slot, True
 
     def memories(self, slots: Sequence[int]) -> list[Memory]:

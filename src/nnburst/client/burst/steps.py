@@ -122,7 +122,7 @@ class BoundSteps:
         """
         if code == BUSY_CODE:
             for request in self.requests:
-                request.check_running()
+                request._check_running()
             raise BurstBusy(BUSY)
         try:
             while code:

@@ -19,18 +19,18 @@ class Submission(Protocol):
     """A request that was sent and whose result is out.
 
     Attributes:
-        abandoned: its result is not wanted any more.
-        taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
+        _abandoned: its result is not wanted any more.
+        _taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
     """
 
-    abandoned: bool
-    taken: bool
+    _abandoned: bool
+    _taken: bool
 
     @property
-    def bound(self) -> InFlight:
+    def _bound(self) -> InFlight:
         """The request."""
 
-    def collect(self, deadline_ns: int) -> None:
+    def _collect(self, deadline_ns: int) -> None:
         """Fetch its result, until a moment on CLOCK_MONOTONIC; it must be the oldest one out."""
 
 
@@ -53,16 +53,16 @@ class SubmissionQueue(deque[Submission]):
     def skip_abandoned(self) -> None:
         """Make those at the front overdue that are not wanted any more. Inside of `one_thread`."""
         client = self._client
-        while self and self[0].abandoned:
+        while self and self[0]._abandoned:
             first = self[0]
-            if not first.taken:
+            if not first._taken:
                 before = client.collected
                 try:
                     lib.nnb_client_forsake(client)
                 finally:  # no call: a second handler may raise
                     if client.collected != before:
-                        first.taken = True
-                if not first.taken:
+                        first._taken = True
+                if not first._taken:
                     return
-            first.bound.in_flight = False
+            first._bound.in_flight = False
             self.popleft()

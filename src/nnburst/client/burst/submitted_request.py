@@ -20,7 +20,7 @@ class Collected(Protocol):
 
     in_flight: bool
 
-    def collect(self, deadline_ns: int) -> ExecutionResult:
+    def _collect(self, deadline_ns: int) -> ExecutionResult:
         """Wait for its result, which must be the oldest one out."""
 
 
@@ -28,41 +28,41 @@ class SubmittedRequest(OfOneProcess):
     """A submitted request. Results come in order, so earlier ones are collected on the way.
 
     Attributes:
-        bound: the request.
-        abandoned: its result is not wanted any more.
-        taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
+        _bound: the request.
+        _abandoned: its result is not wanted any more.
+        _taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
     """
 
     _instead = "pickle the result instead"
 
-    __slots__ = ("_core", "_outcome", "abandoned", "bound", "taken")
+    __slots__ = ("_abandoned", "_bound", "_core", "_outcome", "_taken")
 
     def __init__(self, core: BurstCore, bound: Collected) -> None:
         """Made by `BoundRequest.submit`."""
         self._core = core
-        self.bound = bound
-        self.abandoned = False
-        self.taken = False
+        self._bound = bound
+        self._abandoned = False
+        self._taken = False
         self._outcome: ExecutionResult | BaseException | None = None
 
     @property
     def settled(self) -> bool:
         """Whether the outcome is known, so that `result` does not wait."""
-        return self._outcome is not None or self.taken
+        return self._outcome is not None or self._taken
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
-        return self.wait(time.monotonic_ns() + int(check_timeout(timeout) * 1e9))
+        return self._wait(time.monotonic_ns() + int(check_timeout(timeout) * 1e9))
 
-    def wait(self, deadline_ns: int) -> ExecutionResult:
+    def _wait(self, deadline_ns: int) -> ExecutionResult:
         """`result`, until a moment on CLOCK_MONOTONIC."""
         pending, me = self._core.pending, object()
         try:
             pending.one_thread.enter(me)
             while self._outcome is None:
-                if self.abandoned and self not in pending:
+                if self._abandoned and self not in pending:
                     raise Closed("the request was abandoned")
-                pending[0].collect(deadline_ns)
+                pending[0]._collect(deadline_ns)
         finally:
             pending.one_thread.pop(me, None)
         if isinstance(self._outcome, BaseException):
@@ -80,7 +80,7 @@ class SubmittedRequest(OfOneProcess):
 
     def abandon(self) -> None:
         """Do without the result: it is overdue as soon as it is the oldest one out."""
-        self.abandoned = self._outcome is None
+        self._abandoned = self._outcome is None
         pending, me = self._core.pending, object()
         try:
             with contextlib.suppress(BurstBusy):
@@ -89,26 +89,26 @@ class SubmittedRequest(OfOneProcess):
         finally:
             pending.one_thread.pop(me, None)
 
-    def collect(self, deadline_ns: int) -> None:
+    def _collect(self, deadline_ns: int) -> None:
         """Fetch this request's result, which must be the oldest one out.
 
         Args:
             deadline_ns: on CLOCK_MONOTONIC.
         """
-        if self.taken:  # and a second handler came before that could be noted
+        if self._taken:  # and a second handler came before that could be noted
             self._settle(GeneralFailure(_LOST))
             return
         client = self._core.client
         before = client.collected
         try:
-            self._settle(self.bound.collect(deadline_ns))
+            self._settle(self._bound._collect(deadline_ns))
         except BaseException as error:
             if client.collected != before:  # first of all, and no call: a second handler may raise
-                self.taken = True
+                self._taken = True
             waiting = isinstance(error, MissedDeadline | BurstBusy)
             # Whatever is not ours comes from a signal handler, and says nothing about the request.
             interrupted = not isinstance(error, NnburstError)
-            if (waiting or interrupted) and not self.taken:
+            if (waiting or interrupted) and not self._taken:
                 raise
             self._settle(GeneralFailure(_LOST) if interrupted else error)
             if interrupted:
@@ -119,7 +119,7 @@ class SubmittedRequest(OfOneProcess):
         pending = self._core.pending
         if self._outcome is None:
             self._outcome = outcome
-        self.bound.in_flight = False
+        self._bound.in_flight = False
         if pending and pending[0] is self:
             pending.popleft()
         pending.skip_abandoned()

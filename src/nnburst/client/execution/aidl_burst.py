@@ -59,13 +59,13 @@ class _Identities:
 
     def identifier_of(self, memory: Memory) -> tuple[int, bool]:
         """The number of a pool, and whether the driver has its memory already."""
-        found = self._identifiers.get(memory.number)
+        found = self._identifiers.get(memory._number)
         if found is None:
             if len(self._identifiers) >= _REMEMBERED:
                 return _NO_IDENTITY, False
-            found = self._identifiers[memory.number] = next(self._numbers)
-            self._memories[memory.number] = weakref.ref(memory)
-            memory.on_close(self._on_close)
+            found = self._identifiers[memory._number] = next(self._numbers)
+            self._memories[memory._number] = weakref.ref(memory)
+            memory._on_close(self._on_close)
         return found, found in self._sent
 
     def sent(self, identifiers: Sequence[int]) -> None:
@@ -82,15 +82,15 @@ class _Identities:
 
     def release(self, memory: Memory) -> int | None:
         """Forget a pool that is still there; its number, if the driver may know one."""
-        memory.remove_callback(self._on_close)
-        return self.take(memory.number)
+        memory._remove_callback(self._on_close)
+        return self.take(memory._number)
 
     def close(self) -> None:
         """No pool needs to say that it is gone any more."""
         for reference in list(self._memories.values()):
             memory = reference()
             if memory is not None:
-                memory.remove_callback(self._on_close)
+                memory._remove_callback(self._on_close)
 
     def pool_closed(self, number: int) -> None:
         """A pool is gone: the driver hears of it before the next call. May run anywhere."""

@@ -50,19 +50,19 @@ class Buffer(Closing):
 
     def __init__(self, session: Session, allocated: Allocated, operand: Operand) -> None:
         """Use `Device.allocate_buffer`."""
-        self.session = session
+        self._session = session
         kind = OperandType(operand.type)
-        self.parameter: Final = Parameter(
+        self._parameter: Final = Parameter(
             "array", kind, DTYPES[kind], operand.dimensions, kind in SCALARS
         )
-        self.token: Final = allocated.token
+        self._token: Final = allocated.token
         self._handle: Final = allocated.handle
         self._closed = False
         self._lock = threading.Lock()
         self._dimensions = operand.dimensions
         self._finalizer = weakref.finalize(self, session.connection.release_later, allocated.handle)
 
-    def check_session(self, session: Session, name: str) -> None:
+    def _check_session(self, session: Session, name: str) -> None:
         """Refuse a buffer of another device: drivers share none.
 
         Args:
@@ -72,9 +72,9 @@ class Buffer(Closing):
         Raises:
             InvalidArgument: it was allocated elsewhere.
         """
-        if self.session is not session:
+        if self._session is not session:
             raise InvalidArgument(
-                f"{name} lies in a buffer of device {self.session.name} (pid {self.session.pid}),"
+                f"{name} lies in a buffer of device {self._session.name} (pid {self._session.pid}),"
                 f" expected one of {session.name} (pid {session.pid})"
             )
 
@@ -84,7 +84,7 @@ class Buffer(Closing):
         return self._dimensions
 
     @property
-    def handle(self) -> int:
+    def _open_handle(self) -> int:
         """The driver's number for it.
 
         Raises:
@@ -94,24 +94,24 @@ class Buffer(Closing):
             raise Closed("the buffer is closed")
         return self._handle
 
-    def input_extents(self, parameter: Parameter) -> tuple[int, ...]:
+    def _input_extents(self, parameter: Parameter) -> tuple[int, ...]:
         """What a request says about the dimensions of an input that is this buffer.
 
         Raises:
             GeneralFailure: that is to be what it holds, and it holds nothing.
             Closed: it was closed.
         """
-        self.handle  # noqa: B018 - checks that it is open
+        self._open_handle  # noqa: B018 - checks that it is open
         if parameter.known:
             return ()
         if not self._is_known:
             raise GeneralFailure(f"{parameter.name} is a Buffer that holds nothing")
         return self._dimensions
 
-    def holds(self, dimensions: tuple[int, ...] | None) -> None:
+    def _holds(self, dimensions: tuple[int, ...] | None) -> None:
         """Note the dimensions of what an execution has written; None if it has failed."""
         with self._lock:
-            self._dimensions = self.parameter.dimensions if dimensions is None else dimensions
+            self._dimensions = self._parameter.dimensions if dimensions is None else dimensions
 
     def copy_from(self, array: Array, *, timeout: float = 30.0) -> None:
         """Fill it (NNAPI: IBuffer::copyFrom). If that fails it holds nothing.
@@ -126,16 +126,16 @@ class Buffer(Closing):
             MissedDeadline, DeadObject, Closed: as they say.
         """
         seconds = check_timeout(timeout)
-        handle = self.handle
-        source = self.parameter.check_input(array)
-        dimensions = self.parameter.extents(source)
+        handle = self._open_handle
+        source = self._parameter.check_input(array)
+        dimensions = self._parameter.extents(source)
         with self._lock:
-            self._dimensions = self.parameter.dimensions
-        with _Shared(self.session, source) as shared:
+            self._dimensions = self._parameter.dimensions
+        with _Shared(self._session, source) as shared:
             shared.fill()
             message = CopyFrom(handle, source.nbytes, dimensions)
             shared.call(message, seconds)
-        self.holds(source.shape)
+        self._holds(source.shape)
 
     def copy_to(self, array: Array | None = None, *, timeout: float = 30.0) -> Array:
         """Copy what it holds out (NNAPI: IBuffer::copyTo).
@@ -153,27 +153,27 @@ class Buffer(Closing):
             MissedDeadline, DeadObject, Closed: as they say.
         """
         seconds = check_timeout(timeout)
-        handle = self.handle
+        handle = self._open_handle
         if array is None:
             array = self._new_array()
-        target = self.parameter.check_output(array)
+        target = self._parameter.check_output(array)
         if self._is_known and target.shape != self._dimensions:
             raise InvalidArgument(
                 f"array has shape {target.shape}, the buffer holds {self._dimensions}"
             )
-        with _Shared(self.session, target) as shared:
+        with _Shared(self._session, target) as shared:
             shared.call(CopyTo(handle, target.nbytes), seconds)
             shared.fetch()
         return array
 
     @property
     def _is_known(self) -> bool:
-        return self.parameter.scalar or (bool(self._dimensions) and 0 not in self._dimensions)
+        return self._parameter.scalar or (bool(self._dimensions) and 0 not in self._dimensions)
 
     def _new_array(self) -> Array:
         if not self._is_known:
             raise GeneralFailure("the buffer holds nothing, and its shape is unknown")
-        return np.empty(self._dimensions, self.parameter.dtype)
+        return np.empty(self._dimensions, self._parameter.dtype)
 
     @property
     def closed(self) -> bool:
@@ -188,11 +188,11 @@ class Buffer(Closing):
             self._closed = True
         self._finalizer.detach()
         with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
-            self.session.connection.release(self._handle)
+            self._session.connection.release(self._handle)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
-        return f"<nnburst.Buffer {self.token}: {list(self._dimensions)}, {state}>"
+        return f"<nnburst.Buffer {self._token}: {list(self._dimensions)}, {state}>"
 
 
 class _Shared:

@@ -79,7 +79,7 @@ class SocketExecution:
         ]
         for place in (*self._inputs, *self._outputs):
             if isinstance(place.memory, Buffer):
-                place.memory.check_session(prepared.session, place.parameter.name)
+                place.memory._check_session(prepared.session, place.parameter.name)
 
     def grow(self, shapes: Sequence[OutputShape]) -> bool:
         """Offer more room if the driver asked for it; False if that cannot help."""
@@ -180,7 +180,7 @@ class SocketExecution:
         """Note that it has failed: buffers that it was to write hold nothing any more."""
         for place in self._outputs:
             if isinstance(place.memory, Buffer):
-                place.memory.holds(None)
+                place.memory._holds(None)
 
     def synchronously(
         self, handle: int, private: Memory | None, *, measure: bool, deadline: float
@@ -223,7 +223,7 @@ def _output(place: _Place, reported: OutputShape | None, private: Memory | None)
     parameter, given = place.parameter, place.array
     shape = parameter.shape_of(reported)
     if isinstance(place.memory, Buffer):
-        place.memory.holds(shape)
+        place.memory._holds(shape)
         return place.memory
     if parameter.dtype.itemsize * math.prod(shape) > place.length:
         raise GeneralFailure(
@@ -255,7 +255,7 @@ def _input_place(parameter: Parameter, value: Array | Buffer | None) -> _Place:
     if value is None:
         return _Place(parameter, None, 0, omitted=True)
     if isinstance(value, Buffer):
-        return _Place(parameter, None, 0, value, dimensions=value.input_extents(parameter))
+        return _Place(parameter, None, 0, value, dimensions=value._input_extents(parameter))
     array = parameter.check_input(value)
     memory, offset = find_memory(array) or (None, 0)
     return _Place(parameter, array, array.nbytes, memory, offset, parameter.extents(array))
@@ -265,7 +265,7 @@ def _output_place(parameter: Parameter, value: Array | Buffer | None) -> _Place:
     if value is None:
         return _Place(parameter, None, parameter.first_room)
     if isinstance(value, Buffer):
-        value.handle  # noqa: B018 - one that is closed is told before anything is sent
+        value._open_handle  # noqa: B018 - one that is closed is told before anything is sent
         return _Place(parameter, None, 0, value)
     array = parameter.check_output(value)
     memory, offset = find_memory(array) or (None, 0)
@@ -278,7 +278,7 @@ def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferTok
     memories = 0
     for pool in pools:
         if isinstance(pool, Buffer):
-            described.append(BufferToken(token=pool.token))
+            described.append(BufferToken(token=pool._token))
         else:
             described.append(MemoryPool(pool.size, memories))
             memories += 1

@@ -302,11 +302,11 @@ class _Orphans:
         key = id(fence)
         self._fences[key] = weakref.ref(fence, lambda _: self._fences.pop(key, None))
         if self._ended:
-            fence.fail()
+            fence._fail()
 
     def _fail(self) -> None:
         self._ended = True
         for reference in list(self._fences.values()):
             fence = reference()
             if fence is not None:
-                fence.fail()
+                fence._fail()

@@ -108,7 +108,7 @@ class SyncFence(Closing):
                 f"the fence's descriptor cannot be duplicated: {error}"
             ) from error
 
-    def fail(self) -> None:
+    def _fail(self) -> None:
         """Its signaller is gone: the error state, unless it was signalled before."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)

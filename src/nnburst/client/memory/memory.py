@@ -81,7 +81,7 @@ class Memory(Closing):
         self._own(SharedMemory.create(size, name="pool"), writable=True)
 
     @classmethod
-    def adopt(cls, shared: SharedMemory, *, writable: bool) -> Self:
+    def _adopt(cls, shared: SharedMemory, *, writable: bool) -> Self:
         """Take over a sealed region.
 
         Args:
@@ -101,12 +101,12 @@ class Memory(Closing):
 
     def _own(self, shared: SharedMemory, *, writable: bool) -> None:
         self.size = shared.size
-        self.number = next(_numbers)
+        self._number = next(_numbers)
         self._state = _State(shared)
         # Not at exit: a forked child would wait for a lock that another thread held at the fork.
-        weakref.finalize(self, self._state.close, self.number).atexit = False
+        weakref.finalize(self, self._state.close, self._number).atexit = False
         self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
-        self.address: int = self._bytes.__array_interface__["data"][0]
+        self._address: int = self._bytes.__array_interface__["data"][0]
 
     @staticmethod
     def from_fd(fd: int) -> Memory:
@@ -125,7 +125,7 @@ class Memory(Closing):
             ResourceExhausted: it cannot be mapped.
         """
         shared, writable = adopt_memfd(fd)
-        return Memory.adopt(shared, writable=writable)
+        return Memory._adopt(shared, writable=writable)
 
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> Memory:
@@ -228,7 +228,7 @@ class Memory(Closing):
                     f"the pool's descriptor cannot be duplicated: {error}"
                 ) from error
 
-    def on_close(self, callback: Callable[[int], None]) -> None:
+    def _on_close(self, callback: Callable[[int], None]) -> None:
         """Call `callback(number)` once when the pool is closed or cannot be reached any more.
 
         Raises:
@@ -238,7 +238,7 @@ class Memory(Closing):
             self._check_open()
             self._state.callbacks.append(callback)
 
-    def remove_callback(self, callback: Callable[[int], None]) -> None:
+    def _remove_callback(self, callback: Callable[[int], None]) -> None:
         """Do not call `callback` any more; unknown ones are ignored."""
         with self._state.lock, contextlib.suppress(ValueError):
             self._state.callbacks.remove(callback)
@@ -253,11 +253,11 @@ class Memory(Closing):
 
         Never raises for live views. Twice is fine.
         """
-        self._state.close(self.number)
+        self._state.close(self._number)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
-        return f"<nnburst.Memory {self.number}: {self.size} bytes, {state}>"
+        return f"<nnburst.Memory {self._number}: {self.size} bytes, {state}>"
 
     def _check_open(self) -> None:
         if self._state.closed:
@@ -274,4 +274,4 @@ def find_memory(array: Array) -> tuple[Memory, int] | None:
         base = base.base if isinstance(base, np.ndarray) else base.obj
     if not isinstance(base, Memory) or base.closed:
         return None
-    return base, int(array.__array_interface__["data"][0]) - base.address
+    return base, int(array.__array_interface__["data"][0]) - base._address

@@ -269,7 +269,7 @@ class DriverBurst:
     def holds(self, request: BoundRequest) -> bool:
         """Whether a request is bound to the burst as it is now, and can be run."""
         burst = self._burst.last
-        return burst.is_alive and not request.closed and burst.has(request)
+        return burst.is_alive and not request.closed and burst._has(request)
 
     @property
     def has_known_outputs(self) -> bool:

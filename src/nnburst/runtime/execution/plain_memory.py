@@ -43,7 +43,7 @@ def _copied_out(argument: Argument) -> Argument:
 def _with_room(argument: Argument) -> Argument:
     if argument.buffer is None:
         return argument
-    parameter = argument.buffer.parameter
+    parameter = argument.buffer._parameter
     if not parameter.known:
         raise GeneralFailure("output: its buffer was made without knowing its size")
     room = np.zeros(parameter.dtype.itemsize * math.prod(parameter.dimensions), np.uint8)
@@ -51,5 +51,5 @@ def _with_room(argument: Argument) -> Argument:
 
 
 def _copy_in(buffer: Buffer, content: Bytes) -> None:
-    parameter = buffer.parameter
+    parameter = buffer._parameter
     buffer.copy_from(content.view(parameter.dtype).reshape(parameter.dimensions))

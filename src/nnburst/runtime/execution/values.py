@@ -39,8 +39,8 @@ class TemporaryPool(Closing):
         except BaseException:
             shared.close()
             raise
-        self._for_writers: Final = Pool.adopt(shared, writable=True)
-        self._for_readers: Final = Pool.adopt(reader, writable=False)
+        self._for_writers: Final = Pool._adopt(shared, writable=True)
+        self._for_readers: Final = Pool._adopt(reader, writable=False)
 
     def view(self, device: int | None, offset: int, length: int) -> Bytes:
         """Bytes as a device gets them; None stands for this process."""

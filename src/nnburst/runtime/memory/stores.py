@@ -159,7 +159,7 @@ def adopt(size: int, prot: int, fd: int, offset: int, *, seal: bool) -> PoolStor
         raise GeneralFailure(f"fd: {fd} cannot be duplicated: {error}") from None
     if prot == _BOTH and not offset and _can_be_shared(own, size, seal=seal):
         sealed = fcntl.fcntl(own, fcntl.F_GET_SEALS) & _WRITE_SEALS
-        return PoolStore(Pool.adopt(SharedMemory.adopt(own), writable=not sealed))
+        return PoolStore(Pool._adopt(SharedMemory.adopt(own), writable=not sealed))
     return DescriptorStore(own, prot, offset)
 
 

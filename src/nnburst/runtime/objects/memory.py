@@ -320,7 +320,7 @@ class Memory(RuntimeObject):
                 self._store.write(0, content)
             return
         assert self._buffer is not None
-        parameter = self._buffer.parameter
+        parameter = self._buffer._parameter
         shape = dimensions or parameter.dimensions
         self._buffer.copy_from(content.view(parameter.dtype).reshape(shape))
 

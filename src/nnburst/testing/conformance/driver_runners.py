@@ -133,7 +133,7 @@ class _ExecutePrepared(_DriverPrepared):
             staged.request.inputs, staged.request.outputs, (MemoryPool(staged.memory.size),)
         )
         message = ExecuteSynchronously(
-            self._prepared.handle, request, measure=True, loop_timeout_ns=loop_timeout_ns
+            self._prepared._prepared.handle, request, measure=True, loop_timeout_ns=loop_timeout_ns
         )
         try:
             with Fds([staged.memory.duplicate()]) as fds:

@@ -117,7 +117,9 @@ def test_deadline_that_has_passed_is_missed_for_good(nnburst_device: Device) -> 
         Fds([memory.duplicate()]) as fds,
     ):
         message = ExecuteSynchronously(
-            prepared.handle, request, deadline_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 1
+            prepared._prepared.handle,
+            request,
+            deadline_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 1,
         )
         with pytest.raises(MissedDeadline) as missed:
             nnburst_device._session.connection.call(message, Executed, list(fds), timeout=30)

@@ -50,7 +50,7 @@ def test_descriptor_that_is_no_sealed_memory_is_refused(nnburst_device: Device) 
     at = [RequestArgument(location=DataLocation(0, offset, 512)) for offset in (0, 512, 1024)]
     request = Request((at[0], at[1]), (at[2],), (MemoryPool(_SIZE),))
     with nnburst_device.prepare(sum_model()) as prepared, bad_descriptors(_SIZE) as bad:
-        message = ExecuteSynchronously(prepared.handle, request)
+        message = ExecuteSynchronously(prepared._prepared.handle, request)
         for kind, fd in bad.items():
             try:
                 nnburst_device._session.connection.call(message, Executed, [fd], timeout=30)

@@ -71,7 +71,8 @@ def _refusal(target: Target, error: NnburstError) -> Answer:
 def execute_synchronously(target: Target, prepared: PreparedModel) -> Ask:
     """By a call that waits."""
     return _wait_for(
-        target, lambda request, measure: ExecuteSynchronously(prepared.handle, request, measure)
+        target,
+        lambda request, measure: ExecuteSynchronously(prepared._prepared.handle, request, measure),
     )
 
 
@@ -109,7 +110,9 @@ def execute(target: Target, prepared: PreparedModel) -> Ask:
         with _memory_of(target) as fds:
             answers = call_async(
                 target.device,
-                lambda number: Execute(prepared.handle, request, measure, callback=number),
+                lambda number: Execute(
+                    prepared._prepared.handle, request, measure, callback=number
+                ),
                 fds,
                 _TIMEOUT,
             )
@@ -140,7 +143,7 @@ def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
         connection = target.device._session.connection
         try:
             with _memory_of(target) as fds:
-                message = ExecuteFenced(prepared.handle, request, measure)
+                message = ExecuteFenced(prepared._prepared.handle, request, measure)
                 fenced, fence = connection.call(message, Fenced, fds, timeout=_TIMEOUT)
         except NnburstError as error:
             return _refusal(target, error)
@@ -168,7 +171,7 @@ def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -
         connection = target.device._session.connection
         try:
             with _memory_of(target) as fds:
-                create = CreateReusableExecution(prepared.handle, request, measure)
+                create = CreateReusableExecution(prepared._prepared.handle, request, measure)
                 opened, _ = connection.call(create, Opened, fds, timeout=_TIMEOUT)
         except NnburstError as error:
             return _refusal(target, error)
@@ -192,7 +195,7 @@ def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[in
 
     def ask(request: Request, measure: bool) -> Answer:
         connection = target.device._session.connection
-        message = ExecuteFenced(prepared.handle, request, measure, wait_for=1)
+        message = ExecuteFenced(prepared._prepared.handle, request, measure, wait_for=1)
         try:
             with _memory_of(target) as memory:
                 connection.call(message, Fenced, [*memory, *fds], timeout=_TIMEOUT)

@@ -84,7 +84,7 @@ def fuzz_failing(target: Target, report: FuzzReport) -> None:
 def _aidl_burst(target: Target, prepared: PreparedModel) -> Iterator[int]:
     """The handle of an open burst of AIDL."""
     connection = target.device._session.connection
-    message = OpenAidlBurst(prepared.handle)
+    message = OpenAidlBurst(prepared._prepared.handle)
     opened, _ = connection.call(message, Opened, timeout=_TIMEOUT)
     try:
         yield opened.handle
