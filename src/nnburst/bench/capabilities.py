@@ -1,4 +1,4 @@
-"""How fast a device is beside the reference executor, by kinds of operands: what getCapabilities says.
+"""How fast a device is beside the reference executor, by kinds of operands, for getCapabilities.
 
 Each workload runs in a driver of the device and in one of the reference executor, in turns, with one thread.
 `exec_time` is the ratio of the durations within a round; `power_usage` that of the processor time which the
@@ -40,19 +40,19 @@ _BLOCK: Final = 0.02
 _MOST_RUNS: Final = 1000
 #: Seconds that one run may take.
 _PATIENCE: Final = 60.0
-#: Seconds of processor time below which a clock that only counts a scheduler's ticks says nothing.
+#: Seconds of processor time below which a clock that only counts a scheduler's ticks is too coarse.
 _COARSEST: Final = 0.05
 
 
 class Group(Enum):
-    """Kinds of workloads that capabilities tell apart."""
+    """Kinds of workloads with capabilities of their own."""
 
     FLOAT32 = "float32"
     RELAXED = "relaxed float32"
     QUANT8 = "quant8"
 
 
-#: What each group says about operands; types of no group are not measured and stay at 1.
+#: Operands of each group; types of no group are not measured and stay at 1.
 TYPES: Final[dict[Group, tuple[OperandType, ...]]] = {
     Group.FLOAT32: (_T.FLOAT32, _T.TENSOR_FLOAT32),
     Group.RELAXED: (),
@@ -169,7 +169,7 @@ def summary(found: Sequence[GroupTimes]) -> dict[Group, PerformanceInfo]:
 def as_file(
     groups: Mapping[Group, PerformanceInfo], version_string: str, measured: dict[str, Any]
 ) -> CapabilitiesFile:
-    """What a driver of this version shall say from now on.
+    """What a driver of this version reports from now on.
 
     Raises:
         InvalidArgument: a group was not measured.

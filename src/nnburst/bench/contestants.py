@@ -1,4 +1,4 @@
-"""The contestants: each runs a block of exchanges and says how long it took."""
+"""The contestants: each runs a block of exchanges and returns its duration."""
 
 from __future__ import annotations
 

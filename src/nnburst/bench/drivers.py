@@ -25,7 +25,7 @@ SMALL = 64
 
 
 def adding_model(inputs: int, outputs: int, elements: int = 4) -> Model:
-    """A model with so many inputs and outputs; the null executor ignores what it says."""
+    """A model with so many inputs and outputs; the null executor ignores its operations."""
     builder = ModelBuilder()
     given = [builder.input(OperandType.TENSOR_FLOAT32, (1, elements)) for _ in range(inputs)]
     none = builder.scalar(0)

@@ -35,7 +35,7 @@ def measure(side: str, path: Path) -> dict[str, float]:
         path: a .tflite file.
 
     Raises:
-        subprocess.CalledProcessError: the process failed; its stderr says why.
+        subprocess.CalledProcessError: the process failed; its stderr has the reason.
     """
     command = [sys.executable, "-m", __name__, side, str(path)]
     done = subprocess.run(  # noqa: S603 - this interpreter, this module

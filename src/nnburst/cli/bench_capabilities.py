@@ -1,8 +1,8 @@
 """`nnburst bench capabilities`: how fast a device is beside the reference executor, for getCapabilities.
 
 Networks in float32, in relaxed float32 and in 8 bits run in a driver of the executor and in one of the
-reference executor, in turns. What comes out is stored, and drivers that start from now on say it. Two small
-networks are built in; the .tflite files of a folder run, too.
+reference executor, in turns. What comes out is stored, and drivers that start from now on report it. Two
+small networks are built in; the .tflite files of a folder run, too.
 """
 
 from __future__ import annotations

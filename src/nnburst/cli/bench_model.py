@@ -3,7 +3,7 @@
 For each .tflite file: outputs compared with those of LiteRT's Interpreter on the same inputs
 (photographs and digits for networks that take pictures, and random ones); latency by four routes in turn
 in short blocks, with one thread, every engine on the driver's core; preparation in new drivers, cold and
-from the compilation cache; and what the driver says of its own time. `--html` writes a page with
+from the compilation cache; and the driver's own durations. `--html` writes a page with
 pictures of it.
 """
 

@@ -156,7 +156,7 @@ def _count(results: Iterable[Result], outcome: str) -> int:
 
 
 def _timing(results: Sequence[Result]) -> None:
-    """Driver time and total time of a few tests; thousands of rows would say nothing."""
+    """Driver time and total time of a few tests; thousands of rows would be unreadable."""
     timed = [r for r in results if r.driver_us is not None and r.total_us is not None]
     if 0 < len(timed) <= _TIMED_AT_MOST:
         table(

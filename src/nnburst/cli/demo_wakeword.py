@@ -18,7 +18,7 @@ from nnburst.demo.speech import HOP_SECONDS, Clip, read_clip, shipped_clip
 from nnburst.demo.wakeword import STRIDE, Decision, Features, WakeWord, find_wake_word
 from nnburst.hal.model import Operand
 
-#: The network looks at a while of sound and its answers are averaged: so much later it may say so.
+#: The network looks at a while of sound and its answers are averaged: so much later it may detect one.
 _GRACE: Final = 0.5
 #: Executions before the clip begins: the first ones find nothing in the caches.
 _WARM_UP: Final = 30
@@ -26,7 +26,7 @@ _PARTS: Final = ("features", "execution", "whole hop")
 
 
 def hear(json_path: Path | None, clip_path: Path | None, *, real_time: bool) -> int:
-    """Stream a clip; 1 if the clip that is shipped is not heard as it was spoken.
+    """Stream a clip; 1 if the clip that is shipped is not detected as it was spoken.
 
     Args:
         json_path: where the figures go; None for nowhere.
@@ -133,7 +133,7 @@ def _figures(ear: _Ear, part: int) -> dict[str, float]:
 
 
 def _as_spoken(word: WakeWord, clip: Clip, detections: list[float]) -> bool:
-    """Whether there is one detection for each time that the phrase is said, and no other."""
+    """Whether there is one detection for each time that the phrase is spoken, and no other."""
     said = [phrase for phrase in clip.phrases if word.phrase.lower() in phrase.text.lower()]
     return len(said) == len(detections) and all(
         phrase.start < at <= phrase.end + _GRACE
@@ -143,7 +143,7 @@ def _as_spoken(word: WakeWord, clip: Clip, detections: list[float]) -> bool:
 
 def _show(word: WakeWord, clip: Clip, figures: dict[str, Any]) -> None:
     for phrase in clip.phrases:
-        print(f"  {phrase.start:.2f} s to {phrase.end:.2f} s is said: {phrase.text}")
+        print(f"  {phrase.start:.2f} s to {phrase.end:.2f} s is spoken: {phrase.text}")
     for found in figures["detections"]:
         print(
             f"heard {word.phrase!r} at {found['at_s']:.2f} s, probability {found['probability']:.3f}"

@@ -1,6 +1,6 @@
 """`nnburst devices`: the drivers of this user that answer.
 
-Times are what drivers say of themselves: ratios to the reference executor on this machine, lower is better,
+Times are what drivers report: ratios to the reference executor on this machine, lower is better,
 and 1 until `nnburst bench capabilities` has measured them. Cache files are those of one compilation, of the
 model and of data; threads are those that can run at once.
 

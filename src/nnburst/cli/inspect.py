@@ -102,7 +102,7 @@ def _print_dynamic_range(report: dict[str, Any]) -> None:
 
 
 def _print_border(report: dict[str, Any]) -> None:
-    """Inputs and outputs, and what else the file says of them."""
+    """Inputs and outputs, and what else the file has of them."""
     states = {(kind, state[kind]) for state in report["states"] for kind in ("input", "output")}
     rows = [
         [

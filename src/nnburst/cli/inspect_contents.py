@@ -1,4 +1,4 @@
-"""What `nnburst inspect` says of an imported model, as `--json` writes it."""
+"""What `nnburst inspect` reports of an imported model, as `--json` writes it."""
 
 from __future__ import annotations
 

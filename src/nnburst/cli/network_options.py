@@ -1,4 +1,4 @@
-"""Options that say of a network what its file leaves open."""
+"""Options for what the file of a network leaves open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypedDict
 
 
 class LoadOptions(TypedDict):
-    """What `nnburst.load` is told beside the file."""
+    """Arguments of `nnburst.load` beside the file."""
 
     shapes: dict[str, tuple[int, ...]]
     constants: dict[str, float]

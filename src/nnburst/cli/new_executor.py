@@ -21,7 +21,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it, and say what to do next."""
+    """Write it, and print what to do next."""
     for path in write_package(args.name, args.into):
         print(path)
     print(f"\ncd {args.into / args.name} && pip install -e . && pytest")

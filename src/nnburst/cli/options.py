@@ -35,7 +35,7 @@ def zero_or_more(text: str) -> int:
 
 
 def above_zero(text: str) -> float:
-    """A finite number above 0: a duration, in the unit that the help says."""
+    """A finite number above 0: a duration, in the unit that the help names."""
     try:
         number = float(text)
     except ValueError:

@@ -141,7 +141,7 @@ def microseconds(nanoseconds: float) -> str:
 
 
 def _is_rich() -> bool:
-    # A process that is started without a stdout has None here, and print() says nothing.
+    # A process that is started without a stdout has None here, and print() does nothing.
     return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 

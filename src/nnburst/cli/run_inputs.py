@@ -116,7 +116,7 @@ class _Input:
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         """Extents of 1 may be missing or left over."""
         wanted = self._operand.dimensions
-        if 0 in wanted or (not wanted and shape):  # the driver says what it makes of it
+        if 0 in wanted or (not wanted and shape):  # the driver checks it
             return
         if [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
             raise self._refused(f"has shape {shape}")

@@ -1,4 +1,4 @@
-"""What a network gave: saved as arrays, or told in a few lines with the most likely classes."""
+"""What a network gave: saved as arrays, or printed in a few lines with the most likely classes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_LABELS: Final = (
     OSError,
     EOFError,
     ValueError,
-    RuntimeError,  # encrypted, or packed in a way that zipfile does not know
+    RuntimeError,  # encrypted, or packed in a way that zipfile does not support
 )
 
 
@@ -106,7 +106,7 @@ def summary(
 
 
 def _number(value: float) -> float | None:
-    """None for what JSON cannot say."""
+    """None for what JSON cannot express."""
     return float(value) if math.isfinite(value) else None
 
 

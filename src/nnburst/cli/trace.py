@@ -1,4 +1,4 @@
-"""`nnburst trace`: record what processes do, say where the time went, show it."""
+"""`nnburst trace`: record what processes do, report where the time went, show it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nnburst.tracing.timeline import Trace, flows
 
 _USAGE = """\
 nnburst trace -o FILE -- COMMAND ...   records COMMAND and all drivers that it starts
-nnburst trace report FILE              says where the time went (--help says more)
+nnburst trace report FILE              reports where the time went (more by --help)
 nnburst trace view FILE                shows it in a browser, from this machine alone"""
 
 
@@ -27,7 +27,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "trace",
-        help="record what client and driver do when, and say where the time went",
+        help="record what client and driver do when, and report where the time went",
         usage=_USAGE,
     )
     parser.add_argument(
@@ -57,7 +57,7 @@ def record(command: list[str], output: Path) -> int:
     """Run a command, record it, and give back its status.
 
     Raises:
-        InvalidArgument: the file's name says no format, or the command cannot be started.
+        InvalidArgument: the file's name has no known suffix, or the command cannot be started.
     """
     if not output.name.endswith(SUFFIXES):
         raise InvalidArgument(f"trace: {output.name!r}, expected a name in {', '.join(SUFFIXES)}")

@@ -86,7 +86,7 @@ class CacheFiles:
 
     Attributes:
         model: descriptors, opened to be read and written, as many as
-            `Device.number_of_cache_files_needed.model_cache` says; they stay the caller's.
+            `Device.number_of_cache_files_needed.model_cache`; they stay the caller's.
         data: likewise with `data_cache`.
         token: 32 bytes that name the compilation. A driver cannot tell two models with the same token apart:
             its author must make sure that nothing that matters is left out.
@@ -184,7 +184,7 @@ class CachedCompilation:
 
         Raises:
             InvalidArgument: validation:S11: the token has not 32 bytes.
-            NnburstError: the driver does not say how many files it needs.
+            NnburstError: the driver does not report how many files it needs.
         """
         self._device = device
         self._model = model

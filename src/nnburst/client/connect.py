@@ -41,7 +41,7 @@ class DeviceInfo:
         type: kind of hardware.
         feature_level: version that it speaks.
         address: its socket.
-        capabilities: how fast it says it is.
+        capabilities: its speed, as it reports it.
         cache_files: in how many files it caches a compilation.
         thread_budget: threads that it can run at once.
     """

@@ -165,7 +165,7 @@ class Device(Closing):
             InvalidArgument: validation:D1 to D12: models, roles or dimensions do not fit each other.
             GeneralFailure: the driver does not keep such operands.
             ResourceExhausted: there is not so much memory, or the client has too many buffers.
-            DeadObject, Closed, MissedDeadline: as they say.
+            DeadObject, Closed, MissedDeadline: see these classes.
         """
         buffer = allocate_buffer(self._session, inputs, outputs, dimensions, timeout)
         vlog.write("memory", "%s: a buffer, token %d", self.name, buffer._token)
@@ -202,7 +202,7 @@ class Device(Closing):
 
     @property
     def capabilities(self) -> Capabilities:
-        """How fast the driver says it is, as ratios to the reference executor (NNAPI: getCapabilities).
+        """The driver's reported speed, as ratios to the reference executor (NNAPI: getCapabilities).
 
         Remembered: a driver never changes its mind.
 
@@ -259,7 +259,7 @@ class Device(Closing):
         """Prepare a model for execution.
 
         With a `cache_dir`, the driver keeps what it has compiled there, and the next start of the program
-        compiles nothing; `PreparedModel.from_cache` and a log line say so. Whatever is wrong with the files,
+        compiles nothing; `PreparedModel.from_cache` and a log line show it. Whatever is wrong with the files,
         the model is compiled and cached anew.
 
         Args:
@@ -268,7 +268,7 @@ class Device(Closing):
             priority: among the models of this client.
             pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
             num_threads: most threads that an execution may use; 0 leaves it to the driver. How many
-                they are, `PreparedModel.num_threads` says: never more than `thread_budget`.
+                they are is `PreparedModel.num_threads`: never more than `thread_budget`.
             cache_dir: directory for this device's compilations; made (mode 0700) if it is missing.
             token: 32 bytes that name the model in `cache_dir`; its content does if none are given.
                 Two models with the same token cannot be told apart.

@@ -50,7 +50,7 @@ class PreparedModel(Closing):
     """A model that a driver has prepared. Thread-safe. A context manager that closes itself.
 
     Attributes:
-        num_threads: threads that an execution uses, as the driver says.
+        num_threads: threads that an execution uses, as the driver reports.
         from_cache: whether the driver took it from a compilation cache instead of compiling it.
     """
 
@@ -100,8 +100,8 @@ class PreparedModel(Closing):
         Args:
             inputs: an array or a buffer (`Device.allocate_buffer`) for each input of the model; None if
                 the operation allows to omit it.
-            outputs: arrays or buffers to write to, or None for a new array each. If the model does not say
-                an output's whole shape, a given array is a buffer, and the result is a view of it.
+            outputs: arrays or buffers to write to, or None for a new array each. If the model leaves
+                an output's shape open, a given array is a buffer, and the result is a view of it.
             measure: whether to time it.
             timeout: seconds.
 
@@ -110,7 +110,7 @@ class PreparedModel(Closing):
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
-            OutputInsufficientSize: a given buffer is too small; `output_shapes` says what is needed.
+            OutputInsufficientSize: a given buffer is too small; `output_shapes` gives what is needed.
             MissedDeadline: it took too long.
             DeadObject: the driver has died.
             Closed: model or device are closed.

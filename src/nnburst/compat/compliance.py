@@ -78,10 +78,10 @@ def convert_to(
 def noncompliant_operations(
     model: Model, target: FeatureLevel, signatures: Signatures
 ) -> frozenset[int]:
-    """Which operations of a canonical model's main subgraph the target version cannot say.
+    """Which operations of a canonical model's main subgraph the target version cannot express.
 
     An operation complies if it is valid in that version (P1 to P4) and so are its operands: known
-    type, a rank before 1.2, no SUBGRAPH before 1.3, constants in memory that the version knows.
+    type, a rank before 1.2, no SUBGRAPH before 1.3, constants in memory that the version has.
     """
     prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)
     fitting = [_fits(operand, model.pools, target) for operand in model.main.operands]

@@ -1,4 +1,4 @@
-"""From a canonical struct to a version's: it fails, or loses what the version cannot say.
+"""From a canonical struct to a version's: it fails, or loses what the version cannot express.
 
 What is lost in silence: statuses that a version lacks (GENERAL_FAILURE), entries of capabilities, the
 relaxed flag before 1.1, fractions of microseconds (rounded up), padding in HIDL.
@@ -42,7 +42,7 @@ def convert(
         model: canonical; if `value` is a request, what it is checked against as well.
 
     Raises:
-        InvalidArgument: the value is invalid, `level` cannot say it, or the type is only a part.
+        InvalidArgument: the value is invalid, `level` cannot express it, or the type is only a part.
     """
     rules = rules_for(value)
     check(value, rules, Context(level, signatures, model))

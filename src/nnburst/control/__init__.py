@@ -1,1 +1,1 @@
-"""The control channel: what client and driver say to each other beside the rings."""
+"""The control channel: what client and driver send each other beside the rings."""

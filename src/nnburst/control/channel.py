@@ -42,7 +42,7 @@ _ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").items
 _NO_PEER: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 #: The kernel has too little of something, or this user's descriptors lie in too many sockets: for a while.
 _SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM})
-#: Seconds until it may have it: nothing says when.
+#: Seconds until it may have it: there is no signal for it.
 _SCARCE_PAUSE: Final = 0.005
 #: Seconds of one wait; poll(2) takes no more than some 24 days.
 _LONGEST_WAIT: Final = 86_400.0

@@ -52,7 +52,7 @@ _MOST_ABANDONED: Final = 4096
 
 
 class _NotSent(Exception):
-    """A call has not left: its cause says why, or its time was up."""
+    """A call has not left: its cause has the reason, or its time was up."""
 
 
 class _Answer(NamedTuple):
@@ -289,7 +289,7 @@ class Connection:
             raise self._broken(error) from None
 
     def _broken(self, error: ProtocolError) -> NnburstError:
-        """The peer has broken the rules: nothing more is heard of it, and the reader does the rest."""
+        """The peer has broken the rules: nothing more is read from it, and the reader does the rest."""
         with self._lock:
             if not self._ended:
                 self._dead, self._ended = _again(error), True
@@ -315,13 +315,13 @@ class Connection:
             message: the call.
             expected: type of the result, which brings no descriptors.
             fds: descriptors that go with it; they stay the caller's.
-            answered: hears once how it went, on a thread that must go on; not if this raises.
+            answered: called once with the outcome, on a thread that must go on; not if this raises.
             timeout: seconds until the call must have left.
 
         Raises:
             MissedDeadline: the peer does not read.
             DeadObject: the peer is gone.
-            BaseException: an interruption; whether the call has left is unknown, and `answered` hears
+            BaseException: an interruption; whether the call has left is unknown, and `answered` gets
                 nothing.
         """
         call = self._register(_Listener(expected, self._name, answered, self.end_error))
@@ -329,7 +329,7 @@ class Connection:
             self._send(call, message, fds, timeout)
         except (NnburstError, TimeoutError) as error:
             if self._pending.pop(call, None) is None:
-                return  # the connection has ended, and `answered` has heard of it
+                return  # the connection has ended, and `answered` has been called
             if isinstance(error, NnburstError):
                 raise
             what = type(message).__name__
@@ -379,10 +379,10 @@ class Connection:
         except NnburstError:
             if self.is_alive:
                 raise
-            # It has broken a rule, which ended the connection: that is for calls to tell.
+            # It has broken a rule, which ended the connection: which the calls report.
 
     def release_later(self, handle: int) -> None:
-        """The same for what was never closed: the peer hears of it just before the next call.
+        """The same for what was never closed: the peer learns of it just before the next call.
 
         Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
         """
@@ -390,7 +390,7 @@ class Connection:
             self.post_later(Release(handle))
 
     def peer_died(self) -> None:
-        """End every call now: something faster than the socket says that the peer has died."""
+        """End every call now: something faster than the socket shows the peer's death."""
         self._fail()
 
     def end_error(self) -> NnburstError:
@@ -417,8 +417,8 @@ class Connection:
     def _gone(self) -> NnburstError:
         """The error for a send without a peer.
 
-        A caller that was told of a death must find it wherever it looks next, though the reader may not have
-        noticed yet; it does the rest.
+        A caller that was notified of a death must find it wherever it looks next, though the reader may not
+        have noticed yet; it does the rest.
         """
         with self._lock:
             self._ended = True

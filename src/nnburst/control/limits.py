@@ -19,7 +19,7 @@ SEND_TIMEOUT: Final = 5.0
 #: Seconds that an upcall may take. getMemories only looks up a table, but the client may be stopped, by a
 #: debugger say, and a burst has no status for one that is late.
 UPCALL_TIMEOUT: Final = 30.0
-#: Seconds that a client may hold a worker without saying anything.
+#: Seconds that a client may hold a worker without sending anything.
 HELLO_TIMEOUT: Final = 30.0
 #: Calls of one connection that may be in progress at once.
 MAX_CALLS: Final = 1024

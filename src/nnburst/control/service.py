@@ -28,7 +28,7 @@ _ONE_WAY: Final = 0
 
 
 def nothing() -> Answer:
-    """The answer of a call that has nothing to say."""
+    """The answer of a call that has no result."""
     return Nothing(), Fds()
 
 
@@ -157,7 +157,7 @@ class Service(Generic[M]):
 
 
 def failure(error: BaseException) -> Reply:
-    """The reply that tells the peer about an exception."""
+    """The reply for the peer about an exception."""
     if isinstance(error, NnburstError):
         return Reply(error.status, str(error)[:MAX_MESSAGE_CHARACTERS], error.output_shapes)
     if isinstance(error, MemoryError):

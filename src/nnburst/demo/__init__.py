@@ -1,5 +1,5 @@
 """A small network that recognises handwritten digits, with images it was not trained on.
 
 `tools/train_digits.py` writes `data/`; nothing here needs what that script needs. This package
-knows the HAL's models and nothing of processes, queues or executors.
+uses the HAL's models and nothing of processes, queues or executors.
 """

@@ -17,7 +17,7 @@ def file_of(package: str, *parts: str, install: str) -> Path:
         install: how a user gets it.
 
     Raises:
-        NnburstError: it is not there; the message says what to install.
+        NnburstError: it is not there; the message names what to install.
     """
     spec = find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec else []:

@@ -24,7 +24,7 @@ HOP_SECONDS: Final = HOP / RATE
 
 
 class Phrase(NamedTuple):
-    """What is said, and when (seconds from the beginning)."""
+    """What is spoken, and when (seconds from the beginning)."""
 
     text: str
     start: float
@@ -36,7 +36,7 @@ class Clip(NamedTuple):
 
     Attributes:
         samples: int16 at 16 kHz, one channel.
-        phrases: what is said, if that is known.
+        phrases: what is spoken, if that is known.
     """
 
     samples: npt.NDArray[np.int16]

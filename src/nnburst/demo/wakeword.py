@@ -31,7 +31,7 @@ class WakeWord(NamedTuple):
     Attributes:
         phrase: what it listens for.
         network: its .tflite file.
-        cutoff: mean probability from which on the phrase counts as said.
+        cutoff: mean probability from which on the phrase counts as spoken.
         window: probabilities of one stream that the mean is taken of.
     """
 
@@ -110,7 +110,7 @@ class Decision:
         return sum(self._window) / len(self._window) if full else 0.0
 
     def hear(self, probability: float) -> bool:
-        """Take the probability of one hop; whether the phrase has been said just now.
+        """Take the probability of one hop; whether the phrase has been spoken just now.
 
         Once for each time: the mean has to fall below half of the cutoff in between.
         """

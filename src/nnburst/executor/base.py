@@ -60,7 +60,7 @@ class Outcome:
             RESOURCE_EXHAUSTED_* (out of memory is TRANSIENT).
         output_shapes: one per output with NONE and OUTPUT_INSUFFICIENT_SIZE; may be empty with NONE
             if every output is fully specified; empty with any other status.
-        message: why it failed, for logs and for callers that can be told.
+        message: why it failed, for logs and for callers that can get it.
     """
 
     status: ErrorStatus = ErrorStatus.NONE
@@ -136,7 +136,7 @@ class Prepared(ABC):
         """Bind memory. The request has passed validation (validation:R1 to R15) before.
 
         Raises:
-            NnburstError: the request cannot be executed; `.status` says why.
+            NnburstError: the request cannot be executed; `.status` has the reason.
         """
 
     def close(self) -> None:
@@ -191,5 +191,5 @@ class Executor(ABC):
             options: preference, priority and threads.
 
         Raises:
-            NnburstError: it cannot be prepared; `.status` says why.
+            NnburstError: it cannot be prepared; `.status` has the reason.
         """

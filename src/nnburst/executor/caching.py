@@ -3,7 +3,7 @@
     CachingPrepared.to_cache()                -> Cached       once a model is prepared
     CachingExecutor.prepare_from_cache(made)  -> Prepared     in a later process, instead of `prepare`
 
-An executor that lacks it is served like any other; its driver says that it caches nothing. Files,
+An executor that lacks it is served like any other; its driver reports that it caches nothing. Files,
 descriptors and their integrity are the driver's business: an executor only sees bytes.
 
 What is kept is for the same version only: `Executor.engine_version` is a part of the device's version string.
@@ -60,7 +60,7 @@ class CachingExecutor(Protocol):
         """Prepare what `to_cache` returned, in this or an earlier process of the same version.
 
         Args:
-            cached: as `Cached` says; the executor may keep its bytes and overwrite `constants`.
+            cached: see `Cached`; the executor may keep its bytes and overwrite `constants`.
             options: what the model was prepared with.
 
         Raises:

@@ -1,4 +1,4 @@
 """Fast message queues: sealed shared memory, rings over it, and the event flag that wakes.
 
-This layer moves bytes. It knows no tensors, no packets and no sockets.
+This layer moves bytes. It has no tensors, no packets and no sockets.
 """

@@ -1,7 +1,7 @@
 """Descriptor of a message queue: where its parts lie in the shared memory that travels beside it.
 
 NNAPI: hidl/MQDescriptor.h. Grantors in order: read counter, write counter, data, event flag. The original
-puts both counters on one cache line; here each has its own, which its descriptor may say and stay valid.
+puts both counters on one cache line; here each has its own, which a valid descriptor may express.
 """
 
 from __future__ import annotations

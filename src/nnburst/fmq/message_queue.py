@@ -194,7 +194,7 @@ class MessageQueue(Closing):
         """Read `count` elements as one unit; None if there are fewer (or they were lost).
 
         Of an unsynchronized queue, elements that the writer is overwriting at this very moment are lost, too:
-        it says so before it writes. DEVIATES: an original writer does not, and its elements can be torn.
+        the writer announces it first. DEVIATES: an original writer does not, and its elements can be torn.
         """
         self._check_count(count)
         array = np.empty(min(count, self.capacity), self.dtype)  # the ring refuses more than it has

@@ -1,4 +1,4 @@
-"""What a device says about its speed (1.2 and 1.3 layout)."""
+"""What a device reports about its speed (1.2 and 1.3 layout)."""
 
 from __future__ import annotations
 

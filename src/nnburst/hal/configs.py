@@ -10,7 +10,7 @@ from nnburst.hal.enums import ExecutionPreference, MeasureTiming, Priority
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 from nnburst.hal.model import ExtensionNameAndPrefix
 
-#: A token that says nothing: what is sent if nothing is cached.
+#: The empty token: what is sent if nothing is cached.
 NO_CACHE_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 
 

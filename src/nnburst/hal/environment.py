@@ -372,7 +372,7 @@ EXECUTION_COUNTS: Final = Variable(
     "a folder",
     None,
     reader="libneuralnetworks.so, at the first call",
-    what="where `PID.json` says how often each device has executed (`make cts` adds them up)",
+    what="where `PID.json` has how often each device has executed (`make cts` adds them up)",
     page="c_interface.md",
 )
 SHARED: Final = Variable(

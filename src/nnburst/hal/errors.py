@@ -78,7 +78,7 @@ class DeviceUnavailable(NnburstError):
 
 
 class OutputInsufficientSize(NnburstError):
-    """An output buffer is too small; `output_shapes` says what is needed."""
+    """An output buffer is too small; `output_shapes` gives what is needed."""
 
     default_status = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
 
@@ -90,19 +90,19 @@ class InvalidArgument(NnburstError, ValueError):
 
 
 class MissedDeadline(NnburstError, TimeoutError):
-    """A deadline or timeout passed. `status` says whether a retry may help (TRANSIENT)."""
+    """A deadline or timeout passed. `status` shows whether a retry may help (TRANSIENT)."""
 
     default_status = ErrorStatus.MISSED_DEADLINE_TRANSIENT
 
 
 class ResourceExhausted(NnburstError):
-    """A quota or the memory is used up. `status` says whether a retry may help (TRANSIENT)."""
+    """A quota or the memory is used up. `status` shows whether a retry may help (TRANSIENT)."""
 
     default_status = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
 
 class DeadObject(NnburstError, ConnectionError):
-    """The process behind the object has died; the message says how, if that is known."""
+    """The process behind the object has died; the message has the cause, if that is known."""
 
     default_status = ErrorStatus.DEAD_OBJECT
 

@@ -13,7 +13,7 @@ class RequestArgument(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         has_no_value: the argument is omitted; `location` is then all zero and `dimensions` empty.
         location: byte range in one of the request's pools.
-        dimensions: extents, where they say more than the model's; empty to take the model's.
+        dimensions: extents, if they add to the model's; empty to take the model's.
     """
 
     has_no_value: bool = False

@@ -144,7 +144,7 @@ class Signature:
         since: version that introduced it.
         forms: accepted operand lists; the first that fits in number and types is taken.
         rows: accepted type combinations.
-        check: rules that counts and types cannot say.
+        check: rules that counts and types cannot express.
         summary: one sentence for the documentation.
     """
 
@@ -175,7 +175,7 @@ class Signature:
                     _check_ranks(self.type, slots)
                     self._check(found, inputs, outputs)
                     return found
-                if position > fitting:  # the combination that fits furthest says it best
+                if position > fitting:  # the combination that fits furthest gives the best message
                     fitting, reason = position, wrong
         if not reason:
             counts = sorted(
@@ -188,7 +188,7 @@ class Signature:
         raise InvalidArgument(f"validation:P4: {self.type.name}: {reason}")
 
     def _check(self, found: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-        """Apply the extra rule; one that several operations share does not know whose it is."""
+        """Apply the extra rule; one that several operations share cannot name the operation."""
         try:
             if self.check is not None:
                 self.check(found, inputs, outputs)

@@ -33,13 +33,13 @@ def load(
     exact: bool | None = None,
     extensions: Sequence[ClaimsOperators | str] = (),
 ) -> ImportedModel:
-    """Read a network from a .tflite or .onnx file; its bytes say which of them it is.
+    """Read a network from a .tflite or .onnx file; its bytes show which of them it is.
 
     The engine is not loaded for it. The bytes may come from anywhere: reading them takes memory of at
     most 16 times their number and 64 MiB, and ends. Weights of 8 bits that are multiplied with real numbers
     stay 8 bits, and DEQUANTIZE makes them real. Of a .tflite file shapes that it leaves open take the value
     that it gives them. Of an .onnx file integers of 64 bits are 32, and images are stored as N×H×W×C inside
-    the model; its inputs and outputs are as the file says them. Files beside it that hold its weights are
+    the model; its inputs and outputs are as in the file. Files beside it that hold its weights are
     read, too.
 
     Args:
@@ -50,7 +50,7 @@ def load(
         states: of an .onnx file, inputs that take what an output gave before, by name: they become states.
 
         as_graph: make an .onnx file one operation of the extension dev.nnburst.onnx, which drivers of the
-            `onnxruntime` executor run as it is: dimensions may stay open, each request says them.
+            `onnxruntime` executor run as it is: dimensions may stay open, each request carries them.
         exact: whether real numbers are multiplied with 8-bit weights in float32. If not, the model is
             relaxed, and an engine may round the real numbers to 8 bits, too, which is quicker and about 1 %
             of an output's range away. By default as the file's own engine does: a .tflite file with such
@@ -63,7 +63,7 @@ def load(
         metadata.
 
     Raises:
-        InvalidArgument: the file is not intact, or NNAPI cannot say what it holds; the message names
+        InvalidArgument: the file is not intact, or NNAPI cannot express what it holds; the message names
             the operator, its index and the reason.
         DeviceUnavailable: an extension cannot be imported.
         NnburstError: `ai-edge-litert`, whose classes read the .tflite format, is not installed.
@@ -83,7 +83,7 @@ def load(
 
 
 class _Options(NamedTuple):
-    """What `load` is told of an .onnx file."""
+    """Options of `load` for an .onnx file."""
 
     shapes: Mapping[str, Sequence[int]]
     constants: Mapping[str, npt.ArrayLike]
@@ -92,7 +92,7 @@ class _Options(NamedTuple):
 
 
 class _Further(NamedTuple):
-    """What `load` is told beside it."""
+    """Options of `load` beside the file."""
 
     exact: bool | None
     extensions: Sequence[ClaimsOperators | str]

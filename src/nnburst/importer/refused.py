@@ -1,4 +1,4 @@
-"""How the parts of the importer say that a network cannot be had."""
+"""What the parts of the importer raise if a network cannot be imported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests and results as FMQ datums, byte-identical to the original on every defined byte.
 
-Pure functions over arrays; this package knows no queues and no file descriptors.
-`docs/wire_format.md` says what every byte is and how malformed packets are read.
+Pure functions over arrays; this package has no queues and no file descriptors.
+`docs/wire_format.md` describes every byte and how malformed packets are read.
 """
 
 from nnburst.serialize.request import deserialize_request, serialize_request

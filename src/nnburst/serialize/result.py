@@ -32,7 +32,7 @@ Result = tuple[ErrorStatus, tuple[OutputShape, ...], Timing]
 
 
 def normalize_result(status: int, output_shapes: Sequence[OutputShape], timing: Timing) -> Result:
-    """What a burst may say: codes 0 to 4, shapes with NONE or OIS only, timing with NONE only.
+    """What a burst may answer: codes 0 to 4, shapes with NONE or OIS only, timing with NONE only.
 
     Every other status becomes GENERAL_FAILURE (NNAPI: a burst carries the 1.0 ErrorStatus;
     getExecutionResult drops shapes and timing that their status does not allow).
@@ -85,7 +85,7 @@ def serialize_result(
 
 
 def deserialize_result(datums: Datums) -> Result:
-    """Read one result packet and apply `normalize_result` to what it says.
+    """Read one result packet and apply `normalize_result` to its contents.
 
     Args:
         datums: 24-byte items, or a buffer of whole items. It is copied once, then left alone.

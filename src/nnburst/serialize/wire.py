@@ -50,7 +50,7 @@ class Variant(NamedTuple):
         return struct.Struct(f"{form}{DATUM_BYTES - at}x")
 
     def view(self, datums: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """The same memory with this variant's fields by name, whatever the discriminators say."""
+        """The same memory with this variant's fields by name, whatever the discriminators are."""
         return datums.view(_named_fields(self))
 
 

@@ -1,4 +1,4 @@
-"""What the protocol says about a model: metadata, configuration, statistics."""
+"""What the protocol has about a model: metadata, configuration, statistics."""
 
 from __future__ import annotations
 

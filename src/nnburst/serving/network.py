@@ -29,7 +29,7 @@ from nnburst.serving.tensors import Array, Tensor, Value, value_of
 
 @dataclass(frozen=True)
 class SequenceWord:
-    """What a request says about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
+    """What a request has about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
 
     key: Hashable
     starts: bool

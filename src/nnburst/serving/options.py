@@ -1,4 +1,4 @@
-"""What the front is told on its command line."""
+"""The front's options on the command line."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class InferenceService:
         try:
             timeout = _timeout(request, remaining)
             if not network.is_ready:
-                network.execute((), (), timeout, None)  # says why
+                network.execute((), (), timeout, None)  # has the reason
             wanted = wanted_outputs(request, network.outputs, regions)
             arrays = read_inputs(request, network.inputs, regions)
             reading = time.monotonic_ns() - began

@@ -41,7 +41,7 @@ class Tensor:
     zero_point: int = 0
 
     def check_shape(self, given: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the array for a tensor that says it has shape `given`.
+        """The shape of the array for a tensor that is sent with shape `given`.
 
         Raises:
             InvalidArgument: it is not one of this tensor's.

@@ -112,7 +112,7 @@ def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
 
 
 def describe(device: Device, named: str, profile: str) -> About:
-    """What a report says about a driver."""
+    """What a report has about a driver."""
     try:
         capabilities = str(device.capabilities)
     except NnburstError as error:
@@ -200,7 +200,7 @@ def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:
         try:
             found.append(checks.latency(address, subject))
         except NnburstError:
-            continue  # a check of the contract has failed, too, and says why
+            continue  # a check of the contract has failed, too, and has the reason
     return tuple(found)
 
 

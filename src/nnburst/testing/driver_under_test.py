@@ -86,7 +86,7 @@ class DriverUnderTest(Closing):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise DeviceUnavailable(f"--nnburst-driver: {self.name} does not start")
             threading.Event().wait(_STEP)
-        connect(self.address).close()  # a worker whose executor cannot be made says why
+        connect(self.address).close()  # a worker whose executor cannot be made logs the reason
 
     def close(self) -> None:
         """End what was started here; twice is fine."""

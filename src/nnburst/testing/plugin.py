@@ -121,7 +121,7 @@ def nnburst_device(nnburst_address: str) -> Iterator[Device]:
 def nnburst_adds(nnburst_address: str) -> None:
     """For tests that prepare the sums of `testing.faults` and of the packet fuzzer.
 
-    An executor that does not add float32 tensors says so, and owes those tests nothing.
+    An executor that does not add float32 tensors reports that, and owes those tests nothing.
     """
     from nnburst.client.connect import connect
     from nnburst.testing.faults.activities import sum_model

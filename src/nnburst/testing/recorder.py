@@ -34,7 +34,7 @@ class Recorder:
         for name, value in report.user_properties:
             if name == "nnburst_triples":
                 self._triples += msgspec.json.decode(str(value), type=list[TripleResult])
-                return  # the cases say more than their test
+                return  # the cases show more than their test
         where, _, name = report.nodeid.partition("::")
         reason = ""
         if report.outcome == "skipped" and isinstance(report.longrepr, tuple):

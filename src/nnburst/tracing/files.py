@@ -15,10 +15,10 @@ SUFFIXES: Final = (".pftrace", ".json", ".json.gz")
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write a trace in the format that the file's name says.
+    """Write a trace in the format of the file's suffix.
 
     Raises:
-        InvalidArgument: the name says none.
+        InvalidArgument: the name has no known suffix.
         OSError: the file cannot be written.
     """
     if path.name.endswith(".json.gz"):

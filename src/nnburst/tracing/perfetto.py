@@ -75,7 +75,7 @@ def _packets(trace: Trace) -> Iterator[bytes]:
 
 
 class _Names:
-    """Names that the file says once."""
+    """Names that the file has once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}

@@ -17,6 +17,6 @@ def stolen_seconds() -> float:
 
 
 def stolen_ticks(stat: str) -> int:
-    """The same in ticks, from what /proc/stat has; 0 for a kernel that does not know of steal."""
+    """The same in ticks, from what /proc/stat has; 0 for a kernel that does not count steal."""
     first = stat.partition("\n")[0].split()
     return int(first[_STEAL]) if len(first) > _STEAL and first[0] == "cpu" else 0

@@ -2,7 +2,7 @@
 
     data_sets.py     photographs, digits and random inputs
     accuracy.py      a driver's outputs beside those of the reference engine in this process
-    latency.py       routes in turn, and what the driver says of its own time
+    latency.py       routes in turn, and the driver's own durations
     preparation.py   from a file to the first result, cold and with a cache
     report.py        all of it as one HTML page
 

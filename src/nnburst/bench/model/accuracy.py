@@ -28,7 +28,7 @@ Compute = Callable[[Example], list[Array]]
 #: those that its authors check the others against.
 ENGINES: Final = {"litert": True, "litert-ref": False}
 
-#: Differences in steps that are told one by one.
+#: Differences in steps that are listed one by one.
 _NEAR: Final = 3
 
 

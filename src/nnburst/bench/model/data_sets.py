@@ -2,7 +2,7 @@
 
 The original's suite took 1500 images of Open Images. The photographs that come with scikit-image and
 scikit-learn, and scikit-learn's digits, stand in for them. If these packages are not installed, random
-inputs are all there is, and the data set says so.
+inputs are all there is, and the data set is named accordingly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One network by every route in turn, and what the driver says of its own time."""
+"""One network by every route in turn, and the driver's own durations."""
 
 from __future__ import annotations
 

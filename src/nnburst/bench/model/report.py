@@ -173,7 +173,7 @@ def _latency(latency: Mapping[str, Any]) -> str:
         )
     columns = ["route", "median µs", "99 % µs", "99.9 % µs", "burst / this", "of single medians"]
     own = (
-        f'<p class="note">The driver says of itself: {latency["driver_us"]:.0f} µs,'
+        f'<p class="note">By the driver itself: {latency["driver_us"]:.0f} µs,'
         f" of which {latency['device_us']:.0f} µs on the device.</p>"
     )
     return _table("Latency by route", columns, rows) + own

@@ -133,7 +133,7 @@ class BoundRequest(OfOneProcess):
         Raises:
             MissedDeadline: no result in time. The burst stays usable: the next run first waits for the
                 late result and drops it.
-            OutputInsufficientSize: a buffer is too small; `output_shapes` says what is needed.
+            OutputInsufficientSize: a buffer is too small; `output_shapes` gives what is needed.
             InvalidArgument, GeneralFailure: what the driver answered.
             BurstBusy: another thread is using the burst.
             DeadObject: the driver has died.

@@ -144,7 +144,7 @@ class Burst(Closing):
 
         Raises:
             InvalidArgument: an array does not fit the model, or lies in no pool of this device.
-            Closed: the burst, its device or a pool is closed. A dead driver is told by the first run.
+            Closed: the burst, its device or a pool is closed. A dead driver shows in the first run.
         """
         with trace(Layer.RUNTIME, Phase.INPUTS_AND_OUTPUTS, "burst: bind"):
             return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
@@ -178,7 +178,7 @@ class Burst(Closing):
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
-            OutputInsufficientSize, MissedDeadline, DeadObject, BurstBusy, Closed: as they say.
+            OutputInsufficientSize, MissedDeadline, DeadObject, BurstBusy, Closed: see these classes.
         """
         return self._arrays.execute(inputs, outputs, measure, timeout, copy)
 

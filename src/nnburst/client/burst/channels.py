@@ -54,7 +54,7 @@ class BurstChannels:
         Raises:
             NnburstError: the driver refuses.
         """
-        # A released model and a closed device are told before there is anything to give back.
+        # A released model and a closed device are refused before there is anything to give back.
         handle = prepared.handle
         self._connection = prepared.session.connection
         self._upcalls = prepared.session.upcalls

@@ -64,7 +64,7 @@ class BurstCore:
         outputs: what each output must look like.
         client: the struct nnb_client.
         channels: the two queues.
-        slots: the numbers by which the driver knows pools.
+        slots: the numbers by which the driver refers to pools.
         pending: the requests that were submitted and are out.
         closed: whether `close` was called.
         waiter: what waits for results in an event loop, once that was needed.

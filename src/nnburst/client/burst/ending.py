@@ -56,14 +56,14 @@ class BurstEnded:
         self._listener: Callable[[str], None] | None = None
 
     def set(self, reason: str) -> None:
-        """The driver says so."""
+        """The driver has ended the burst."""
         with self._lock:
             self._reason, listener = f"the driver has ended the burst: {reason}", self._listener
         if listener is not None:
             listener(self._reason)
 
     def tell(self, listener: Callable[[str], None]) -> None:
-        """Whom to tell, now or later."""
+        """Whom to notify, now or later."""
         with self._lock:
             self._listener, reason = listener, self._reason
         if reason:

@@ -136,7 +136,7 @@ class BurstFunction(OfOneProcess):
 def arrays_like(
     parameters: Sequence[Parameter], arrays: Sequence[Array | None] | None
 ) -> list[Array | None]:
-    """Private arrays like the given ones, or as the model says; None stays None.
+    """Private arrays like the given ones, or as the model declares; None stays None.
 
     Raises:
         InvalidArgument: an array does not fit the model, or is not given for a shape that is open.

@@ -1,4 +1,4 @@
-"""The socket on which a driver says that a result is there for a task in an event loop."""
+"""The socket on which a driver signals a result to a task in an event loop."""
 
 from __future__ import annotations
 

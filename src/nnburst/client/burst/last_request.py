@@ -41,7 +41,7 @@ class LastRequest:
     __slots__ = ("_bound", "_inputs", "_outputs", "_own_outputs")
 
     def __init__(self, bound: BoundRequest, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Execute `bound`, made for such arrays, whose outputs have shapes that the model says."""
+        """Execute `bound`, made for such arrays, whose outputs have shapes that the model declares."""
         self._bound = bound
         self._inputs = [_ArrayPlace.of(*pair) for pair in zip(bound.inputs, inputs, strict=True)]
         self._outputs = [_ArrayPlace.of(*pair) for pair in zip(bound.outputs, outputs, strict=True)]

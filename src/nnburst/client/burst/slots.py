@@ -1,4 +1,4 @@
-"""The client's slot table: which number the driver knows a pool by (burst:§6.1)."""
+"""The client's slot table: which number stands for a pool in the driver (burst:§6.1)."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class SlotReleaser:
             try:
                 self._free_memory(slot)
             except NnburstError:
-                continue  # the driver still knows the slot, or is gone: never use its number again
+                continue  # the driver still holds the slot, or is gone: never use its number again
             self._slots.release(slot)
         if self._clean_up is not None:
             self._clean_up()

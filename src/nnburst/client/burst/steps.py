@@ -113,12 +113,12 @@ class BoundSteps:
         """Finish a run that ended with `code`, going on behind each step whose result is accepted.
 
         Args:
-            code: what `call` said.
+            code: what `call` returned.
             accept: gets number and result of each step that ended otherwise than before; may raise.
 
         Raises:
             BurstBusy: another thread is inside of the gate; nothing was sent.
-            NnburstError: what step `at` came to, as `BoundRequest.run` says it; nothing was sent behind it.
+            NnburstError: what step `at` came to, as from `BoundRequest.run`; nothing was sent behind it.
         """
         if code == BUSY_CODE:
             for request in self.requests:

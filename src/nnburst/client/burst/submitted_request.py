@@ -106,7 +106,7 @@ class SubmittedRequest(OfOneProcess):
             if client.collected != before:  # first of all, and no call: a second handler may raise
                 self._taken = True
             waiting = isinstance(error, MissedDeadline | BurstBusy)
-            # Whatever is not ours comes from a signal handler, and says nothing about the request.
+            # Whatever is not ours comes from a signal handler, and does not concern the request.
             interrupted = not isinstance(error, NnburstError)
             if (waiting or interrupted) and not self._taken:
                 raise

@@ -1,4 +1,4 @@
-"""AidlBurst: AIDL's burst, whose requests go over the socket and whose memory the driver knows by numbers.
+"""AidlBurst: AIDL's burst, whose requests go over the socket and whose memory has numbers in the driver.
 
 For what HIDL's burst over message queues cannot carry: deadlines, buffers, timing in nanoseconds.
 """
@@ -46,7 +46,7 @@ _NO_IDENTITY: Final = -1
 
 
 class _Identities:
-    """Which pool the driver knows by which number; numbers are never used again. Takes no locks."""
+    """Which number stands for which pool in the driver; numbers are never used again. Takes no locks."""
 
     def __init__(self, connection: Connection, handle: int) -> None:
         self._connection = connection
@@ -69,11 +69,11 @@ class _Identities:
         return found, found in self._sent
 
     def sent(self, identifiers: Sequence[int]) -> None:
-        """The driver has answered a request with these, so it knows them."""
+        """The driver has answered a request with these, so it holds them."""
         self._sent.update(i for i in identifiers if i != _NO_IDENTITY)
 
     def take(self, number: int) -> int | None:
-        """Forget a pool; its number, if the driver may know one."""
+        """Forget a pool; its number, if the driver may hold one."""
         found = self._identifiers.pop(number, None)
         self._memories.pop(number, None)
         if found is not None:
@@ -86,14 +86,14 @@ class _Identities:
         return self.take(memory._number)
 
     def close(self) -> None:
-        """No pool needs to say that it is gone any more."""
+        """No pool needs to report that it is gone any more."""
         for reference in list(self._memories.values()):
             memory = reference()
             if memory is not None:
                 memory._remove_callback(self._on_close)
 
     def pool_closed(self, number: int) -> None:
-        """A pool is gone: the driver hears of it before the next call. May run anywhere."""
+        """A pool is gone: the driver learns of it before the next call. May run anywhere."""
         found = self.take(number)
         if found is not None and self._connection.is_alive:
             self._connection.post_later(ReleaseMemoryResource(self._handle, found))

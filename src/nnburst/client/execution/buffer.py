@@ -123,7 +123,7 @@ class Buffer(Closing):
 
         Raises:
             InvalidArgument: the array does not fit; nothing was sent.
-            MissedDeadline, DeadObject, Closed: as they say.
+            MissedDeadline, DeadObject, Closed: see these classes.
         """
         seconds = check_timeout(timeout)
         handle = self._open_handle
@@ -150,7 +150,7 @@ class Buffer(Closing):
         Raises:
             InvalidArgument: the array does not fit.
             GeneralFailure: it holds nothing.
-            MissedDeadline, DeadObject, Closed: as they say.
+            MissedDeadline, DeadObject, Closed: see these classes.
         """
         seconds = check_timeout(timeout)
         handle = self._open_handle
@@ -232,7 +232,7 @@ class _Shared:
 
 
 def refuse_buffers(kind: str, values: Sequence[object]) -> None:
-    """What cannot carry buffers says so.
+    """Refuse buffers on behalf of what cannot carry them.
 
     Raises:
         InvalidArgument: one of the arguments is a buffer.

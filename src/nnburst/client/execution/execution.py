@@ -185,7 +185,7 @@ class SocketExecution:
     def synchronously(
         self, handle: int, private: Memory | None, *, measure: bool, deadline: float
     ) -> ExecutionResult:
-        """Execute prepared model `handle` once; raises what `PreparedModel.execute` says."""
+        """Execute prepared model `handle` once; raises like `PreparedModel.execute`."""
         request, memories = self.describe(private)
         self.stage(private)
         left = deadline - time.monotonic()

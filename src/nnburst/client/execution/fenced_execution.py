@@ -144,7 +144,7 @@ class FencedExecution(Closing):
             timeout: seconds.
 
         Raises:
-            MissedDeadline: it is not done in time; or its own deadline has passed, and then `info` says so.
+            MissedDeadline: it is not done in time; or its own deadline has passed, which `info` then has.
             DeadObject: the driver has died.
             Closed: this is closed, or another thread closed it meanwhile, before it was done.
             NnburstError: the driver's reason.

@@ -52,7 +52,7 @@ class RememberedRequest:
     def execute(
         self, connection: Connection, inputs: Sequence[Any], outputs: Sequence[Any], deadline: float
     ) -> ExecutionResult:
-        """Execute once; raises what `PreparedModel.execute` says."""
+        """Execute once; raises like `PreparedModel.execute`."""
         self.staged.stage(inputs)
         left = deadline - time.monotonic()
         if left <= 0:

@@ -25,7 +25,7 @@ class StagedRequest:
         """Copy to `inputs` and from `outputs`; None for what lies in a pool of the caller's, or is omitted.
 
         Args:
-            parameters: of the outputs, whose shapes the model says.
+            parameters: of the outputs, whose shapes the model declares.
             inputs: views of the private pool, as their arrays are.
             outputs: likewise.
         """
@@ -54,7 +54,7 @@ class StagedRequest:
                     f"the driver reports {len(reported)} shapes for {len(self._parameters)} outputs"
                 )
             for parameter, shape in zip(self._parameters, reported, strict=False):
-                parameter.shape_of(shape)  # what the model says, or it raises
+                parameter.shape_of(shape)  # what the model declares, or it raises
             self._complete = complete_shapes(self._parameters, reported)
             self._shapes = reported
         return self._complete

@@ -63,7 +63,7 @@ class SyncFence(Closing):
         return fence_status(self._socket)
 
     def wait(self, timeout: float = 30.0) -> FenceStatus:
-        """Wait until it is not ACTIVE any more, and say what it is.
+        """Wait until it is not ACTIVE any more, and return its state.
 
         Args:
             timeout: seconds.

@@ -50,7 +50,7 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         outputs: for each output of the model its array, or the `Buffer` that was given for it.
         output_shapes: one for each output; the model's if the driver left them out (which it may
-            if the model says them all).
+            if the model declares them all).
         timing: microseconds; NO_TIMING unless the execution was measured.
         timing_ns: nanoseconds, from the ways to execute that came with AIDL; None from the others.
     """
@@ -68,7 +68,7 @@ class Parameter:
     Attributes:
         name: `inputs[i]` or `outputs[i]`, for messages.
         type: the operand's type.
-        dtype: of its arrays; for an extension's type an opaque one of the size that the device says,
+        dtype: of its arrays; for an extension's type an opaque one of the size that the device reports,
             for which arrays of any dtype of that size are taken.
         dimensions: of the model; 0 is unknown.
         scalar: whether it is a scalar, whose arrays have rank 0.
@@ -82,7 +82,7 @@ class Parameter:
 
     @property
     def known(self) -> bool:
-        """Whether the model says the whole shape."""
+        """Whether the model declares the whole shape."""
         return self.scalar or (bool(self.dimensions) and 0 not in self.dimensions)
 
     @property
@@ -115,7 +115,7 @@ class Parameter:
     def check_output(self, value: object) -> Array:
         """`value` as an array that can take this output.
 
-        If the model does not say the whole shape, any shape will do: the array is a buffer.
+        If the model does not declare the whole shape, any shape will do: the array is a buffer.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
@@ -170,14 +170,14 @@ class Parameter:
         return f"{self.dtype.name} of shape ({extents or '...'})"
 
     def extents(self, array: Array) -> tuple[int, ...]:
-        """What a request says about an input's dimensions: nothing if the model says it all."""
+        """What a request has about an input's dimensions: nothing if the model declares all."""
         return () if self.known else array.shape
 
     def shape_of(self, reported: OutputShape | None) -> tuple[int, ...]:
         """The shape that an output has after an execution.
 
         Raises:
-            GeneralFailure: the driver did not say it, or said what cannot be.
+            GeneralFailure: the driver did not report it, or reported an impossible one.
         """
         shape = (reported.dimensions if reported else ()) or self.dimensions
         ranks_differ = bool(self.dimensions) and len(shape) != len(self.dimensions)
@@ -203,7 +203,7 @@ def parameters(
 
     Args:
         model: the model.
-        extensions: what the device says about its extensions; called if the model uses any.
+        extensions: what the device reports about its extensions; called if the model uses any.
 
     Raises:
         InvalidArgument: the model names operands that it does not have.

@@ -62,7 +62,7 @@ class Recoverable(Generic[T]):
         """One that is alive when looked at; the successor of a dead one is made first.
 
         Raises:
-            DeadObject: it could not be made again; the message says why. The next call tries once more.
+            DeadObject: it could not be made again; the message has the reason. The next call tries once more.
             InvalidDevice: what came back is another device; final.
             Closed: `close` was called.
         """
@@ -97,7 +97,7 @@ class Recoverable(Generic[T]):
             self._refused = error
             raise
         except (DeadObject, GivenUp):
-            raise  # it died again, says already that it was not recovered, or is not wanted any more
+            raise  # it died again, was already reported as not recovered, or is not wanted any more
         except NnburstError as error:
             raise DeadObject(f"the driver has died and was not recovered: {error}") from error
         self.recoveries += 1

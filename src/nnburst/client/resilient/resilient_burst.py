@@ -20,7 +20,7 @@ class ResilientBurst(Closing):
     def __init__(
         self, models: Recoverable[PreparedModel], open_burst: Callable[[PreparedModel], Burst]
     ) -> None:
-        """Open it; `PreparedModel.open_burst` says what that may raise."""
+        """Open it; raises like `PreparedModel.open_burst`."""
         self._bursts = Recoverable(models.call(open_burst), lambda _dead: models.call(open_burst))
 
     @property

@@ -24,7 +24,7 @@ class ResilientPreparedModel(Closing):
     def __init__(
         self, devices: Recoverable[Device], prepare: Callable[[Device], PreparedModel]
     ) -> None:
-        """Prepare; `Device.prepare` says what that may raise."""
+        """Prepare; raises like `Device.prepare`."""
         self._models = Recoverable(devices.call(prepare), lambda _dead: devices.call(prepare))
 
     @property
@@ -61,7 +61,7 @@ class ResilientPreparedModel(Closing):
         """Execute once over the socket; see `PreparedModel.execute`.
 
         Raises:
-            DeadObject: the driver died meanwhile, of this execution for all anybody knows.
+            DeadObject: the driver died meanwhile, possibly of this execution.
         """
         return self.current.execute(inputs, outputs, **options)
 

@@ -1,4 +1,4 @@
-"""Callbacks that a driver was asked to notify: each hears exactly once, whatever happens.
+"""Callbacks that a driver was asked to notify: each is called exactly once, whatever happens.
 
 What comes first counts: the driver's notification, its refusal of the call, or its death. Later ones are
 disposed of. (NNAPI: TransferValue.)
@@ -25,7 +25,7 @@ from nnburst.hal.errors import GeneralFailure, NnburstError, error_for
 logger = logging.getLogger(__name__)
 
 Notification = NotifyPrepared | NotifyExecuted
-#: What a callback hears: the driver's word, or why it will not come. Runs on a thread that must go on.
+#: What a callback gets: the driver's word, or why it will not come. Runs on a thread that must go on.
 Listener = Callable[[Notification | NnburstError], None]
 
 
@@ -59,7 +59,7 @@ class Callback:
         return True
 
     def notify_as_dead_object(self) -> None:
-        """The driver has died, or the connection was closed: the listener hears which."""
+        """The driver has died, or the connection was closed: the listener gets the reason."""
         self.notify(self._ended(self))
 
 
@@ -88,8 +88,8 @@ class Callbacks:
         Args:
             message: makes the call from the number of its callback.
             fds: borrowed descriptors that go with it.
-            listener: hears what becomes of it, exactly once, also if this raises; of an exception that is
-                no NnburstError it hears as Interrupted.
+            listener: gets what becomes of it, exactly once, also if this raises; of an exception that is
+                no NnburstError it gets an Interrupted.
             timeout: seconds until the call must have left.
 
         Raises:
@@ -114,14 +114,14 @@ class Callbacks:
             raise
 
     def open(self, listener: Listener) -> Callback:
-        """A callback that tells `listener`; its number goes into the call."""
+        """A callback that notifies `listener`; its number goes into the call."""
         callback = Callback(next(self._numbers), listener, self._ended)
         self._callbacks[callback.number] = callback
         self._death_handler.protect_callback_for_lifetime(callback)
         return callback
 
     def notified(self, message: Notification) -> None:
-        """The driver notifies: tell the callback, or dispose of what comes too late."""
+        """The driver notifies: run the callback, or dispose of what comes too late."""
         callback = self._callbacks.get(message.callback)
         outcome: Notification | NnburstError = message
         if message.status != ErrorStatus.NONE:

@@ -25,7 +25,7 @@ class ProtectedCallback(Protocol):
 
 
 class DeathHandler:
-    """Tells callbacks of one driver's death. Thread-safe; no lock is held while they are told."""
+    """Notifies callbacks of one driver's death. Thread-safe; no lock is held meanwhile."""
 
     @classmethod
     def create(cls, connection: Connection | None) -> Self:
@@ -51,7 +51,7 @@ class DeathHandler:
     def protect_callback(self, callback: ProtectedCallback | None) -> Protection:
         """Tell `callback` of the driver's death until the guard that this returns is left or released.
 
-        A driver that has died already makes it be told at once.
+        A driver that has died already is notified of at once.
 
         Raises:
             InvalidArgument: it is None.
@@ -77,7 +77,7 @@ class DeathHandler:
             callback.notify_as_dead_object()
 
     def unprotect(self, callback: ProtectedCallback) -> None:
-        """Do not tell `callback` any more; unknown ones are ignored."""
+        """Do not notify `callback` any more; unknown ones are ignored."""
         with self._lock:
             self._callbacks.pop(id(callback), None)
 
@@ -95,7 +95,7 @@ class DeathHandler:
 
 
 class Protection(Closing):
-    """A scope in which a callback is told of a driver's death. A context manager."""
+    """A scope in which a callback is notified of a driver's death. A context manager."""
 
     __slots__ = ("_callback", "_handler")
 

@@ -16,7 +16,7 @@ _TIMED_OUT: Final = 2
 
 
 class DeathWatch:
-    """One thread that sleeps until the word says that its holder has died. Thread-safe."""
+    """One thread that sleeps until the word of a dead holder is set. Thread-safe."""
 
     def __init__(self, fd: int, died: Callable[[], None]) -> None:
         """Own `fd` and call `died` once, on the watching thread, if the holder dies before `close`.

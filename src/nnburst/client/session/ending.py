@@ -80,8 +80,8 @@ def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
 def dying_exit_code(pid: int) -> int | None:
     """Exit code of a process that is being taken apart or waits for its parent; None if unknown.
 
-    That takes a large process long after its death is decided. 0 is what the kernel also says to those
-    who may not know, so it counts as unknown.
+    That takes a large process long after its death is decided. The kernel also answers 0 to those
+    who may not read it, so it counts as unknown.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()

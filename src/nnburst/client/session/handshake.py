@@ -160,7 +160,7 @@ class Session:
         self._connection.abandon()
 
     def ending(self, patience: float = PATIENCE) -> str:
-        """How the driver ended; waits up to `patience` seconds for the kernel to say it."""
+        """How the driver ended; waits up to `patience` seconds for the kernel to report it."""
         return self._ending or how_it_ended(self.pidfd, patience)
 
     def close(self) -> None:

@@ -161,7 +161,7 @@ class Pending(OfOneProcess, Generic[T]):
                 except NnburstError as error:
                     self._error = _again(error)
                     raise
-                except BaseException as error:  # Ctrl-C, say, which is told once
+                except BaseException as error:  # Ctrl-C, say, which is raised once
                     self._error = GeneralFailure(f"an interruption lost the result: {error!r}")
                     raise
         if self._error is not None:

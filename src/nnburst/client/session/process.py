@@ -57,7 +57,7 @@ class DriverProcess:
         return list(self._lines)
 
     def ending(self, patience: float = PATIENCE) -> str:
-        """How it ended, with the end of its log; waits up to `patience` seconds to know it."""
+        """How it ended, with the end of its log; waits up to `patience` seconds for it."""
         code = self._exit_code(patience)
         if code is not None:  # a process that it started may still hold its stderr open
             self._reader.join(_LAST_WORDS)

@@ -1,4 +1,4 @@
-"""Answers what drivers ask and hears what they tell, on one thread per device."""
+"""Answers drivers' questions and takes their notifications, on one thread per device."""
 
 from __future__ import annotations
 

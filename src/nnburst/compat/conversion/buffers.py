@@ -1,4 +1,4 @@
-"""BufferRole: HIDL says frequency, AIDL probability; both mean the same.
+"""BufferRole: HIDL calls it frequency, AIDL probability; both mean the same.
 
 NNAPI: 1.3 and aidl Conversions.cpp convert(BufferRole), convert(BufferDesc).
 """

@@ -39,7 +39,7 @@ QUANTIZED: Final = (
 
 
 def to_canonical(capabilities: HalCapabilities, level: FeatureLevel) -> Capabilities:
-    """From a version's capabilities; what it does not say is UNLISTED.
+    """From a version's capabilities; what it leaves out is UNLISTED.
 
     Raises:
         InvalidArgument: of another version, or the table lists a type that the version has not.
@@ -65,7 +65,7 @@ def to_canonical(capabilities: HalCapabilities, level: FeatureLevel) -> Capabili
 
 
 def to_hal(capabilities: Capabilities, level: FeatureLevel) -> HalCapabilities:
-    """Into a version's capabilities, as far as it can say them."""
+    """Into a version's capabilities, as far as it can express them."""
     table = capabilities.operand_performance
     relaxed = capabilities.relaxed_float32_to_float16_performance_tensor
     if level < FeatureLevel.V1_2:
@@ -83,7 +83,7 @@ def to_hal(capabilities: Capabilities, level: FeatureLevel) -> HalCapabilities:
 
 
 def is_compliant(capabilities: Capabilities, level: FeatureLevel) -> bool:
-    """Whether 1.0's or 1.1's few numbers say all of it; later versions' tables always do."""
+    """Whether 1.0's or 1.1's few numbers express all of it; later versions' tables always do."""
     if level >= FeatureLevel.V1_2:
         return True
     table = capabilities.operand_performance

@@ -39,7 +39,7 @@ def execution_to_hal(config: configs.ExecutionConfig, level: FeatureLevel) -> ai
     """Into AIDL's configuration.
 
     Raises:
-        InvalidArgument: a number that AIDL cannot say.
+        InvalidArgument: a number that AIDL cannot express.
     """
     _check(config.execution_hints)
     check_prefixes(config.extension_name_to_prefix, level)
@@ -80,7 +80,7 @@ def preparation_to_hal(
     """Into AIDL's configuration.
 
     Raises:
-        InvalidArgument: a number that AIDL cannot say.
+        InvalidArgument: a number that AIDL cannot express.
     """
     _check(config.compilation_hints)
     check_prefixes(config.extension_name_to_prefix, level)

@@ -1,6 +1,6 @@
 """Points in time: HIDL 1.3 counts on the steady clock, AIDL and canonical on the boot clock.
 
-Nothing in a message says which clock it means, so the version decides. Between the clocks a time is
+A message does not name its clock, so the version decides. Between the clocks a time is
 carried as what remains until then: one that has passed becomes now, and one that is too far away the
 latest possible.
 

@@ -1,4 +1,4 @@
-"""Enumerations: numbers are the same in all versions, later versions know more of them.
+"""Enumerations: numbers are the same in all versions, later versions have more of them.
 
 NNAPI: Conversions.cpp convert(ErrorStatus) and kin, types.hal, */utils compliantVersion.
 """
@@ -83,7 +83,7 @@ def to_canonical(kind: type[E], code: int, level: FeatureLevel) -> E:
 
 
 def to_hal(member: E, level: FeatureLevel) -> E:
-    """What a version says for `member`; an ErrorStatus that it lacks becomes GENERAL_FAILURE.
+    """What a version has for `member`; an ErrorStatus that it lacks becomes GENERAL_FAILURE.
 
     Raises:
         InvalidArgument: that version has no such member, and none that stands for it.

@@ -52,7 +52,7 @@ def to_canonical(model: HalModel, level: FeatureLevel) -> Model:
 
 
 def to_hal(model: Model, level: FeatureLevel) -> HalStruct:
-    """Into a version's model, consumers counted anew; what the version cannot say is left out.
+    """Into a version's model, consumers counted anew; what the version cannot express is left out.
 
     Raises:
         InvalidArgument: a POINTER, memory or a number that the version has not.

@@ -34,7 +34,7 @@ STRUCTS: Final[dict[FeatureLevel, type[HalOperand]]] = {
 
 
 def to_canonical(operand: HalOperand, level: FeatureLevel) -> Operand:
-    """From a version's operand; AIDL's says nothing about consumers, so there are 0.
+    """From a version's operand; AIDL's has nothing about consumers, so there are 0.
 
     Raises:
         InvalidArgument: of another version, or a number or lifetime that the version has not.

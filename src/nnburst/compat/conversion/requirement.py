@@ -1,4 +1,4 @@
-"""The lowest version that can say a value.
+"""The lowest version that can express a value.
 
 NNAPI: Validation.cpp, whose validate functions return it; hal::utils::compliantVersion. Statuses and
 performance count as 1.0, the relaxed flag of a model as well.
@@ -37,7 +37,7 @@ def operand_type(code: int) -> FeatureLevel:
     """Of an operand type.
 
     Raises:
-        InvalidArgument: O1, no version knows it.
+        InvalidArgument: O1, no version has it.
     """
     if is_extension(code):
         return V1_2
@@ -99,7 +99,7 @@ def request(asked: Request, described: Model | None = None) -> FeatureLevel:
 
     Args:
         asked: the request.
-        described: its model, which says what empty dimensions mean; without it they mean nothing.
+        described: its model, which defines what empty dimensions mean; without it they mean nothing.
     """
     shapes = [argument.dimensions for argument in asked.outputs]
     unknown = any(0 in shape for shape in shapes)
@@ -135,7 +135,7 @@ def timing(reported: ExecutionTiming) -> FeatureLevel:
 
 
 def cache_token(token: bytes) -> FeatureLevel:
-    """Of a cache token: all zero says nothing."""
+    """Of a cache token: all zero stands for none."""
     return V1_2 if any(token) else V1_0
 
 
@@ -155,7 +155,7 @@ def hints(given: tuple[TokenValuePair, ...]) -> FeatureLevel:
 
 
 def execution_config(config: ExecutionConfig) -> FeatureLevel:
-    """Of all that the configuration says."""
+    """Of all parts of the configuration."""
     return max(
         measure(config.measure_timing),
         time_limit(config.loop_timeout_ns),
@@ -165,7 +165,7 @@ def execution_config(config: ExecutionConfig) -> FeatureLevel:
 
 
 def prepare_model_config(config: PrepareModelConfig) -> FeatureLevel:
-    """Of all that the configuration says."""
+    """Of all parts of the configuration."""
     return max(
         preference(config.preference),
         priority(config.priority),

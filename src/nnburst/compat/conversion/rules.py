@@ -76,7 +76,7 @@ class Rules:
         to_canonical: from a version's struct.
         to_hal: into a version's struct.
         validate: whether a canonical value is valid; None for types that are only parts of others.
-        required: lowest version that can say a (valid) value.
+        required: lowest version that can express a (valid) value.
     """
 
     to_canonical: Callable[[Any, FeatureLevel], Any]
@@ -222,7 +222,7 @@ def check(value: object, rules: Rules, context: Context) -> None:
     """Validate a canonical value as one of that version.
 
     Raises:
-        InvalidArgument: it is invalid, the version cannot say it, or it is only a part of others.
+        InvalidArgument: it is invalid, the version cannot express it, or it is only a part of others.
     """
     name = type(value).__name__
     if rules.validate is None:

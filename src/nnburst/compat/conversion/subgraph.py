@@ -42,7 +42,7 @@ def to_hal(graph: Subgraph, level: FeatureLevel) -> HalStruct:
     """Into a version's subgraph (before 1.3: with its operands, for the model to take apart).
 
     Raises:
-        InvalidArgument: a part that the version cannot say.
+        InvalidArgument: a part that the version cannot express.
     """
     _check(graph, level)
     operands = tuple(operand.to_hal(o, level) for o in graph.operands)

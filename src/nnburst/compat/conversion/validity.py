@@ -26,7 +26,7 @@ from nnburst.hal.validation.values import (
 )
 
 _PROTECTIONS: Final = mmap.PROT_READ | mmap.PROT_WRITE
-#: Drivers know no WHILE over operands of unknown size; only a runtime does.
+#: Drivers have no WHILE over operands of unknown size; only a runtime does.
 _KNOWN_SIZES: Final = frozenset({OperationType.WHILE})
 
 

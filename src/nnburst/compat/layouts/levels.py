@@ -10,7 +10,7 @@ from nnburst.hal.errors import InvalidArgument
 
 T = TypeVar("T")
 
-#: A struct of a version: which one, only the feature level tells.
+#: A struct of a version: which one, only the feature level shows.
 HalStruct = Any
 
 HIDL: Final = (FeatureLevel.V1_0, FeatureLevel.V1_1, FeatureLevel.V1_2, FeatureLevel.V1_3)

@@ -46,7 +46,7 @@ def to_hal(location: DataLocation, level: FeatureLevel) -> HalStruct:
 
 
 def padding(location: DataLocation) -> int:
-    """Bytes behind the data; 0 if the location does not say."""
+    """Bytes behind the data; 0 if the location leaves it out."""
     return location.padding if isinstance(location, PaddedLocation) else 0
 
 

@@ -1,6 +1,6 @@
 """Memory: HIDL names its kinds, AIDL has a union of them; the canonical ones are kinds of MemoryPool.
 
-Descriptors travel beside a message; all structs here say which of the message's descriptors.
+Descriptors travel beside a message; all structs here have only its place among them.
 
 NNAPI: utils/common SharedMemory, aidl Memory. DEVIATES: hardware buffers do not exist on Linux. They
 are carried between HIDL versions (OpaqueMemory), but never valid.

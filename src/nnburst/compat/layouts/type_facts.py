@@ -66,7 +66,7 @@ def non_extension_operand_size_of_data_overflows_uint32(
 def tensor_has_unspecified_dimensions(kind: int, dimensions: Sequence[int]) -> bool:
     """Whether a tensor's rank or one of its dimensions is unknown.
 
-    A type of an extension counts as a tensor: only the extension knows its scalars.
+    A type of an extension counts as a tensor: only the extension defines its scalars.
 
     Raises:
         InvalidArgument: `kind` is a core scalar.

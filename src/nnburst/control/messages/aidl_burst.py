@@ -17,7 +17,7 @@ class BurstExecute(RequestMessage, frozen=True):
 
     Attributes:
         memory_identifiers: one for each pool of the request: under which number the burst remembers its
-            mapping, or -1 not to. A pool whose number the burst knows comes without a descriptor, with
+            mapping, or -1 not to. A pool whose number the burst holds comes without a descriptor, with
             `fd_index` -1.
     """
 
@@ -25,7 +25,7 @@ class BurstExecute(RequestMessage, frozen=True):
 
     @property
     def fd_count(self) -> int:
-        """The pools that the burst does not know yet."""
+        """The pools that the burst does not hold yet."""
         pools = (pool for pool in self.request.pools if isinstance(pool, MemoryPool))
         return sum(pool.fd_index >= 0 for pool in pools)
 

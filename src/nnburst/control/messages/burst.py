@@ -36,7 +36,7 @@ class OpenBurst(Call, frozen=True, tag="ConfigureExecutionBurst"):
 
     @property
     def fd_count(self) -> None:
-        """The descriptors say; the burst checks."""
+        """By the descriptors; the burst checks."""
         return
 
 

@@ -69,14 +69,14 @@ class SupportedOperations(Result, frozen=True):
 
 
 class PrepareModel(Call, frozen=True):
-    """Prepare a model; `NotifyPrepared` says how it went.
+    """Prepare a model; `NotifyPrepared` reports the outcome.
 
     One fd for each pool of the model, in order; then the model cache files, then the data cache files.
 
     Attributes:
         model: the model.
         callback: what `NotifyPrepared` names; 0 means no callback (device:P1).
-        preference: an ExecutionPreference; a plain number here, so that S1 says what is wrong with it.
+        preference: an ExecutionPreference; a plain number here, so that S1 names what is wrong with it.
         priority: a Priority; likewise with S2.
         deadline_ns: CLOCK_BOOTTIME at which the prepared model is useless; a plain number here, for P5.
         num_threads: threads that executions may use; 0 leaves it to the device.

@@ -46,7 +46,7 @@ class RequestMessage(Call, frozen=True):
     """What brings a request: one fd for each pool of it that is shared memory, in order.
 
     Attributes:
-        handle: the prepared model (or what the call says).
+        handle: the prepared model (or what the call names).
         request: inputs and outputs.
         measure: whether to time it.
         deadline_ns: CLOCK_BOOTTIME at which the result is useless.

@@ -20,7 +20,7 @@ class Executed(Result, frozen=True):
 
 
 class Execute(RequestMessage, frozen=True, kw_only=True):
-    """Start an execution; `NotifyExecuted` says how it went.
+    """Start an execution; `NotifyExecuted` reports the outcome.
 
     Attributes:
         callback: what `NotifyExecuted` names; 0 means no callback (device:E1).

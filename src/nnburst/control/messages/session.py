@@ -38,7 +38,7 @@ class Release(Call, frozen=True):
 
 
 class Nothing(Result, frozen=True):
-    """The call succeeded and has nothing to say."""
+    """The call succeeded and has no result."""
 
 
 class Opened(Result, frozen=True):

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 #: How long the driver spins for the next request before a rhythm is known, in microseconds.
 _POLLING_WINDOW: Final = POLLING_WINDOW.read()
 #: How long a result may wait for room before the client counts as gone astray. Promised are 2 s
-#: (docs/promises.md, P11): the rest is for waking up on a busy machine and for telling the client.
+#: (docs/promises.md, P11): the rest is for waking up on a busy machine and for notifying the client.
 _STUCK_NS: Final = 1_500_000_000
 #: Without requests for so long a burst frees what its bindings hold (features:D21).
 _IDLE_NS: Final = 10_000_000_000
@@ -70,11 +70,11 @@ _ENDINGS: Final = {
 
 
 class BurstClient(NamedTuple):
-    """What a burst may tell and ask its client (NNAPI: IBurstCallback).
+    """What a burst may send and ask its client (NNAPI: IBurstCallback).
 
     Attributes:
         get_memories: the upcall that resolves slots.
-        closed: tells that the burst has ended by itself, without waiting.
+        closed: notifies that the burst has ended by itself, without waiting.
         released: called once when the burst's thread uses nothing any more, its model included; not where it
             could not be opened.
     """
@@ -298,7 +298,7 @@ class BurstContext:
                 )
 
     def _loop(self) -> str:
-        """Serve until told to stop; why, if it was not asked for."""
+        """Serve until stopped; the reason if it ends by itself."""
         reply: Reply | None = None
         while True:
             if reply is None:

@@ -24,7 +24,7 @@ class AsyncCall(Protocol):
         """Among the client's work."""
 
     def run(self) -> Message:
-        """Do it; the notification of its success. Raises what the client shall be told otherwise."""
+        """Do it; the notification of its success. Raises what the client gets as its answer otherwise."""
 
     def cancel(self) -> None:
         """It will not be done: free what it holds."""
@@ -47,7 +47,7 @@ def start(
         failed: the notification of a failure.
 
     Raises:
-        ResourceExhausted: too many notifications are to come; then only the answer says so.
+        ResourceExhausted: too many notifications are to come; then only the answer reports it.
         NnburstError: whatever `check` raises, or device:P9.
     """
     ticket = session.outbox.ticket()

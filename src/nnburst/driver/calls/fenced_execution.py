@@ -39,7 +39,7 @@ class FencedRun:
     Attributes:
         execution: bound; outputs have known dimensions (device:F1).
         priority: of its model.
-        measure: whether its client wants to know how long it takes.
+        measure: whether its client asks how long it takes.
         deadline_ns: on CLOCK_BOOTTIME.
         duration_ns: how long it may take from the last fence on.
         loop_timeout_ns: limit of a WHILE.
@@ -175,7 +175,7 @@ class FencedExecution:
         self._finish(outcome, time.perf_counter_ns() - started)
 
     def _finish(self, outcome: Outcome, device_ns: int) -> None:
-        """Let go of all memory, then tell (device:F10)."""
+        """Let go of all memory, then notify (device:F10)."""
         run = self._run
         try:
             run.cleanup.close()

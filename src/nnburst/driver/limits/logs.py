@@ -100,7 +100,7 @@ class _Kinds:
 
 
 class RepetitionFilter(logging.Filter):
-    """Lets a few lines of each kind pass in a period, and says how many it left out. Thread-safe.
+    """Lets a few lines of each kind pass in a period, and counts how many it left out. Thread-safe.
 
     Lines are of one kind if they come from the same message of the code, whatever its arguments. Processes
     that are forked after this was made count together.
@@ -117,7 +117,7 @@ class RepetitionFilter(logging.Filter):
         self._lines = lines
         self._period = period
         self._clock = clock
-        # Reentrant: the garbage collector may come by and find something to say.
+        # Reentrant: the garbage collector may come by and log something.
         self._lock = threading.RLock()
         self._kinds = _Kinds()
 

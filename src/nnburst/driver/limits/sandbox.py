@@ -1,4 +1,4 @@
-"""What a worker gives up before it hears its client, so that a client that takes it over gains little.
+"""What a worker gives up before it reads from its client, so that a client that takes it over gains little.
 
 It keeps what executors need, which cannot be listed: memory, threads, clocks, reading files. It loses new
 privileges and, if the kernel has Landlock and seccomp, writing and making files (but for the key of the

@@ -35,7 +35,7 @@ class BufferTracker:
 
         Raises:
             ResourceExhausted: the client holds as many as it may.
-            NnburstError: what `make` says.
+            NnburstError: what `make` raises.
         """
         token = self._take()
         try:
@@ -45,7 +45,7 @@ class BufferTracker:
             raise
         handle = self._objects.add(buffer)
         with self._lock:
-            # A client may guess the handle and release it before it is told.
+            # A client may guess the handle and release it before it gets it.
             if self._objects.find(handle) is buffer:
                 self._handles[token] = handle
         return handle, token

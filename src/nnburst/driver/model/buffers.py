@@ -75,7 +75,7 @@ class DeviceBuffer:
 
         Args:
             token: names it in requests.
-            operand: type and dimensions, as `validate_memory_desc` says them.
+            operand: type and dimensions, as from `validate_memory_desc`.
             roles: what it may be used for.
             forget: called once when it is closed.
 
@@ -139,7 +139,7 @@ class DeviceBuffer:
             return self._room.readable[: self._content_bytes]
 
     def check_output(self, dimensions: Shape) -> Shape:
-        """The dimensions of an output of `dimensions` in this buffer, as far as both say them.
+        """The dimensions of an output of `dimensions` in this buffer, as far as both give them.
 
         Raises:
             InvalidArgument: they contradict each other.

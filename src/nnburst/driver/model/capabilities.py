@@ -1,4 +1,4 @@
-"""How fast a device says it is: as a person wrote, `nnburst bench capabilities` measured, or it ships; or 1.
+"""A device's reported speed: as a person wrote, `nnburst bench capabilities` measured, or it ships; or 1.
 
 All numbers are ratios to the reference executor on this machine; lower is better (`hal.capabilities`).
 They are read once, when the driver starts, and are the same at every start until the file is written.
@@ -60,7 +60,7 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def capabilities(self) -> Capabilities:
-        """What the file says.
+        """The file's contents.
 
         Raises:
             InvalidArgument: validation:S3: a type is not known or has no performance, or a number is not
@@ -96,7 +96,7 @@ def capabilities_files(device: str) -> list[Path]:
 def load_capabilities(
     device: str, version_string: str, shipped: Path | None = None
 ) -> Capabilities:
-    """The capabilities of a device; UNMEASURED if no file counts. A log line says which does.
+    """The capabilities of a device; UNMEASURED if no file counts. A log line names the one that does.
 
     Args:
         device: its name.

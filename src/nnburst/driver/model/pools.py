@@ -86,7 +86,7 @@ class BufferPool:
     """A buffer as a pool of one request; `close` lets go of it.
 
     Attributes:
-        size: None: a buffer is used whole, and requests do not say its size.
+        size: None: a buffer is used whole, and requests do not carry its size.
     """
 
     __slots__ = ("_reference", "size")

@@ -31,7 +31,7 @@ class PreparedModel:
     Attributes:
         model: as validated.
         preference: what the client prepared it for.
-        shapes_vary: some output's shape is not known before an execution, so results must say it
+        shapes_vary: some output's shape is not known before an execution, so results must carry it
             (device:§5.1).
         priority: among the client's models.
         pace: of its executions over the socket.

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that tells the client about what an executor raised.
+    """The outcome for the client about what an executor raised.
 
     SystemExit counts like any other: an executor does not end the thread of a burst or of a lane.
     """

@@ -89,7 +89,7 @@ def _serve_one(args: argparse.Namespace) -> None:
 
     # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A client that ignores the ends of its children would have this process not hear of its own.
+    # A client that ignores the ends of its children would have this process not learn of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(args.fd, False)
     serve_client(lambda: socket.socket(fileno=args.fd), args.executor, args.executor)

@@ -148,7 +148,7 @@ class Supervisor:
         try:
             find_executor(self._executor)
         except NnburstError as error:
-            logger.warning("%s", error)  # every client will be told
+            logger.warning("%s", error)  # every client gets this error
         threads = len(list(Path("/proc/self/task").iterdir()))
         if threads != 1:
             raise RuntimeError(f"{threads} threads before forking, expected 1")

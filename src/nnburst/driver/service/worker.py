@@ -193,7 +193,7 @@ class Worker:
         return self._session is not None
 
     def handle(self, call: Message, fds: Fds) -> Answer:
-        """Answer a call; raises what the client shall be told."""
+        """Answer a call; raises what the client gets as its answer."""
         if isinstance(call, Hello):
             return self._introduce(call, fds)
         if isinstance(call, Ping):

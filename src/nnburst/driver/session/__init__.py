@@ -1,1 +1,1 @@
-"""What a worker knows of its client: outbox, scheduler, fences, liveness."""
+"""What a worker keeps for its client: outbox, scheduler, fences, liveness."""

@@ -1,4 +1,4 @@
-"""What a worker knows about the client that it serves."""
+"""What a worker keeps for the client that it serves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ClientSession:
         objects: what its handles stand for.
         buffers: those of them that requests name by tokens.
         scheduler: runs its work.
-        outbox: what it is yet to be told.
+        outbox: notifications that it is yet to get.
         fences: waits for its sync fences.
     """
 

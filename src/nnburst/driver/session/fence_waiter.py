@@ -33,7 +33,7 @@ class _Wait:
     Attributes:
         active: those that have not signalled, by descriptor.
         deadline_ns: on CLOCK_BOOTTIME.
-        done: told once.
+        done: called once.
         charge: for all fences.
     """
 

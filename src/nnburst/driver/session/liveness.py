@@ -1,6 +1,6 @@
 """What lets the client notice that this worker has died: its pidfd and its death word.
 
-The end of the control socket is the authority; the death word only tells it sooner: the kernel writes it
+The end of the control socket is the authority; the death word only shows it sooner: the kernel writes it
 before it tears the process's memory down, the socket ends after that.
 """
 

@@ -119,7 +119,7 @@ class Ticket:
         return True
 
     def cancel(self) -> None:
-        """Never tell; fine after `post`."""
+        """Never notify; fine after `post`."""
         outbox = self._take()
         if outbox is not None:
             outbox.release()

@@ -88,7 +88,7 @@ class VendorExtension:
 
     @property
     def description(self) -> Extension:
-        """What a device says about it."""
+        """What a device reports about it."""
         return Extension(
             self.name,
             tuple(
@@ -146,7 +146,7 @@ class VendorExtension:
             rows: accepted combinations of types, by the names that the forms use.
             shape: types of the outputs; None if they depend on data.
             summary: one sentence for people.
-            check: rules that counts and types cannot say.
+            check: rules that counts and types cannot express.
             half: see `OperationDefinition`.
             zero_sized: see `OperationDefinition`.
             omitted_status: see `OperationDefinition`.
@@ -252,7 +252,7 @@ def install_from(target: str) -> None:
 
 
 def described_extensions() -> tuple[Extension, ...]:
-    """All that this process knows, by name; those of entry points are imported for it."""
+    """All that this process has, by name; those of entry points are imported for it."""
     for name in _entry_points():
         _find(name)
     return tuple(_installed[name].description for name in sorted(_installed))

@@ -41,7 +41,7 @@ Run = Callable[[], None]
 
 
 class OperationFailed(NnburstError):
-    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT if spec says so.
+    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT if spec wants it.
 
     Messages name the operation, the operand and the rule.
     """
@@ -51,7 +51,7 @@ class OperationFailed(NnburstError):
 
 @contextmanager
 def named(type: OperationType) -> Iterator[None]:  # noqa: A002 - NNAPI's word
-    """Put the operation before messages of shared arithmetic, which does not know whose it is."""
+    """Put the operation before messages of shared arithmetic, which any operation may use."""
     try:
         yield
     except OperationFailed as failure:

@@ -1,4 +1,4 @@
-"""What convolutions and poolings say about their windows: operand slots, and how they are read.
+"""What convolutions and poolings have about their windows: operand slots, and how they are read.
 
 NNAPI: Conv2D.cpp, DepthwiseConv2D.cpp, Pooling.cpp: paddings and strides come width first.
 """

@@ -37,12 +37,12 @@ _BUILDER: Final = "flatbuffers"
 
 # It takes 30 ms, which the workers of a supervisor share and which no prepare pays.
 for _module in (_SCHEMA, _BUILDER):
-    with suppress(ImportError):  # the executor says what is missing
+    with suppress(ImportError):  # the executor names what is missing
         import_module(_module)
 
 
 class UnsupportedByEngine(Exception):
-    """The engine cannot run this, or not so that the result is NNAPI's; the message says what."""
+    """The engine cannot run this, or not so that the result is NNAPI's; the message names what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Value:
 class GraphWriter:
     """One subgraph being written. Not thread-safe.
 
-    The versions of the operators stay 1: kernels do not look at them, and every one knows version 1.
+    The versions of the operators stay 1: kernels do not look at them, and every one has version 1.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ _said = threading.Event()
 
 @contextmanager
 def quiet_once() -> Iterator[None]:
-    """The first interpreter of a process writes to stderr, whatever it is told; not so in here."""
+    """The first interpreter of a process writes to stderr, whatever its settings; not so in here."""
     if _said.is_set():
         yield
         return

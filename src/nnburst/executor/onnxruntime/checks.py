@@ -1,4 +1,4 @@
-"""What a client's graph may not name, and whether it is what the client says of it.
+"""What a client's graph may not name, and whether it is what the client declares.
 
 onnxruntime opens files that graph bytes name, reads options that they carry, and takes some names for
 addresses of memory. A worker may read files that its client may not. So the bytes are read by our own reader
@@ -98,7 +98,7 @@ def file_operands(model: Model, prefix: int) -> tuple[GraphParams, list[Operand]
 def check_border(
     what: str, said: Operand, prefix: int, element: int, extents: tuple[int, ...] | None
 ) -> None:
-    """Compare an operand with what the session says of the input or output.
+    """Compare an operand with what the session reports of the input or output.
 
     Args:
         what: it is, for messages.

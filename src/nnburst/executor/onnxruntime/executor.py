@@ -66,7 +66,7 @@ class GraphExecution(Execution):
 
         Args:
             binding: of the request; None if an output has too little room.
-            outputs: what the session says of each, and the request's memory.
+            outputs: what the session reports of each, and the request's memory.
             shapes: of all outputs; None if only a run finds them out.
             turn: is held while the engine runs, if it runs one request at a time.
         """
@@ -168,7 +168,7 @@ class GraphPrepared(Prepared):
     def __init__(
         self, model: Model, prefix: int, graph: _Graph, num_threads: int, provider: str
     ) -> None:
-        """Make the session and compare it with what the client says of it.
+        """Make the session and compare it with what the client declares.
 
         Args:
             model: the client's.

@@ -6,7 +6,7 @@ from typing import Final
 
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation, whole_graph
 
-#: What a device says about it.
+#: What a device reports about it.
 DESCRIPTION: Final = Extension(
     whole_graph.NAME,
     (

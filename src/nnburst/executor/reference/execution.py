@@ -89,7 +89,7 @@ class MainFrame(Frame):
         declared: Mapping[int, TensorType],
         outputs: OutputBuffers,
     ) -> None:
-        """Start with constants and inputs; results go where `outputs` says."""
+        """Start with constants and inputs; results go to `outputs`."""
         super().__init__(graph, evaluator, inputs, declared)
         self._outputs = outputs
 

@@ -45,7 +45,7 @@ class ReferencePrepared(Prepared):
     """A model ready to be executed. `bind` may be called from several threads at once."""
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
-        """Unpack a validated model, and lay it out if it says all shapes of its inputs."""
+        """Unpack a validated model, and lay it out if it declares all shapes of its inputs."""
         self._model = model
         self._unfolded = Plan(model, pools)
         self._plan = folded(self._unfolded)

@@ -82,7 +82,7 @@ class Frame:
         """Run all steps.
 
         Raises:
-            NnburstError: one fails, or the deadline has passed; `.status` says as what.
+            NnburstError: one fails, or the deadline has passed; `.status` has the kind.
         """
         evaluator = self.evaluator
         if evaluator.deadline_ns is None:
@@ -103,7 +103,7 @@ class Frame:
         """Shape, allocate, bind and run step `number`, then drop values that are not read any more.
 
         Raises:
-            NnburstError: it fails; `.status` says as what.
+            NnburstError: it fails; `.status` has the kind.
         """
         step = self.graph.steps[number]
         inputs = [self.values.get(i) for i in step.inputs]
@@ -127,7 +127,7 @@ class Frame:
         self.release(number)
 
     def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
-        """Whether results of these types have to be computed (a subclass may know better)."""
+        """Whether results of these types have to be computed (a subclass may skip some)."""
         del step, metas
         return True
 

@@ -1,4 +1,4 @@
-"""An ONNX file by its parts: graphs, nodes, attributes, functions, what it says of itself."""
+"""An ONNX file by its parts: graphs, nodes, attributes, functions, what it has about itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENTRY_COST: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class ValueInfo:
-    """What a file says of a tensor.
+    """What a file declares of a tensor.
 
     Attributes:
         name: of the tensor.

@@ -11,7 +11,7 @@ _SIZES = {1: 8, 5: 4}
 
 
 def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
-    """The file with these dimensions of its inputs, so that an engine can say those of its outputs.
+    """The file with these dimensions of its inputs, so that an engine can infer those of its outputs.
 
     Args:
         content: of a file that was read.

@@ -88,7 +88,7 @@ class TensorProto:
             external: gives the bytes of one whose values lie elsewhere.
 
         Raises:
-            InvalidArgument: the values are not as many as the shape says.
+            InvalidArgument: the values are not as many as the shape has.
         """
         raw = external(self) if self.is_external else self._raw
         if raw is not None:

@@ -1,4 +1,4 @@
-"""Vendor extensions (1.2): what a device says about them, and the codes of their types and operations."""
+"""Vendor extensions (1.2): what a device reports about them, and the codes of their types and operations."""
 
 from __future__ import annotations
 

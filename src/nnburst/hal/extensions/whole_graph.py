@@ -6,7 +6,7 @@
     types 1 to 7  tensors of element types that NNAPI lacks
 
 Everything else is a core type. A tensor of rank 0 is one of shape (1,); an extent that the graph leaves open
-is 0, and a rank that it leaves open is no extents: each request says its inputs' and learns its outputs'.
+is 0, and a rank that it leaves open is no extents: each request carries its inputs' and gets its outputs'.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _MOST_NAMES: Final = 4096
 
 
 class GraphParams(msgspec.Struct, frozen=True, array_like=True):
-    """What the file's operand says beside its bytes.
+    """What the file's operand has beside its bytes.
 
     Attributes:
         inputs: names of the graph's inputs.

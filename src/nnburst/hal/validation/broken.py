@@ -10,7 +10,7 @@ _RULE = re.compile(r"validation:([A-Z]\d+): (.*)", re.DOTALL)
 
 
 class Broken(Exception):
-    """A rule is broken; the caller that knows the place turns it into InvalidArgument."""
+    """A rule is broken; the caller that has the place turns it into InvalidArgument."""
 
     def __init__(self, rule: str, message: str) -> None:
         """Keep the rule's id and what is wrong."""
@@ -20,7 +20,7 @@ class Broken(Exception):
 
     @classmethod
     def by(cls, error: InvalidArgument, rule: str) -> Broken:
-        """What `error` says, under the rule that it names itself or else under `rule`."""
+        """The message of `error`, under the rule that it names itself or else under `rule`."""
         named = _RULE.fullmatch(str(error))
         return cls(*named.groups()) if named else cls(rule, str(error))
 

@@ -25,7 +25,7 @@ def validate_memory_desc(
     output_roles: Sequence[BufferRole],
     get_model: Callable[[P], Model | None],
 ) -> Operand:
-    """Check the arguments of allocate and combine what they say about the buffer.
+    """Check the arguments of allocate and combine what they have about the buffer.
 
     Args:
         dimensions: wanted dimensions (BufferDesc); empty or 0 if left open.
@@ -58,7 +58,7 @@ def validate_memory_desc(
 
 
 class _Wanted:
-    """What the roles seen so far say about the buffer."""
+    """What the roles seen so far have about the buffer."""
 
     def __init__(self, dimensions: Shape) -> None:
         self._dimensions = dimensions
@@ -95,7 +95,7 @@ class _Wanted:
 
 
 def combine_dimensions(a: Shape, b: Shape) -> Shape:
-    """What two descriptions of the same data say together; 0 and an empty tuple say nothing.
+    """What two descriptions of the same data give together; 0 and an empty tuple stand for unknown.
 
     Raises:
         Broken: D11, they contradict each other.

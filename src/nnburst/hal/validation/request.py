@@ -35,7 +35,7 @@ class Dimensions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """What the model says about one argument, prepared for many requests."""
+    """What the model declares about one argument, prepared for many requests."""
 
     dimensions: Shape
     element_bytes: int  # 0: opaque
@@ -64,7 +64,7 @@ class RequestValidator:
 
         Args:
             request: from anywhere; its own `pools` are not looked at.
-            pool_sizes: bytes of each pool that `pool_index` counts in, as the driver knows them;
+            pool_sizes: bytes of each pool that `pool_index` counts in, as in the driver;
                 None for a driver buffer (token), which is always used whole.
 
         Returns:
@@ -184,5 +184,5 @@ def _check_dimensions(known: _Expected, given: Shape) -> None:
 
 
 def _merge(known: _Expected, argument: RequestArgument) -> Shape:
-    """The request's dimensions if it gives any (R8: they repeat what the model knows)."""
+    """The request's dimensions if it gives any (R8: they repeat what the model declares)."""
     return argument.dimensions or known.dimensions

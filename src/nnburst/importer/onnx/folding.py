@@ -305,7 +305,7 @@ def slices(node: Node, shape: Sequence[int]) -> list[slice]:
         if step == 0:
             raise Malformed("a slice in steps of 0 never ends")
         at = node.axis(axis, len(shape))
-        # As numpy's, but that an end below the first element is said by a number, not by None.
+        # As numpy's, but that an end below the first element is given by a number, not by None.
         low, high, by = slice(start, end, step).indices(shape[at])
         if start >= -shape[at] or step > 0:
             found[at] = slice(low, None if high < 0 else high, by)

@@ -1,6 +1,6 @@
 """Orders of axes: how a tensor's logical axes lie in its operand, as pure functions.
 
-ONNX says N×C×H×W, NNAPI's engines want N×H×W×C. An `order` says which logical axis each stored axis is:
+ONNX has N×C×H×W, NNAPI's engines want N×H×W×C. An `order` names the logical axis of each stored axis:
 (0, 2, 3, 1) for an image that is stored as N×H×W×C. So a Transpose of the file moves nothing, it only
 changes the order; elements move if an operation wants another order than it finds.
 """
@@ -19,7 +19,7 @@ NHWC: Order = (0, 2, 3, 1)
 
 
 def identity(rank: int) -> Order:
-    """The order of a tensor that is stored as the file says it."""
+    """The order of a tensor that is stored as in the file."""
     return tuple(range(rank))
 
 
@@ -39,7 +39,7 @@ def is_same(shape: Sequence[int], one: Order, other: Order) -> bool:
 
 
 def collapsed(shape: Sequence[int], have: Order, want: Order) -> tuple[Shape, Order]:
-    """The fewest axes by which a change of order can be said.
+    """The fewest axes by which a change of order can be expressed.
 
     Returns:
         Extents of what is stored, neighbours that stay neighbours as one, and which of these axes each
@@ -125,7 +125,7 @@ def merged(shapes: Sequence[Shape]) -> list[Shape]:
         shapes: of equal rank; the last one is the result's.
 
     Returns:
-        The same shapes with as few axes as say the same.
+        The same shapes with as few axes as mean the same.
     """
     result = shapes[-1]
     kept: list[list[int]] = [[] for _ in shapes]

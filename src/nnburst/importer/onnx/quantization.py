@@ -1,4 +1,4 @@
-"""How ONNX says which integers stand for which real numbers."""
+"""How ONNX expresses which integers stand for which real numbers."""
 
 from __future__ import annotations
 

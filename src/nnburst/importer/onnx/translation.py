@@ -46,7 +46,7 @@ _NODE_COST: Final = 4096
 #: Rounds that a loop is unrolled into at most.
 _MOST_ROUNDS: Final = 256
 _OLDEST: Final = 7
-#: What a translation meets if a file's inputs and attributes are not what their operator says.
+#: What a translation meets if a file's inputs and attributes are not what their operator needs.
 _UNFIT: Final = (
     ArithmeticError,
     AssertionError,
@@ -94,7 +94,7 @@ class OnnxTranslation:
         """The imported model.
 
         Raises:
-            InvalidArgument: the file is not intact, or NNAPI cannot say what it holds.
+            InvalidArgument: the file is not intact, or NNAPI cannot express what it holds.
         """
         try:
             return self._translated()
@@ -190,7 +190,7 @@ class OnnxTranslation:
         return tuple(int(extent) for extent in found if extent is not None)
 
     def _integers(self, name: str, kind: TensorType, scope: Scope) -> TensorType:
-        """The real numbers that an input's integers stand for, if the node that reads it says so."""
+        """The real numbers that an input's integers stand for, if the node that reads it dequantises."""
         for proto in scope.readers(name):
             at = proto.inputs.index(name)
             if proto.op_type == "DequantizeLinear" or proto.op_type.startswith("QLinear"):
@@ -340,7 +340,7 @@ class OnnxTranslation:
         try:
             return parameters(self._node(quantizer, 13, found), 0, 1)
         except Refused:
-            return None  # the QuantizeLinear itself says why
+            return None  # the QuantizeLinear itself gives the reason
 
     def _call(
         self, function: FunctionProto, proto: NodeProto, scope: Scope, where: str, depth: int

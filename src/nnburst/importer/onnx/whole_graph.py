@@ -28,7 +28,7 @@ def whole_graph(
         content: of the file.
         file: what was read of it.
         external: reads the files beside it, each of which becomes a pool.
-        shapes: of inputs that the file leaves open, so that requests need not say them and the engine knows
+        shapes: of inputs that the file leaves open, so that requests need not carry them and the engine has
             its outputs' beforehand.
 
     Raises:
@@ -93,7 +93,7 @@ def _border(
     kind = element.core if element.core is not None else used.operand_type(element.extension)
     scale = 1.0 if element.name in ("uint8", "int8") else 0.0
     dims = _dimensions(info, shapes.get(info.name))
-    # What a file says of outputs whose extents depend on data is often wrong; engines only warn.
+    # What a file declares of outputs whose extents depend on data is often wrong; engines only warn.
     return kind, () if side == "output" and 0 in dims else dims, scale, 0
 
 

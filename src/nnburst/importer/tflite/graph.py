@@ -69,7 +69,7 @@ class Graph(SubgraphWriter):
             except Refused as refused:
                 raise Refused(f"tensor {index} ({self.name(index)!r}): {refused}") from None
             if constant is None:
-                self.computed_type(index)  # says it better if NNAPI has no such operand
+                self.computed_type(index)  # has the better message if NNAPI has no such operand
                 raise Malformed(f"tensor {index} ({self.name(index)!r}) is read but never written")
             constant = replace(constant, name=f"tensor {index} ({self.name(index)!r})")
             found = self._values[index] = Value(constant.type, None, constant)

@@ -86,7 +86,7 @@ def _level_strides(
         raise Malformed(f"block map {mapped} of a tensor of {len(dimensions)} dimensions")
     if len(order) != len(dimensions) + count:
         raise Malformed(f"{len(order)} sparse levels for {len(dimensions)} dimensions and {count}")
-    # The extent of a block is said by the level that walks it.
+    # The extent of a block is given by the level that walks it.
     walking = [order.index(len(dimensions) + i) for i in range(count)]
     sizes = [int(sparsity.DimMetadata(level).DenseSize()) for level in walking]
     block = dict(zip(mapped, sizes, strict=True))

@@ -41,7 +41,7 @@ class Translation:
         """The imported model.
 
         Raises:
-            InvalidArgument: the file is not intact, or NNAPI cannot say what it holds.
+            InvalidArgument: the file is not intact, or NNAPI cannot express what it holds.
         """
         graph = Graph(self._file, _MAIN, self._constants)
         self._translate(graph, _MAIN, self._variables)
@@ -110,7 +110,7 @@ class Translation:
         self._is_dynamic_range |= graph.is_dynamic_range
 
     def _translation(self, name: str, raw: Any) -> Translate:  # noqa: ANN401 - generated code
-        """What translates an operator: one of the table, or what an extension says."""
+        """What translates an operator: one of the table, or that of an extension."""
         custom = self._file.custom_code(raw)
         claimed = None if custom is None else self._extensions.find(custom)
         if claimed is None:

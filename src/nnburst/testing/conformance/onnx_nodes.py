@@ -46,7 +46,7 @@ ReduceSumSquare Relu Reshape Resize Round Selu Shape Sigmoid Sign Sin Size Slice
 Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile
 TopK Transpose Unsqueeze Upsample Where Xor
 """
-#: Operators that NNAPI has, or that can be said by its operations.
+#: Operators that NNAPI has, or that its operations can express.
 OPERATORS: Final = frozenset(_NAMES.split())
 _TYPES: Final = frozenset({"float32", "float16", "int32", "int64", "bool", "uint8", "int8"})
 

@@ -12,7 +12,7 @@ from nnburst.hal.timing import OutputShape, Timing
 
 
 class Unsupported(InvalidArgument):
-    """An executor says beforehand that it cannot run some operation: no failure, nothing to judge."""
+    """An executor reports beforehand that it cannot run some operation: no failure, nothing to judge."""
 
 
 def require_supported(model: Model, supported: Sequence[bool]) -> None:

@@ -1,4 +1,4 @@
-"""Ways to get a model executed: the one place that knows how `--via` reaches an executor.
+"""Ways to get a model executed: the one place for how `--via` reaches an executor.
 
 `local` calls the executor in this process; `execute` and `burst` go through a driver
 (driver_runners). A further way is a class with `prepare`, listed in `RUNNERS`.
@@ -73,8 +73,8 @@ class Runner(Protocol):
         """Prepare `model`, whose pools hold these bytes.
 
         Raises:
-            Unsupported: the executor says that it cannot run some operation.
-            NnburstError: the model is refused; `.status` says why.
+            Unsupported: the executor reports that it cannot run some operation.
+            NnburstError: the model is refused; `.status` has the reason.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a driver says it supports: the same whenever it is asked, and true."""
+"""What a driver reports as supported: the same whenever it is asked, and true."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def support_does_not_change(subject: Subject) -> None:
 
 
 def support_is_what_prepare_accepts(subject: Subject) -> None:
-    """Models that are said to be supported are prepared, and the others refused."""
+    """Models that are reported as supported are prepared, and the others refused."""
     for case in (subject.case, *subject.others):
         model, pools = subject.model(case)
         supported = all(subject.device.supported_operations(model, pools=pools))

@@ -23,7 +23,7 @@ _STALE: Final = 0xA5
 
 
 class Broken(Exception):
-    """The driver does not keep to the contract; the message says how."""
+    """The driver does not keep to the contract; the message has the cause."""
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def settle(pid: int, baseline: Footprint, seconds: float = SETTLED) -> float:
         Seconds that it took.
 
     Raises:
-        AssertionError: it holds more after that time; the message says what.
+        AssertionError: it holds more after that time; the message names what.
     """
     began = time.monotonic()
     while excess := footprint(pid).excess(baseline):

@@ -1,4 +1,4 @@
-"""A client that outlives its drivers: its worker is killed, it hears of that once, and goes on."""
+"""A client that outlives its drivers: its worker is killed, it learns of that once, and goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recovery(NamedTuple):
     """One death and what came after it.
 
     Attributes:
-        told_ms: from the kill to the end of the first execution, which hears of it or recovers already.
+        told_ms: from the kill to the end of the first execution, which learns of it or recovers already.
         right_ms: from the kill to the first right result.
         errors: executions that raised DeadObject.
     """
@@ -44,7 +44,7 @@ def outlive(address: str, *, fatal: bool = False) -> Generator[Recovery, None, N
     Args:
         address: of a driver.
         fatal: it runs `nnburst.testing.faults.fatal:FatalExecuting`, and is to die of the executions
-            themselves. Without it the worker is killed before an execution, which hears of it or not.
+            themselves. Without it the worker is killed before an execution, which learns of it or not.
 
     Raises:
         BrokenLife: more than one error for a death, or more or fewer recoveries than deaths; with `fatal`,

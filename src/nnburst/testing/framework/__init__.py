@@ -1,1 +1,1 @@
-"""The framework under test: devices that answer as they are told, and conformance over plans."""
+"""The framework under test: devices that answer as arranged, and conformance over plans."""

@@ -21,7 +21,7 @@ Supports = Callable[[Operation, Model], bool]
 
 
 class ComputingDevice:
-    """Supports what a function says, and computes by the reference executor. Thread-safe.
+    """Supports what a function accepts, and computes by the reference executor. Thread-safe.
 
     Attributes:
         executed: how many executions it has had.
@@ -57,7 +57,7 @@ class ComputingDevice:
         return False
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:  # noqa: ARG002
-        """What the function says."""
+        """What the function returns."""
         return [self._supports(operation, model) for operation in model.main.operations]
 
     def prepare(
@@ -69,7 +69,7 @@ class ComputingDevice:
         deadline_ns: int | None = None,
         cache: CacheRequest | None = None,  # noqa: ARG002
     ) -> PreparedPart:
-        """Prepare by the reference executor, unless it is told to fail."""
+        """Prepare by the reference executor, unless it is to fail."""
         error = self.on_prepare(model)
         if error is not None:
             raise error

@@ -18,7 +18,7 @@ COSTS: Final = (("sample_a", 0.5), ("sample_b", 0.6))
 
 
 class PricedDriver(DriverDevice):
-    """A driver that costs what it is told."""
+    """A driver with given costs."""
 
     def __init__(self, executor: str, name: str, cost: float) -> None:
         """Launch it."""
@@ -43,7 +43,7 @@ class PlansRunner(FrameworkRunner):
         super().__init__(two_drivers(executor), burst=self.over_bursts)
 
     def close(self) -> None:
-        """Close the drivers, and say what there was."""
+        """Close the drivers, and report what there was."""
         counted = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
         sys.stderr.write(f"plans: {counted}\n")
         super().close()

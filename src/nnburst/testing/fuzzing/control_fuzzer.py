@@ -34,7 +34,7 @@ from nnburst.testing.peers.raw_connection import PATIENCE, RawConnection
 #: Messages between two looks at what the driver holds, and descriptors that it may hold more then.
 _BATCH: Final = 500
 _SLACK_FDS: Final = 8
-#: Failures after which a campaign stops: more of them say no more.
+#: Failures after which a campaign stops: more of them add nothing.
 _ENOUGH: Final = 20
 #: Seconds until what waited for a fence must have let go of its descriptors.
 _PATIENCE: Final = 5.0

@@ -45,7 +45,7 @@ _INFORMATION, *_, _TIMING = (variant.layout() for variant in RESULT.variants)
 _UNKNOWN: Final = [NO_TIMING, NO_TIMING]
 #: Bursts that take turns.
 _BURSTS: Final = 4
-#: Failures after which a campaign stops: more of them say no more.
+#: Failures after which a campaign stops: more of them add nothing.
 _ENOUGH: Final = 20
 
 #: A packet, and the statuses that may answer it.

@@ -122,7 +122,7 @@ class _Translation:
     def _operator_code(self, code: int) -> Any:  # noqa: ANN401
         made = self.schema.OperatorCodeT()
         made.builtinCode, made.deprecatedBuiltinCode = code, min(code, 127)
-        made.version = 1  # kernels do not look at it, and every one knows version 1
+        made.version = 1  # kernels do not look at it, and every one has version 1
         return made
 
     def _tensor(self, index: int) -> int:

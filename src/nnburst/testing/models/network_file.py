@@ -46,7 +46,7 @@ class NetworkFile:
         """Read a file, with options of `nnburst.load`.
 
         Raises:
-            InvalidArgument: it is no network that NNAPI can say.
+            InvalidArgument: it is no network that NNAPI can express.
             OSError: it cannot be read.
         """
         imported = load(path, **options)

@@ -16,7 +16,7 @@ Range = tuple[float, float]
 
 #: Pillow's name of a picture with so many channels.
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
-#: What a network of real numbers takes for black and white unless its user says something else.
+#: What a network of real numbers takes for black and white unless its user gives others.
 _UNIT: Final = (0.0, 1.0)
 
 

@@ -120,7 +120,7 @@ class PackBuilder(GraphBuilder):
         return array
 
     def given(self, value: Value, *, constant: float) -> int:
-        """An input or a constant, as the recipe says; scalars and what steers are constants."""
+        """An input or a constant, as in the recipe; scalars and what steers are constants."""
         has_input = any(o.source == "input" for o in self.operands)
         steers = is_scalar(value.meta.kind) or constant > 0.5
         is_constant = steers or (has_input and self.recipe.constants)

@@ -21,7 +21,7 @@ MOVING: Final = frozenset(
         _O.SPACE_TO_BATCH_ND, _O.SELECT, _O.EMBEDDING_LOOKUP, _O.HASHTABLE_LOOKUP,
     }
 )  # fmt: skip
-#: IEEE 754 says what comes out, also of NaN and infinities.
+#: IEEE 754 defines what comes out, also of NaN and infinities.
 ARITHMETIC: Final = frozenset(
     {
         _O.ADD, _O.SUB, _O.MUL, _O.ABS, _O.NEG, _O.EQUAL, _O.NOT_EQUAL, _O.LESS, _O.LESS_EQUAL, _O.GREATER,
@@ -50,7 +50,7 @@ _FLOATS: Final = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
 
 def is_defined(operation: OperationType, kind: OperandType, edge: Edge) -> bool:
-    """Whether NNAPI or IEEE 754 says what an operation makes of such elements."""
+    """Whether NNAPI or IEEE 754 defines what an operation makes of such elements."""
     if kind in QUANTIZED_RANGES or kind is OperandType.TENSOR_BOOL8:
         return edge in (Edge.LOWEST, Edge.HIGHEST)
     if kind is OperandType.TENSOR_INT32:

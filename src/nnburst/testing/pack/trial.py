@@ -41,7 +41,7 @@ def problem_of(case: Case, runner: Runner) -> str | None:
         What is wrong; None if nothing is.
 
     Raises:
-        Unsupported: the driver says beforehand that it cannot run the operation.
+        Unsupported: the driver reports beforehand that it cannot run the operation.
     """
     built = model_of(case)
     try:

@@ -33,7 +33,7 @@ _KNOWN_FROM_THE_START = frozenset(
 def broken_rules(plan: Plan, source: FinishedModel, devices: Sequence[Candidate]) -> list[str]:
     """What is wrong with a plan, one sentence each.
 
-    Every operation of every source model runs exactly once; steps can run in their order and know all that
+    Every operation of every source model runs exactly once; steps can run in their order and have all that
     they read; step models are valid for their devices, which support all of them, and compute what the source
     model's operations do; what others read is a step's output, and nothing else that is temporary.
     """
@@ -122,7 +122,7 @@ _Operands = tuple[int, Sequence[int]]
 
 
 class _Walk:
-    """Goes through the steps in order and knows what is written by then.
+    """Goes through the steps in order and keeps what is written by then.
 
     Attributes:
         wrong: sentences.

@@ -38,7 +38,7 @@ from nnburst.testing.partitioning.device import CpuStandIn
 from nnburst.testing.partitioning.drawn_device import DrawnDevice
 
 Array = npt.NDArray[Any]
-#: Bytes of the first guess at an output whose size only the execution knows.
+#: Bytes of the first guess at an output whose size only the execution finds out.
 _GUESS: Final = 4
 
 

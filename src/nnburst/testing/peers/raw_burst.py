@@ -44,7 +44,7 @@ class RawBurst(Closing):
         Args:
             prepared_model: an open one.
             lengths: of the request and the result ring.
-            max_in_flight: what the driver is told.
+            max_in_flight: what is sent to the driver.
             memories: answers getMemories instead of what `slot_of` has given out.
         """
         self._session = prepared_model._prepared.session

@@ -1,4 +1,4 @@
-"""A driver process at the end of a bare channel: says what no honest client would."""
+"""A driver process at the end of a bare channel, for what no honest client sends."""
 
 from __future__ import annotations
 

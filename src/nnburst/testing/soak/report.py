@@ -43,7 +43,7 @@ class SoakReport:
 
     @property
     def not_judged(self) -> list[str]:
-        """Names of series of which nothing can be said: the soak was too short for them."""
+        """Names of series that allow no statement: the soak was too short for them."""
         return [name for name in self.series if name not in self.trends]
 
     @property

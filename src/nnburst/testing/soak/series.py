@@ -7,7 +7,7 @@ through them look surer than it is; the error is widened by their autocorrelatio
 
 With no allowance at all, fewer than one in a thousand series of an hour that only wobble within minutes
 (jitter, pools of threads, something that is now there and now not, outliers, one step) count as growing;
-`tests/testing/test_soak_series.py` holds that. What cannot be told from wobble is not found: one step that
+`tests/testing/test_soak_series.py` holds that. What looks like wobble is not found: one step that
 stays, or a rise below five standard errors.
 """
 
@@ -24,7 +24,7 @@ WARM_UP: Final = 0.25
 #: Blocks that the rest is divided into, if there are enough samples; samples that are enough for one.
 BLOCKS: Final = 20
 _OF_A_BLOCK: Final = 3
-#: Samples after the warm-up without which nothing can be said, and the fewest blocks.
+#: Samples after the warm-up without which there is no verdict, and the fewest blocks.
 FEWEST: Final = 8
 #: Share of a block that is left out at either end, at least one sample if there are three.
 _TRIMMED: Final = 0.1
@@ -37,7 +37,7 @@ _Numbers = npt.NDArray[np.float64]
 
 
 class Trend(NamedTuple):
-    """What a straight line through a series says, after the warm-up.
+    """A straight line through a series, after the warm-up.
 
     Attributes:
         first: value of the line at its begin.
@@ -64,7 +64,7 @@ class Series:
     Attributes:
         allowance: growth that counts as none.
         warm_up: seconds at the begin that count for nothing, if these are more than a quarter; nothing
-            is said before as many have passed after them.
+            is concluded before as many have passed after them.
         times: seconds.
         values: as many.
     """

@@ -31,7 +31,7 @@ from nnburst.testing.models.small_models import SmallModel, all_models, some_per
 _MOST_THREADS = 64
 #: Seconds that it may take to give back what was closed.
 _PATIENCE = 10.0
-#: Random graphs of each class that a driver is asked about before it is said to support nothing.
+#: Random graphs of each class that a driver is asked about before it counts as supporting nothing.
 _SEEDS = 40
 
 
@@ -85,7 +85,7 @@ def test_what_is_supported_is_prepared_and_executed_and_the_rest_refused(
 
 
 def _supported(address: str, small: SmallModel) -> list[bool]:
-    """What the driver says beforehand, operation by operation."""
+    """What the driver reports beforehand, operation by operation."""
     with connect(address) as device:
         pools = []
         for data in small.pools:

@@ -33,7 +33,7 @@ from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 
 @answers(GetCapabilities)
 def get_capabilities(session: ClientSession, _call: GetCapabilities, _fds: Fds) -> Answer:
-    """How fast the device says it is."""
+    """The device's reported speed."""
     return DeviceCapabilities(session.device.capabilities), Fds()
 
 
@@ -72,7 +72,7 @@ def get_supported_operations(
 
 @answers(PrepareModel, Work.INQUIRY)
 def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answer:
-    """Start the preparation of a model; `NotifyPrepared` says how it went."""
+    """Start the preparation of a model; `NotifyPrepared` reports the outcome."""
     if not call.callback:
         raise InvalidArgument("device:P1: callback: missing")
 
@@ -86,7 +86,7 @@ def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answe
 def prepare_model_from_cache(
     session: ClientSession, call: PrepareModelFromCache, fds: Fds
 ) -> Answer:
-    """Start the preparation of a cached model; `NotifyPrepared` says how it went."""
+    """Start the preparation of a cached model; `NotifyPrepared` reports the outcome."""
     if not call.callback:
         raise InvalidArgument("device:P1: callback: missing")
 

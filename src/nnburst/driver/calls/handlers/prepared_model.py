@@ -36,7 +36,7 @@ def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fd
 
 @answers(Execute, Work.START)
 def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
-    """Start an execution; `NotifyExecuted` says how it went."""
+    """Start an execution; `NotifyExecuted` reports the outcome."""
     if not call.callback:
         raise InvalidArgument("device:E1: callback: missing")
 

@@ -13,7 +13,7 @@ from nnburst.driver.session.scheduler import Work
 
 M = TypeVar("M", bound=Message)
 
-#: The function for each type of call; it borrows the descriptors and raises what the client shall be told.
+#: The function for each type of call; it borrows the descriptors and raises the client's answer.
 HANDLERS: Final[dict[type[Message], Callable[[ClientSession, Any, Fds], Answer]]] = {}
 #: What kind of work each is.
 WORK: Final[dict[type[Message], Work]] = {}

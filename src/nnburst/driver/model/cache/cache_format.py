@@ -134,6 +134,6 @@ def _mac(writer: str, token: bytes, parts: Iterable[bytes | memoryview], key: by
     made = hmac.new(key, digestmod="sha256")
     for name in (writer.encode(), token):
         made.update(struct.pack("<Q", len(name)) + name)
-    for part in parts:  # the header says how long the payload is
+    for part in parts:  # the header has the payload's length
         made.update(part)
     return made.digest()

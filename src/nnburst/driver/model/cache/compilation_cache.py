@@ -120,7 +120,7 @@ class CompilationCache:
 
         Args:
             token: as at `save`.
-            model_cache: borrowed descriptors, as many as `files_needed` says.
+            model_cache: borrowed descriptors, as many as `files_needed`.
             data_cache: likewise.
 
         Raises:
@@ -141,7 +141,7 @@ class CompilationCache:
     def check(
         self, token: bytes, model_cache: Sequence[int], data_cache: Sequence[int]
     ) -> CachingExecutor:
-        """What can be said before a file is read; who would load from it.
+        """What can be checked before a file is read; who would load from it.
 
         Args:
             token: as at `load`, and so are the descriptors.

@@ -28,7 +28,7 @@ _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
 
 def _kind(op: Lowering, filter_name: str) -> OperandType:
-    """Type to compute in: the engine's uint8 kernels know a zero point of the filter, int8 ones do not."""
+    """Type to compute in: the engine's uint8 kernels take a zero point of the filter, int8 ones do not."""
     weights = op.node.tensor(filter_name).meta
     if weights.type is _PER_CHANNEL:
         return Q8S

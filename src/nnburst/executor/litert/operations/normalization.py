@@ -11,7 +11,7 @@ from nnburst.hal.enums import OperationType
 
 
 def _along_last(op: Lowering, x: Value, run: Callable[[Value], Value]) -> Value:
-    """`run` along the operation's axis: the engine's operators know the last one only."""
+    """`run` along the operation's axis: the engine's operators take the last one only."""
     axis, last = op.axis(len(x.shape)), len(x.shape) - 1
     order = [i for i in range(last + 1) if i != axis] + [axis]
     back = [order.index(i) for i in range(last + 1)]

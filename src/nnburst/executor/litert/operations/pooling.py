@@ -105,7 +105,7 @@ def _activated(op: Lowering, x: Value) -> Value:
 
 @lowers(OperationType.L2_POOL_2D)
 def l2_pool_2d(op: Lowering) -> Value:
-    """The root of the average of squares: the engine's own operator knows no explicit padding."""
+    """The root of the average of squares: the engine's own operator takes no explicit padding."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
     squares = op.binary("MUL", image, image)

@@ -114,7 +114,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     multiplier = math.floor(fraction * (1 << 31) + 0.5)
     if multiplier == 1 << 31:
         multiplier, shift = 1 << 30, shift + 1
-    # NNAPI: a ratio below 2**-32 cannot be told from 0 after the shift.
+    # NNAPI: a ratio below 2**-32 cannot be distinguished from 0 after the shift.
     return (0, 0) if shift < -31 else (multiplier, shift)
 
 

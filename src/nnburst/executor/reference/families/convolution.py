@@ -3,7 +3,7 @@
 NNAPI: Conv2D.cpp, DepthwiseConv2D.cpp, GroupedConv2D.cpp, TransposeConv2D.cpp.
 
 DEVIATES: before 1.2 a quantised output scale had to exceed input times filter scale. Operations do
-not know the version of their model, and every scale can be computed, so all are accepted.
+not see the version of their model, and every scale can be computed, so all are accepted.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from nnburst.executor.reference.families.box_geometry import Float32, overlap
 Positions = npt.NDArray[np.intp]
 #: Factor of the scores of boxes that overlap by so much with a picked one.
 Decay = Callable[[Float32], Float32]
-#: Gets the overlaps with a pick and the positions of the boxes; says which boxes stay.
+#: Gets the overlaps with a pick and the positions of the boxes; returns which boxes stay.
 _Keep = Callable[[Float32, Positions], npt.NDArray[np.bool_]]
 
 

@@ -78,7 +78,7 @@ def _arithmetic_shape(node: Node) -> list[TensorType]:
 
 
 def _divide_shape(node: Node) -> list[TensorType]:
-    # NNAPI: validation lets the type through, the kernel does not know it.
+    # NNAPI: validation lets the type through, the kernel does not have it.
     node.require(
         node.tensor("input0").type != Q8S,
         f"operand 'input0' is {Q8S.name}, which DIV does not take",

@@ -139,7 +139,7 @@ def _propose(node: Node, scores: Float32, boxes: Float32, image: Float32) -> Pos
         scores[candidates],
         boxes[candidates],
         node.value("iou_threshold"),
-        # DEVIATES: NNAPI's CPU implementation keeps nothing at 0; its documentation says that only
+        # DEVIATES: NNAPI's CPU implementation keeps nothing at 0; by its documentation only
         # a positive number limits.
         after if after > 0 else -1,
     )

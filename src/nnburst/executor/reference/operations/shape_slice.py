@@ -64,7 +64,7 @@ def _slice_ranges(node: Node) -> list[tuple[int, int]]:
     zero_sized=True,
 )
 def slice_(node: Node) -> Run:
-    """Copy through a view. NNAPI: stored values stay, whatever the output's quantisation says."""
+    """Copy through a view. NNAPI: stored values stay, whatever the output's quantisation."""
     box = tuple(slice(begin, begin + size) for begin, size in _slice_ranges(node))
     return copies((node.output().array, node.tensor("input").array[box]))
 

@@ -56,7 +56,7 @@ def _shape(node: Node) -> list[TensorType]:
 
 
 def _activate(y: Array, code: int) -> None:
-    """Apply an activation in place; recurrent operations know two more than fused ones do."""
+    """Apply an activation in place; recurrent operations have two more than fused ones do."""
     if code in (_RELU, _RELU1, _RELU6):
         low, high = {_RELU: (0, None), _RELU1: (-1, 1), _RELU6: (0, 6)}[code]
         np.clip(y, low, high, out=y)

@@ -312,7 +312,7 @@ def as_integers(node: Node, into: Quantization) -> None:
 
 @operator("ConvTranspose")
 def _conv_transpose(node: Node) -> None:
-    """TRANSPOSE_CONV_2D; what NNAPI's paddings cannot say is cut off afterwards."""
+    """TRANSPOSE_CONV_2D; what NNAPI's paddings cannot express is cut off afterwards."""
     x, kernel, bias = node.real(0), node.graph.real(node.input(1)), node.optional(2)
     signal = x.rank == 3
     image, kernel = as_image(x), as_image(kernel)

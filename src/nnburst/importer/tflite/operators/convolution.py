@@ -55,7 +55,7 @@ def _depthwise_conv_2d(op: Operator) -> None:
 
 
 def _dilated(dilation: list[int]) -> list[Any]:
-    """The last operands, which came with 1.2: only if they say something."""
+    """The last operands, which came with 1.2: only if they add something."""
     return [] if dilation == [1, 1] else [False, *dilation]
 
 

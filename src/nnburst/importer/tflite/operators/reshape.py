@@ -10,7 +10,7 @@ from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, Operator, ope
 
 @operator("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 def _reshape(op: Operator) -> None:
-    """Shapes are known in the file, so what the operands say about them is not looked at."""
+    """Shapes are known in the file, so what the operand declares about them is not looked at."""
     x, kind = op.input(), op.output_type()
     op.require_type(x, FLOAT | QUANT8 | INT32, "input")
     reshape(op, x, kind.dimensions)

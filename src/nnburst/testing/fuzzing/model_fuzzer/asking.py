@@ -1,4 +1,4 @@
-"""Every way to have a request executed, and what was heard of it."""
+"""Every way to have a request executed, and what was learnt of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _memory_of(target: Target) -> Iterator[list[int]]:
 
 
 def _refusal(target: Target, error: NnburstError) -> Answer:
-    """What an error says; raised if it is the driver's death."""
+    """The answer behind an error; raised if it is the driver's death."""
     if not target.device.is_alive:
         raise error
     problems = [f"{error.status.name} with shapes"] if error.output_shapes else []
@@ -191,7 +191,7 @@ def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -
 
 
 def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[int]) -> Ask:
-    """By a fenced execution that says that it brings one fence, which is what `fds` are."""
+    """By a fenced execution that declares one fence, which is what `fds` are."""
 
     def ask(request: Request, measure: bool) -> Answer:
         connection = target.device._session.connection

@@ -20,7 +20,7 @@ class AsyncOutcome(NamedTuple):
 
     Attributes:
         answer: why it was refused; None if it was not.
-        outcome: what its callback heard: a notification of success, or an error.
+        outcome: what its callback got: a notification of success, or an error.
     """
 
     answer: NnburstError | None

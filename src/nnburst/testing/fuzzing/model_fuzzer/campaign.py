@@ -15,7 +15,7 @@ from nnburst.testing.fuzzing.model_fuzzer.target import Target
 from nnburst.testing.models.small_models import SmallModel
 from nnburst.testing.models.small_models.made import missing_row, open_outputs
 
-#: Failures after which a campaign stops: more of them say no more.
+#: Failures after which a campaign stops: more of them add nothing.
 _ENOUGH = 50
 
 

@@ -33,7 +33,7 @@ def fuzz_model(target: Target, report: FuzzReport, selection: FuzzSelection = EV
     The model itself must be accepted before and after.
 
     Raises:
-        NnburstError: the driver has died or does not answer; the last failure in `report` says to what.
+        NnburstError: the driver has died or does not answer; the last failure in `report` has the cause.
     """
     _accept(target, report, "the valid model")
     for description, model in suite_mutations(target.model):

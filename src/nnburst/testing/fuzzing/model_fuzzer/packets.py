@@ -41,7 +41,7 @@ def fuzz_packets_of(
     """VB1 to VB4, exhaustively, and VB6 on every answer; requests that no ring holds are left out.
 
     Raises:
-        NnburstError: no answer, or none that can be read; the last failure in `report` says to what.
+        NnburstError: no answer, or none that can be read; the last failure in `report` has the cause.
     """
     with target.prepare() as prepared, RawBurst(prepared) as burst:
         slot = burst.slot_of(target.memory)

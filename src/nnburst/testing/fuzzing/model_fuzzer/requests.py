@@ -44,7 +44,7 @@ def fuzz_requests(
     """Leave out each input and each output, every way; then free memory of the burst.
 
     Raises:
-        NnburstError: the driver has died or does not answer; the last failure in `report` says to what.
+        NnburstError: the driver has died or does not answer; the last failure in `report` has the cause.
     """
     with (
         target.prepare() as prepared,
@@ -68,7 +68,7 @@ def fuzz_requests(
 
 
 def fuzz_failing(target: Target, report: FuzzReport) -> None:
-    """VR7: a model that cannot be executed, although it is valid, must say so without shapes."""
+    """VR7: a model that cannot be executed, although it is valid, must be refused without shapes."""
     with (
         target.prepare() as prepared,
         RawBurst(prepared) as burst,
@@ -99,7 +99,7 @@ def _ways(
     yield "VR1", execute(target, prepared)
     yield "VR2", execute_synchronously(target, prepared)
     yield "VR3", execute_in_burst(target, burst)
-    if all(output.known for output in prepared.outputs):  # device:F1: shapes could not be told
+    if all(output.known for output in prepared.outputs):  # device:F1: shapes could not be reported
         yield "VR4", execute_fenced(target, prepared)
         yield "VR9 fenced object", execute_reusable(target, prepared, fenced=True)
     yield "VR9 object", execute_reusable(target, prepared, fenced=False)

@@ -114,7 +114,7 @@ def strided_slice(
     end_mask: int,
     shrink_mask: int,
 ) -> Array:
-    """A box with steps; Python's own slices say which elements."""
+    """A box with steps; Python's own slices pick the elements."""
     lines = []
     for d, n in enumerate(x.shape):
         b = None if begin_mask >> d & 1 else int(begin[d])

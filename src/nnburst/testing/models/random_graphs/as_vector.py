@@ -49,7 +49,7 @@ def as_vector(
     Args:
         graph: the graph.
         keep: numbers of the operations to keep (see `cut`); all unless given.
-        tolerance: how the vector says that results are compared (by default as other vectors do).
+        tolerance: how the vector has results compared (by default as other vectors do).
     """
     part = cut(graph, range(len(graph.operations)) if keep is None else keep)
     place = {old: new for new, old in enumerate(part.used)}

@@ -59,7 +59,7 @@ class RandomOperand:
             "omitted" (by the request) or "no_value" (by the model).
         exact: computed without rounding that two implementations could do differently, so that
             decisions (comparing, rounding down) may depend on it.
-        declared: the dimensions that the model says; 0 and () if it leaves them open.
+        declared: the dimensions that the model declares; 0 and () if it leaves them open.
     """
 
     value: Value
@@ -88,7 +88,7 @@ class RandomGraph:
     """A model, and the value of every operand.
 
     Attributes:
-        name: tells size, type and seed.
+        name: from size, type and seed.
         size: key of SIZES.
         operands: in the order of their making.
         operations: in an order that can be executed.
@@ -119,7 +119,7 @@ class GraphBuilder:
     operations: list[RandomOperation] = field(default_factory=list)
 
     def chance(self, probability: float) -> bool:
-        """True as often as `probability` says; never in a plain graph."""
+        """True with this probability; never in a plain graph."""
         return not self.plain and bool(self.rng.random() < probability)
 
     def choice(self, options: Sequence[Any]) -> Any:  # noqa: ANN401 - one of the options
@@ -209,7 +209,7 @@ class GraphBuilder:
         return Meta(kind, _float32(self.choice(_SCALES)), self.between(*QUANTIZED_RANGES[kind]))
 
     def scalar(self, value: float | bool, kind: OperandType | None = None) -> int:
-        """A scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` says otherwise."""
+        """A scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` is given."""
         if kind is None:
             by_type = {bool: _T.BOOL, int: _T.INT32, float: _T.FLOAT32}
             kind = by_type[type(value)]

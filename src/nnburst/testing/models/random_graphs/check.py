@@ -159,7 +159,7 @@ def _criteria_for(graph: RandomGraph, kept: Sequence[int]) -> Criteria:
 
 
 def tolerance_for(graph: RandomGraph, kept: Sequence[int]) -> Tolerance:
-    """What a vector file can say of the criteria: the bounds of single elements."""
+    """What a vector file can express of the criteria: the bounds of single elements."""
     criteria = _criteria_for(graph, kept)
     return Tolerance(
         float32=criteria.float32[2:],

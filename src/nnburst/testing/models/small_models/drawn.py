@@ -1,4 +1,4 @@
-"""One model of one operation for every type that its random template knows."""
+"""One model of one operation for every type that its random template has."""
 
 from __future__ import annotations
 

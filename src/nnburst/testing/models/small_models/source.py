@@ -74,7 +74,7 @@ class Maker:
     def result(
         self, kind: OperandType, dims: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0
     ) -> int:
-        """An output whose dimensions the model says."""
+        """An output whose dimensions the model declares."""
         self._sizes.append(DTYPES[kind].itemsize * math.prod(dims))
         return self.builder.output(kind, dims, scale, zero_point)
 
