@@ -1,8 +1,8 @@
 /* The only file that names a memory order. Everything shared with another process or thread is
- * accessed through these functions, each of which says what it orders.
+ * accessed through these functions, each of which names what it orders.
  *
  * A release store pairs with an acquire load of the same word; both ends carry a comment
- * "SYNC POINT <letter>" at their call sites that says what becomes visible to whom. */
+ * "SYNC POINT <letter>" at their call sites with what becomes visible to whom. */
 #ifndef NNB_ATOMICS_H
 #define NNB_ATOMICS_H
 
@@ -76,7 +76,7 @@ static inline void nnb_unlock(nnb_atomic_u32 *word) {
  * that release and acquire leave out): "publish, then look whether the other side sleeps". */
 static inline void nnb_fence(void) {
 #ifdef __SANITIZE_THREAD__
-    /* ThreadSanitizer does not know fences; a read-modify-write orders at least as much here. */
+    /* ThreadSanitizer does not support fences; a read-modify-write orders at least as much here. */
     _Atomic uint32_t word = 0;
     (void)atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
 #else
@@ -94,7 +94,7 @@ static inline void nnb_fence_writes(void) {
 #endif
 }
 
-/* Between reads that are no atomic ones and a load that says whether they were disturbed. */
+/* Between reads that are no atomic ones and a load that shows whether they were disturbed. */
 static inline void nnb_fence_reads(void) {
 #ifdef __SANITIZE_THREAD__
     nnb_fence();

@@ -112,7 +112,7 @@ static int drop_overdue(struct nnb_client *client, uint64_t *timeout_ns) {
     return NNB_CLIENT_RESULT;
 }
 
-/* Remembers the packet in `bound` and says whether its shapes differ from the last one's. */
+/* Remembers the packet in `bound` and returns whether its shapes differ from the last one's. */
 static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uint32_t count) {
     if (!nnb_result_check(client->packet, count, &bound->summary)) {
         return NNB_CLIENT_MALFORMED;

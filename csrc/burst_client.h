@@ -4,7 +4,7 @@
  * for the result packet, copies that out once and checks it. Results are matched by order. A run that
  * gave up leaves its result overdue: it is consumed and dropped before another one is accepted.
  *
- * One thread at a time: a second one is told so (NNB_CLIENT_BUSY), except nnb_client_stop. */
+ * One thread at a time: a second one gets NNB_CLIENT_BUSY, except nnb_client_stop. */
 #ifndef NNB_BURST_CLIENT_H
 #define NNB_BURST_CLIENT_H
 
@@ -49,7 +49,7 @@ struct nnb_bound {
     uint32_t result_count; /* elements in `result`; 0 before the first result */
     uint8_t *result;       /* room for a whole ring */
     struct nnb_result_summary summary;
-    uint64_t deadline_ns; /* of the latest run that said INTERRUPTED, IN_FLIGHT or NO_ROOM */
+    uint64_t deadline_ns; /* of the latest run that returned INTERRUPTED, IN_FLIGHT or NO_ROOM */
 };
 
 struct nnb_client {
@@ -75,7 +75,7 @@ struct nnb_client {
     uint64_t flow; /* of the request sent last: both sides count on from the same number */
 };
 
-/* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED says "resume"). After
+/* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED means "resume"). After
  * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon.
  * IN_FLIGHT if submitted requests are out, whose results come first, or an overdue one is. */
 int nnb_client_run(struct nnb_bound *bound);
@@ -86,11 +86,11 @@ int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 void nnb_client_abandon(struct nnb_bound *bound);
 
 /* Sends without waiting; the result is fetched in order by nnb_client_collect, whose `bound` is that of
- * the oldest request out. Collect may say INTERRUPTED like run. */
+ * the oldest request out. Collect may return INTERRUPTED like run. */
 int nnb_client_submit(struct nnb_bound *bound);
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 
-/* For a waiter in an event loop: drops overdue results that are there, then says what there is to
+/* For a waiter in an event loop: drops overdue results that are there, then returns what there is to
  * collect: RESULT, or TIMED_OUT if nothing is, and then the driver sends a byte with the next result.
  * The driver alone takes that wish back, and never without a byte, so no waiter can miss one. */
 int nnb_client_arm(struct nnb_client *client);

@@ -53,7 +53,7 @@ static uint32_t find_binding(struct nnb_server *server) {
     return NNB_NO_BINDING;
 }
 
-/* Says in the trace what the loop does from now on: one slice ends where the next begins. */
+/* Marks in the trace what the loop does from now on: one slice ends where the next begins. */
 static inline void now_does(struct nnb_server *server, uint32_t site, uint32_t flags,
                             uint64_t flow) {
     nnb_trace_mark(site, server->slice == 0 ? NNB_TRACE_BEGIN : NNB_TRACE_SWITCH, flags, flow);

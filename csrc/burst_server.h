@@ -75,7 +75,7 @@ struct nnb_server {
     uint64_t executions; /* statistics */
     uint64_t misses;
     uint64_t flow; /* of the request taken last: both sides count on from the same number */
-    uint32_t slice; /* what the trace says that the loop is doing: 0 for nothing yet */
+    uint32_t slice; /* what the loop is doing by the trace: 0 for nothing yet */
     uint64_t oversized; /* results replaced by GENERAL_FAILURE because they exceed the ring */
     struct nnb_binding bindings[NNB_MAX_BINDINGS];
 };

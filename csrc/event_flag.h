@@ -1,7 +1,7 @@
 /* Event flag: 32 bits in shared memory on which both sides sleep (a shared futex).
  *
  * NNAPI: fmq/EventFlag.cpp. Bits 1 and 2 mean what they mean there, so that either side may be the
- * original. A bit that is set says "something happened since you last looked"; a sleeper clears its
+ * original. A bit that is set means "something happened since you last looked"; a sleeper clears its
  * bits, looks once more, and sleeps only while they stay clear. */
 #ifndef NNB_EVENT_FLAG_H
 #define NNB_EVENT_FLAG_H
@@ -47,7 +47,7 @@ static inline void nnb_event_flag_notify(nnb_atomic_u32 *word, uint32_t bits) {
 static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bits) {
     /* SYNC POINT C: who publishes after this finds the bits clear and wakes us; what was published
      * before is visible to the look that follows.
-     * TRUST: bits say "look", never what will be found. */
+     * TRUST: bits mean "look", never what will be found. */
     uint32_t seen = nnb_fetch_and_u32(word, ~bits) & bits;
     nnb_fence();
     return seen;

@@ -136,7 +136,7 @@ static void take(struct nnb_line *line) {
     struct iovec place = {seen, sizeof seen};
     struct msghdr message = {.msg_iov = &place, .msg_iovlen = 1};
     uint64_t id;
-    /* TRUST: a private copy. Without room for descriptors the kernel says whether there are some. */
+    /* TRUST: a private copy. Without room for descriptors the kernel reports whether there are some. */
     ssize_t count = recvmsg(line->socket, &message, MSG_PEEK | MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;

@@ -23,7 +23,7 @@ enum nnb_line_status {
     NNB_LINE_ENDED = 2,       /* nnb_line_end was called */
     NNB_LINE_TIMED_OUT = 3,
     NNB_LINE_INTERRUPTED = 4, /* a signal came: wait again after its handler */
-    NNB_LINE_NOT_SENT = 5,    /* the packet could not be sent; `error` says why */
+    NNB_LINE_NOT_SENT = 5,    /* the packet could not be sent; `error` has the reason */
     NNB_LINE_READABLE = 6,    /* for the reader: read, then nnb_line_done */
 };
 

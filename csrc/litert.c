@@ -109,7 +109,7 @@ struct nnb_litert_call {
     char message[NNB_LITERT_MESSAGE_BYTES];
 };
 
-/* The first network of a process makes the library write to stderr, whatever it is told. */
+/* The first network of a process makes the library write to stderr, whatever its settings. */
 static void compile_quietly(const uint8_t *content, uint64_t content_bytes) {
     char message[NNB_LITERT_MESSAGE_BYTES];
     int kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -145,7 +145,7 @@ int nnb_litert_open(const char *path, const uint8_t *content, uint64_t content_b
         }
         memcpy((char *)&litert + symbols[i].offset, &found, sizeof found);
     }
-    /* Without the first option the library goes looking for graphics processors and says so. */
+    /* Without the first option the library goes looking for graphics processors and prints that. */
     const struct env_option options[] = {
         {TAG_ACCELERATORS, TYPE_INT, ACCELERATOR_CPU},
         {TAG_LOG_SEVERITY, TYPE_INT, SEVERITY_SILENT},
@@ -298,7 +298,7 @@ static void copy_all(const struct copy *copies, uint32_t count) {
     }
 }
 
-/* Keep what the engine said about a failure. */
+/* Keep the engine's message about a failure. */
 static void note_failure(struct nnb_litert_call *call, int status) {
     char *text = NULL;
     bool said = litert.get_errors(call->engine->compiled, &text) == 0 && text;

@@ -74,7 +74,7 @@ int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t ti
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
                              .tv_nsec = (long)(deadline % 1000000000u)};
     for (bool woken = false;; woken = true) {
-        /* TRUST: written by the other process; the worst it can say is that it is dead.
+        /* TRUST: written by the other process; the worst it can claim is that it is dead.
          * SYNC POINT G: only the word itself is looked at, so relaxed is enough. */
         uint32_t value = nnb_load_relaxed_u32(word);
         if ((value & FUTEX_OWNER_DIED) != 0) {

@@ -1,4 +1,4 @@
-/* Death word: tells another process at once that this one has died.
+/* Death word: shows another process at once that this one has died.
  *
  * A dedicated thread holds a 32-bit word in shared memory the way a robust futex is held: when its
  * process ends for whatever reason, the kernel sets FUTEX_OWNER_DIED in the word and wakes a waiter,

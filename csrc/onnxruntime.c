@@ -110,7 +110,7 @@ struct nnb_onnx_call {
     char message[NNB_ONNX_MESSAGE_BYTES];
 };
 
-/* Whether a call went well; keeps what was said if it did not. */
+/* Whether a call went well; keeps the message if it did not. */
 static bool went_well(status failed, char *message) {
     if (!failed) {
         return true;

@@ -13,7 +13,7 @@
 #define NNB_ONNX_MESSAGE_BYTES 1024
 #define NNB_ONNX_NAME_BYTES 256
 
-/* An input or output of a session, as its graph says it. `element` is ONNX's number, 0 for what is no
+/* An input or output of a session, as in its graph. `element` is ONNX's number, 0 for what is no
  * tensor; an extent is -1 if it is open. */
 struct nnb_onnx_border {
     char name[NNB_ONNX_NAME_BYTES];

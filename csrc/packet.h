@@ -20,7 +20,7 @@ uint32_t nnb_packet_announced(const uint8_t *packet, uint32_t packet_size_offset
  * length. False if it is malformed. */
 bool nnb_result_check(const uint8_t *packet, uint32_t count, struct nnb_result_summary *summary);
 
-/* Whether a request packet of `count` elements asks for timing: its last element says so. */
+/* Whether a request packet of `count` elements asks for timing: its last element has the flag. */
 bool nnb_request_measures(const uint8_t *packet, uint32_t count);
 
 /* Status of a well-formed result packet. */

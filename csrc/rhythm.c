@@ -57,7 +57,7 @@ static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
 
 void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns) {
     if (late_ns > LATENCY_MAX_NS) {
-        return; /* stopped or starved: says nothing about a wake-up */
+        return; /* stopped or starved: not a wake-up */
     }
     rhythm->wake_latency_ns += (late_ns >> 3) - (rhythm->wake_latency_ns >> 3);
 }
@@ -91,7 +91,7 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
     bool first = rhythm->last_ns == 0;
     rhythm->last_ns = event;
     if (first || gap < PERIOD_MIN_NS || gap > PERIOD_MAX_NS) {
-        return; /* part of a volley, or a pause: says nothing about the period */
+        return; /* part of a volley, or a pause: not a period */
     }
     if (!keeps_period(rhythm, gap)) {
         rhythm->strays++;

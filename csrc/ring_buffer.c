@@ -43,7 +43,7 @@ int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_cou
         .synchronized = synchronized,
     };
     if (!synchronized) { /* what a writer before this one has begun to write stays overwritten */
-        /* TRUST: the worst that it can say is that elements are lost. */
+        /* TRUST: the worst that it can claim is that elements are lost. */
         ring->claimed = written + claimed_bytes(ring, nnb_load_relaxed_u64(read_counter), written);
     }
     if (written % quantum != 0 || !plausible(ring, written - read)) {
@@ -73,11 +73,11 @@ static int refresh_reader(struct nnb_ring *ring) {
 static int refresh_overwriter(struct nnb_ring *ring) {
     /* SYNC POINT K: whatever was read before this of a later claim's bytes, that claim is seen here. */
     nnb_fence_reads();
-    /* TRUST: the worst that it can say is that elements are lost. */
+    /* TRUST: the worst that it can claim is that elements are lost. */
     uint64_t claim = nnb_load_relaxed_u64(ring->read_counter);
     /* SYNC POINT A: every element before this counter is completely written.
      * TRUST: checked below for whole elements; the writer may be anywhere. If it is behind, it is the way
-     * back that is looked at: the remainder of a distance that has wrapped around says nothing. */
+     * back that is looked at: the remainder of a distance that has wrapped around means nothing. */
     uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
     uint64_t unread = peer - ring->read_index;
     bool behind = unread > INT64_MAX;

@@ -91,7 +91,7 @@ int nnb_ring_read_on(struct nnb_ring *ring, void *elements, uint64_t peeked, uin
 
 /* Whether the writer's counter has moved past what was read: the cheapest poll, no check, no copy. */
 static inline int nnb_ring_poll(struct nnb_ring *ring) {
-    /* TRUST: says only "look again"; the reader takes the counter once more and checks it. */
+    /* TRUST: means only "look again"; the reader takes the counter once more and checks it. */
     return nnb_load_relaxed_u64(ring->write_counter) != ring->read_index;
 }
 

@@ -178,7 +178,7 @@ static int enter_seccomp(void) {
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 0, 1);
     program[end++] = refuse;
     program[end++] = allow;
-    /* Signals to itself alone: abort() uses them. Landlock says so, too, from ABI 6 on. */
+    /* Signals to itself alone: abort() uses them. Landlock enforces that, too, from ABI 6 on. */
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 1, 0);
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 2);
     program[end++] = look;

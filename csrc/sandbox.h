@@ -1,4 +1,4 @@
-/* What a worker gives up before it hears its client: new privileges, other programs, files, sockets. */
+/* What a worker gives up before it reads from its client: new privileges, other programs, files, sockets. */
 #ifndef NNB_SANDBOX_H
 #define NNB_SANDBOX_H
 

@@ -53,7 +53,7 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
 }
 
 /* Whether a sleep that ended without an event was the last one. A peer that writes into the flag all the time
- * keeps everybody awake, and a waiter that is always awake would never be told that its time is up. */
+ * keeps everybody awake, and a waiter that is always awake would never notice that its time is up. */
 static bool is_over(bool slept, uint64_t deadline_ns) {
     return slept && nnb_now_ns() >= deadline_ns;
 }
@@ -87,7 +87,7 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
     }
 }
 
-/* The same, and says at the end that no waiter sleeps any more: a publisher that finds the bit set makes no
+/* The same, and announces at the end that no waiter sleeps any more: a publisher that finds the bit set makes no
  * system call, and a planned sleep would otherwise cost the caller one with every event. */
 static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns) {
@@ -196,7 +196,7 @@ int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
             return NNB_WAIT_TIMED_OUT;
         }
         switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
-        case NNB_EVENT_FLAG_TIMED_OUT: /* a reader need not say that it has read (NNAPI: read) */
+        case NNB_EVENT_FLAG_TIMED_OUT: /* a reader need not announce that it has read (NNAPI: read) */
             return nnb_ring_available_to_write(ring) >= count ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
         case NNB_EVENT_FLAG_INTERRUPTED:
             return NNB_WAIT_INTERRUPTED;

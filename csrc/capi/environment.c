@@ -92,7 +92,7 @@ static bool keep_minor(char *to, size_t room, const char *version) {
     return length > 0 && (size_t)length < room;
 }
 
-/* An environment's pyvenv.cfg says what it was made from; any other interpreter is its own. */
+/* An environment's pyvenv.cfg names what it was made from; any other interpreter is its own. */
 static bool look_at(struct nnb_environment *environment) {
     char folder[PATH_MAX];
     char path[PATH_MAX];

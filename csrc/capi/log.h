@@ -1,4 +1,4 @@
-/* Lines on stderr: none unless NNBURST_LOG asks, but for the one that says why there is no interpreter. */
+/* Lines on stderr: none unless NNBURST_LOG asks, but for the one with the reason why there is no interpreter. */
 #ifndef NNB_CAPI_LOG_H
 #define NNB_CAPI_LOG_H
 

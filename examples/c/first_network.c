@@ -2,7 +2,7 @@
 #include <android/NeuralNetworks.h>
 #include <stdio.h>
 
-/* Ends the program with the call that failed: every function says how it went. */
+/* Ends the program with the call that failed: every function returns its outcome. */
 #define CHECK(call)                                                 \
     do {                                                            \
         int code = (call);                                          \

@@ -30,7 +30,7 @@ TRANSPOSED_CONVOLUTION: Final = VendorExtension(NAME)
 
 @TRANSPOSED_CONVOLUTION.lowers(CUSTOM_CODE)
 def lower(op: Operator) -> None:
-    """Make TRANSPOSE_CONV_2D of it, with the output's extents as the file says them."""
+    """Make TRANSPOSE_CONV_2D of it, with the output's extents as in the file."""
     options = op.custom_options
     op.require(len(options) >= _OPTIONS.size, f"{len(options)} bytes of options, expected 12")
     padding, stride_width, stride_height = _OPTIONS.unpack_from(options)
