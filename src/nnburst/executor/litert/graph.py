@@ -63,6 +63,27 @@ class Value:
         return self.meta.dimensions
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An operator of the graph.
+
+    Attributes:
+        name: in BuiltinOperator.
+        inputs: what it reads.
+        raw: as the format's classes have it.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    raw: Any
+
+    @property
+    def activation(self) -> int | None:
+        """The fused activation; None if it has no place for one."""
+        found = getattr(self.raw.builtinOptions, "fusedActivationFunction", None)
+        return None if found is None else int(found)
+
+
 class GraphWriter:
     """One subgraph being written. Not thread-safe.
 
@@ -80,7 +101,8 @@ class GraphWriter:
         self._tensors: list[Any] = []
         self._operators: list[Any] = []
         self._codes: dict[str, int] = {}
-        self._producers: dict[int, Any] = {}
+        self._producers: dict[int, Written] = {}
+        self._arrays: dict[int, Array] = {}
         self._reads: dict[int, int] = {}
         self._folded: set[int] = set()
 
@@ -115,6 +137,7 @@ class GraphWriter:
         )
         self._tensors[value.index].buffer = len(self._buffers)
         self._buffers.append(buffer)
+        self._arrays[value.index] = data
         self._folded.add(value.index)
         return value
 
@@ -149,7 +172,8 @@ class GraphWriter:
             self._reads[value.index] = self._reads.get(value.index, 0) + 1
         if all(value.index in self._folded for value in inputs):
             self._folded.update(value.index for value in results)
-        self._producers.update(dict.fromkeys((value.index for value in results), made))
+        written = Written(name, tuple(inputs), made)
+        self._producers.update(dict.fromkeys((value.index for value in results), written))
         self._operators.append(made)
         return results
 
@@ -158,12 +182,29 @@ class GraphWriter:
 
         It is not if `value` has been read already or the operator applies another one.
         """
-        options = getattr(self._producers.get(value.index), "builtinOptions", None)
-        fused = getattr(options, "fusedActivationFunction", None)
-        if fused != _NONE or self._reads.get(value.index):
+        written = self._producers.get(value.index)
+        if written is None or written.activation != _NONE or self._reads.get(value.index):
             return False
-        options.fusedActivationFunction = activation  # type: ignore[union-attr]
+        written.raw.builtinOptions.fusedActivationFunction = activation
         return True
+
+    def producer(self, value: Value) -> Written | None:
+        """The operator that writes `value`; None for an input or a constant."""
+        return self._producers.get(value.index)
+
+    def array(self, value: Value) -> Array | None:
+        """The elements of a constant; None if it is computed."""
+        return self._arrays.get(value.index)
+
+    def is_read(self, value: Value) -> bool:
+        """Whether an operator so far reads it."""
+        return bool(self._reads.get(value.index))
+
+    def exchange(self, value: Value, inputs: Sequence[Value]) -> None:
+        """Let the operator that writes `value` read other operands of the same types."""
+        written = self._producers[value.index]
+        self._producers[value.index] = Written(written.name, tuple(inputs), written.raw)
+        written.raw.inputs = np.array([each.index for each in inputs], np.int32)
 
     def is_folded(self, value: Value) -> bool:
         """Whether an operator writes it from constants: the engine then keeps it in memory of its own."""
@@ -173,17 +214,36 @@ class GraphWriter:
         """The file."""
         flatbuffers = import_module(_BUILDER)
         graph = self._schema.SubGraphT()
-        graph.tensors, graph.operators = self._tensors, self._operators
+        graph.tensors, graph.operators = self._tensors, self._without_unread(outputs)
         graph.inputs = np.array([value.index for value in inputs], np.int32)
         graph.outputs = np.array([value.index for value in outputs], np.int32)
         model = self._schema.ModelT()
         model.version = 3
         model.subgraphs, model.buffers = [graph], self._buffers
         model.operatorCodes = [self._operator_code(name) for name in self._codes]
+        self._drop_unread(graph.operators, outputs)
         size = sum(b.data.size for b in self._buffers if b.data is not None)
         builder = flatbuffers.Builder(size + (1 << 16))
         builder.Finish(model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
+
+    def _without_unread(self, outputs: Sequence[Value]) -> list[Any]:
+        """The operators that outputs depend on."""
+        needed = {value.index for value in outputs}
+        kept = []
+        for raw in reversed(self._operators):
+            if needed.intersection(raw.outputs.tolist()):
+                needed.update(raw.inputs.tolist())
+                kept.append(raw)
+        return kept[::-1]
+
+    def _drop_unread(self, operators: Sequence[Any], outputs: Sequence[Value]) -> None:
+        """Empty the buffers of constants that neither an operator nor the caller reads."""
+        read = {index for raw in operators for index in raw.inputs.tolist()}
+        read.update(value.index for value in outputs)
+        for index in self._arrays.keys() - read:
+            self._buffers[self._tensors[index].buffer].data = None
+            self._tensors[index].buffer = 0
 
     def _operator_code(self, name: str) -> Any:  # noqa: ANN401 - generated code without types
         made = self._schema.OperatorCodeT()

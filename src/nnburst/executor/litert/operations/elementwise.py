@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.litert.fusing import divided_hard_swish, hard_swish_of, moved, scaled
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Q8, QUANTISED, Lowering, lowers, require
 from nnburst.hal.enums import OperandType, OperationType
@@ -26,6 +27,9 @@ def arithmetic(op: Lowering) -> Value:
     # Division of integers rounds down in NNAPI and must survive a divisor of 0.
     require(name != "DIV" or kind is _FLOAT, "DIV of anything but FLOAT32")
     require(kind is not _INT or activation == 0, "an activation of INT32")
+    fused = _fused(op, name, activation) if kind is _FLOAT else None
+    if fused is not None:
+        return fused
     return op.emit(
         name,
         [op.value("input0"), op.value("input1")],
@@ -33,6 +37,41 @@ def arithmetic(op: Lowering) -> Value:
         name.capitalize(),
         fusedActivationFunction=activation,
     )
+
+
+def _fused(op: Lowering, name: str, activation: int) -> Value | None:
+    """The result, if it comes with an operator before it or is a hard swish; None if neither."""
+    for x, y in (("input0", "input1"), ("input1", "input0")):
+        if op.is_constant(y) and not (name in ("SUB", "DIV") and y == "input0"):
+            return _with_numbers(op, name, activation, x, op.node.tensor(y).array)
+    if name != "MUL" or activation:
+        return None
+    first, second = op.value("input0"), op.value("input1")
+    for a, b in ((first, second), (second, first)):
+        if a.shape == op.result().dimensions and hard_swish_of(op.graph, a, b) is not None:
+            return op.emit("HARD_SWISH", [a], op.result())
+    return None
+
+
+def _with_numbers(op: Lowering, name: str, activation: int, x: str, numbers: Array) -> Value | None:
+    """A computed operand and constants: in the weights of a convolution, or the end of a hard swish."""
+    value, graph = op.value(x), op.graph
+    if value.shape != op.result().dimensions or not op.read_once(x):
+        return None
+    if name in ("MUL", "DIV") and numbers.size == 1 and numbers.all() and not activation:
+        number = float(numbers.reshape(-1)[0])
+        of = divided_hard_swish(graph, value, number if name == "MUL" else 1 / number)
+        if of is not None:
+            return op.emit("HARD_SWISH", [of], op.result())
+    if name == "MUL":
+        done = scaled(graph, value, numbers)
+    else:
+        done = name != "DIV" and moved(graph, value, numbers if name == "ADD" else -numbers)
+    if not done:
+        return None
+    if activation:
+        graph.fuse(value, activation)  # it has none, and nothing has read it
+    return value
 
 
 @lowers(OperationType.MAXIMUM, OperationType.MINIMUM)
