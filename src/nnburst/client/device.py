@@ -189,6 +189,7 @@ class Device(Closing):
             InvalidArgument: the model is not valid, or the pools do not fit it.
         """
         with unpacked(model, pools) as (bare, memories):
+            dump_model(bare, f"prepared by {self.name}")
             described = self._describe(bare, memories)
             answer, _ = self._call(
                 GetSupportedOperations(described), SupportedOperations, memories, timeout
@@ -285,7 +286,6 @@ class Device(Closing):
             "priority": _member(Priority, priority, "priority"),
             "num_threads": _thread_count(num_threads),
         }
-        dump_model(model if isinstance(model, Model) else model.model, f"prepared by {self.name}")
         with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):
             if cache_dir is not None:
                 compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
