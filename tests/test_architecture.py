@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -175,7 +176,7 @@ def test_client_and_driver_never_import_each_other() -> None:
 
 
 #: Folders whose modules are entries of a registry, one each, so that they may be many.
-REGISTRIES: Final = ("cli", "executor/reference/operations", "importer/")
+REGISTRIES: Final = ("cli", "executor/operations", "executor/reference/operations", "importer/")
 MOST_MODULES: Final = 15
 
 
@@ -196,6 +197,28 @@ def module_imports(module: str) -> set[str]:
                 found.add(candidate)
                 break
     return found - {module}
+
+
+def test_driver_validates_without_a_kernel_or_an_engine() -> None:
+    listing = "import sys, nnburst.driver.service.worker; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True
+    )
+    loaded = ran.stdout.split()
+    assert "nnburst.executor.operations.conv" in loaded
+    engines = tuple(f"nnburst.executor.{name}" for name in ("reference", "litert", "onnxruntime"))
+    assert [name for name in loaded if name.startswith(engines)] == []
+
+
+def test_declarations_and_engines_take_nothing_from_the_reference_executor() -> None:
+    below = ("executor/graph/", "executor/operations/", "executor/litert/", "executor/onnxruntime/")
+    takes = {
+        module: [other for other in module_imports(module) if "executor/reference" in other]
+        for module in modules()
+        if module.startswith(below)
+    }
+    assert takes
+    assert {module: others for module, others in takes.items() if others} == {}
 
 
 def room(module: str) -> str:

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import nnburst.executor.reference.operations as families
+import nnburst.executor.operations
 from nnburst.executor.graph.operation import REGISTRY, OperationDefinition
 from nnburst.hal.enums import FeatureLevel, OperandType
 from nnburst.hal.signature import REQUIRED, Form, Signature, Slot
+
+#: The folder of declarations and kernels.
+EXECUTORS: Final = Path(nnburst.executor.operations.__path__[0]).parent
 
 _LEVELS: Final[Mapping[FeatureLevel, str]] = {
     FeatureLevel.V1_0: "1.0",
@@ -46,7 +49,7 @@ def page() -> str:
     by_name = sorted(REGISTRY.values(), key=lambda d: d.signature.type.name)
     parts = [_INTRODUCTION, _overview(by_name)]
     parts += [_section(definition) for definition in by_name]
-    parts.append(_deviations(Path(families.__path__[0]).parent))
+    parts.append(_deviations(EXECUTORS / "operations", EXECUTORS / "reference"))
     return "\n".join(parts)
 
 
@@ -183,12 +186,12 @@ def _names(types: OperandType | Iterable[OperandType]) -> str:
     )
 
 
-def _deviations(root: Path) -> str:
+def _deviations(*roots: Path) -> str:
     parts = ["## Where it differs from NNAPI\n"]
-    for path in sorted(root.rglob("*.py")):
+    for path in (path for root in roots for path in sorted(root.rglob("*.py"))):
         found = list(deviations(path.read_text("utf-8")))
         if found:
-            parts.append(f"`{path.relative_to(root.parents[2])}`:\n")
+            parts.append(f"`{path.relative_to(EXECUTORS.parents[1])}`:\n")
             parts.append("".join(f"- {text}\n" for text in found))
     return "\n".join(parts)
 

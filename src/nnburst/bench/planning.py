@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from nnburst.compat.layouts.performance import non_extension_operand_performance
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.validation import validate_model
 from nnburst.runtime.planning.models.finish import finish
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.plan import CompoundPlan, PartitioningMode
 from nnburst.runtime.planning.planner import Planner
 

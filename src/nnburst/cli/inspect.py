@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from nnburst.cli.inspect_contents import contents
     from nnburst.cli.inspect_placement import known_executors, place
     from nnburst.executor.graph.extension import install_from
-    from nnburst.executor.graph.operation import REGISTRY
+    from nnburst.executor.operations import SIGNATURES
     from nnburst.hal.validation import validate_model
     from nnburst.importer.load import load
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     imported = load(args.model, **load_options(args))
     for extension in args.extension:
         install_from(extension)
-    validate_model(imported.model, {kind: found.signature for kind, found in REGISTRY.items()})
+    validate_model(imported.model, SIGNATURES)
     names = args.executor or known_executors()
     placements = [place(name, imported.model, imported.pools) for name in names]
     with text_for_people(args.json):

@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.driver.executors import BUILT_IN, GROUP, find_executor
+from nnburst.driver.executors import GROUP, find_executor
+from nnburst.executor.built_in import BUILT_IN
 from nnburst.hal.enums import operation_name
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Model

@@ -7,18 +7,12 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from nnburst.executor.base import Executor
+from nnburst.executor.built_in import BUILT_IN
 from nnburst.hal.errors import DeviceUnavailable
 
 ExecutorFactory = Callable[[], Executor]
 
 GROUP: Final = "nnburst.executors"
-#: Those that ship with this package; they are found without the package's metadata, too.
-BUILT_IN: Final = {
-    "litert": "nnburst.executor.litert.executor:LiteRtExecutor",
-    "null": "nnburst.executor.null:NullExecutor",
-    "onnxruntime": "nnburst.executor.onnxruntime.executor:OnnxRuntimeExecutor",
-    "reference": "nnburst.executor.reference.executor:ReferenceExecutor",
-}
 
 
 def find_executor(name: str) -> ExecutorFactory:
@@ -30,7 +24,9 @@ def find_executor(name: str) -> ExecutorFactory:
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported.
     """
-    target = BUILT_IN.get(name) or (name if ":" in name else _entry_point(name))
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    target = name if ":" in name else _entry_point(name)
     module, _, attribute = target.partition(":")
     try:
         return cast("ExecutorFactory", getattr(importlib.import_module(module), attribute))

@@ -11,13 +11,15 @@ What is kept is for the same version only: `Executor.engine_version` is a part o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from nnburst.executor.base import Prepared, PrepareOptions
+from nnburst.executor.base import DEFAULT_OPTIONS, Bytes, Prepared, PrepareOptions
 from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 
 Octets = bytes | bytearray
@@ -66,6 +68,22 @@ class CachingExecutor(Protocol):
         Raises:
             NnburstError: it cannot be prepared so; its client will have it compiled.
         """
+
+
+class FallbackExecutor(CachingExecutor, Protocol):
+    """What another executor gives the models, or parts of models, to that its engine does not run."""
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Those that it runs; see `Executor`."""
+
+    def supported(self, model: Model) -> list[bool]:
+        """See `Executor.supported`."""
+
+    def prepare(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
+    ) -> Prepared:
+        """See `Executor.prepare`."""
 
 
 def without_constants(model: Model) -> Model:

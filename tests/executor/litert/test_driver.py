@@ -10,7 +10,7 @@ import pytest
 
 import nnburst
 from executor.litert.networks import convolution, needs_engine
-from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.built_in import litert
 from nnburst.hal.errors import DeviceUnavailable
 
 RUNS = 300
@@ -61,4 +61,4 @@ def test_without_the_wheel_the_executor_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(DeviceUnavailable, match=r"nnburst\[litert\]"):
-        LiteRtExecutor()
+        litert()

@@ -18,7 +18,7 @@ from executor.litert.networks import (
     read_only,
 )
 from nnburst.executor.base import Argument
-from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.built_in import litert
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
@@ -36,7 +36,7 @@ def image(seed: int) -> Array:
 def test_result_is_the_reference_executors(route: str) -> None:
     model = convolution()
     outputs = []
-    for executor in (LiteRtExecutor(), ReferenceExecutor()):
+    for executor in (litert(), ReferenceExecutor()):
         prepared = executor.prepare(model, [])
         given, taken = aligned(INPUT_BYTES), aligned(OUTPUT_BYTES)
         given[...] = image(0).view(np.uint8)
@@ -48,7 +48,7 @@ def test_result_is_the_reference_executors(route: str) -> None:
 @pytest.mark.parametrize(("offset", "copied"), [(0, 0), (4, 32), (16, 32), (64, 0)])
 def test_only_arguments_off_the_alignment_are_copied(offset: int, copied: int) -> None:
     model = addition()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     given, taken = aligned(16, offset), aligned(16, offset)
     execution = bind(prepared, model, [given, taken])
     given.view(np.float32)[...] = [1, 2, 3, 4]
@@ -59,7 +59,7 @@ def test_only_arguments_off_the_alignment_are_copied(offset: int, copied: int) -
 
 def test_odd_addresses_are_fine() -> None:
     model = addition()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     given, taken = aligned(16, 3), aligned(16, 5)
     given[...] = np.array([1, 2, 3, 4], np.float32).view(np.uint8)
     assert bind(prepared, model, [given, taken]).run().status is ErrorStatus.NONE
@@ -68,7 +68,7 @@ def test_odd_addresses_are_fine() -> None:
 
 def test_bytes_beside_an_output_stay_as_they_are(route: str) -> None:
     model = addition(3)
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     memory = aligned(64)
     memory[...] = 0xA5
     assert bind(prepared, model, [aligned(12), memory]).run().status is ErrorStatus.NONE
@@ -79,7 +79,7 @@ def test_bytes_beside_an_output_stay_as_they_are(route: str) -> None:
 def test_input_may_end_at_the_last_byte_of_a_read_only_pool(route: str, shift: int) -> None:
     size = (INPUT_BYTES // 4096 + 1) * 4096
     model = convolution()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     expected, whole = aligned(OUTPUT_BYTES), aligned(INPUT_BYTES)
     whole[...] = image(1).view(np.uint8)
     bind(prepared, model, [whole, expected]).run()
@@ -98,7 +98,7 @@ def test_input_may_end_at_the_last_byte_of_a_read_only_pool(route: str, shift: i
 def run_at_once(model_runs: int, *, bound_by_one_thread: bool) -> int:
     """How many of the runs of two requests on two threads gave another result than the first."""
     model = convolution()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     wrong = [0, 0]
     ready = threading.Barrier(2)
 
@@ -140,7 +140,7 @@ def test_ten_thousand_runs_on_two_threads_agree() -> None:
 
 def test_output_without_room_reports_what_it_needs(route: str) -> None:
     model = addition()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     execution = prepared.bind([Argument(aligned(16), (4,))], [Argument(aligned(15), (0,))])
     outcome = execution.run()
     assert outcome.status is ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
@@ -151,7 +151,7 @@ def test_output_without_room_reports_what_it_needs(route: str) -> None:
 @pytest.mark.parametrize("index", [-1, 4, 2**31 - 1])
 def test_index_out_of_range_fails_the_execution_only(route: str, index: int) -> None:
     model = gathering()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     given, taken = aligned(8), aligned(24)
     execution = bind(prepared, model, [given, taken])
     given.view(np.int32)[...] = [0, index]
@@ -165,14 +165,14 @@ def test_index_out_of_range_fails_the_execution_only(route: str, index: int) -> 
 
 def test_indices_are_copied_before_they_are_used() -> None:
     model = gathering()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     execution = bind(prepared, model, [aligned(8), aligned(24)])
     assert execution._binding.copied_bytes == 8  # type: ignore[attr-defined]
 
 
 def test_closed_execution_does_nothing(route: str) -> None:
     model = addition()
-    execution = bind(LiteRtExecutor().prepare(model, []), model, [aligned(16), aligned(16)])
+    execution = bind(litert().prepare(model, []), model, [aligned(16), aligned(16)])
     execution.close()
     execution.close()
     assert execution.run().status is ErrorStatus.INVALID_ARGUMENT
@@ -180,26 +180,26 @@ def test_closed_execution_does_nothing(route: str) -> None:
 
 
 def test_omitted_input_is_refused() -> None:
-    prepared = LiteRtExecutor().prepare(addition(), [])
+    prepared = litert().prepare(addition(), [])
     with pytest.raises(GeneralFailure, match="omitted"):
         prepared.bind([Argument(None, (4,))], [Argument(aligned(16), (4,))])
 
 
 def test_input_with_too_few_bytes_is_refused() -> None:
-    prepared = LiteRtExecutor().prepare(addition(), [])
+    prepared = litert().prepare(addition(), [])
     with pytest.raises(InvalidArgument, match="R11"):
         prepared.bind([Argument(aligned(15), (4,))], [Argument(aligned(16), (4,))])
 
 
 def test_missed_deadline_is_reported_before_the_engine_runs() -> None:
     model = addition()
-    execution = bind(LiteRtExecutor().prepare(model, []), model, [aligned(16), aligned(16)])
+    execution = bind(litert().prepare(model, []), model, [aligned(16), aligned(16)])
     assert execution.run(deadline_ns=1).status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
 
 def test_bound_request_outlives_its_prepared_model(route: str) -> None:
     model = addition()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     given, taken = aligned(16), aligned(16)
     execution = bind(prepared, model, [given, taken])
     prepared.close()

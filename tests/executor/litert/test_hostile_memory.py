@@ -20,9 +20,10 @@ import pytest
 import nnburst.executor.litert.operations  # noqa: F401 - fills the registry
 from executor.litert.networks import needs_engine
 from executor.test_hostile_memory import RUNS, run, steers
+from nnburst.executor.built_in import litert
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.graph.plan import Plan
-from nnburst.executor.litert.executor import LiteRtExecutor, LiteRtPrepared
+from nnburst.executor.litert.executor import LiteRtPrepared
 from nnburst.executor.litert.lowering import LOWERINGS
 from nnburst.executor.litert.network import survey
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
@@ -88,7 +89,7 @@ def test_memory_that_changes_all_the_time_breaks_no_operation(
 ) -> None:
     cases = 0
     for cases, vector in enumerate(claimed(operation), 1):
-        prepared = LiteRtExecutor().prepare(build(vector).model, [])
+        prepared = litert().prepare(build(vector).model, [])
         assert isinstance(prepared, LiteRtPrepared), route
         for status, message in run(vector, prepared, RUNS // CASES, at_end=cases % 2 == 0):
             assert status in (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), message
@@ -154,7 +155,7 @@ def test_indexes_are_refused_or_followed_whatever_they_change_to(
     reshaped: bool, route: str
 ) -> None:
     vector = gathering(reshaped=reshaped)
-    prepared = LiteRtExecutor().prepare(build(vector).model, [])
+    prepared = litert().prepare(build(vector).model, [])
     assert isinstance(prepared, LiteRtPrepared), route
     ended = {status for status, _ in run(vector, prepared, 40 * RUNS, at_end=False)}
     # Which of them depends on what the other writer had there at the time.

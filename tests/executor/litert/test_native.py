@@ -6,8 +6,8 @@ import pytest
 
 from executor.litert.networks import addition, aligned, bind, needs_engine
 from nnburst._native import ffi, lib
+from nnburst.executor.built_in import litert
 from nnburst.executor.litert import native
-from nnburst.executor.litert.executor import LiteRtExecutor
 
 pytestmark = needs_engine
 
@@ -42,5 +42,5 @@ def test_refused_network_says_so(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_engine_writes_nothing_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     model = addition()
-    bind(LiteRtExecutor().prepare(model, []), model, [aligned(16), aligned(16)]).run()
+    bind(litert().prepare(model, []), model, [aligned(16), aligned(16)]).run()
     assert capfd.readouterr().err == ""

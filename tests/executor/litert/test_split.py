@@ -7,7 +7,7 @@ import pytest
 
 from executor.litert.networks import F32, I32, aligned, bind, largest_doubled, needs_engine
 from nnburst.executor.base import Argument
-from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.built_in import litert
 from nnburst.executor.litert.network import survey
 from nnburst.executor.litert.split import SplitPrepared, cut
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
@@ -34,7 +34,7 @@ def test_parts_follow_who_can_run_them() -> None:
 
 def test_parts_together_compute_the_model(route: str) -> None:
     model = largest_doubled()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     assert isinstance(prepared, SplitPrepared)
     memory = [aligned(16), aligned(16), aligned(8), aligned(8)]
     execution = bind(prepared, model, memory)
@@ -50,7 +50,7 @@ def test_parts_together_compute_the_model(route: str) -> None:
 
 def test_output_that_another_part_reads_is_computed_in_private_memory() -> None:
     model = largest_doubled()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     memory = [aligned(16), aligned(16), aligned(8), aligned(8)]
     execution = bind(prepared, model, memory)
     assert [target is not private for target, private in execution._copies] == [True]  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def test_output_that_another_part_reads_is_computed_in_private_memory() -> None:
 @pytest.mark.parametrize(("room", "status"), [(16, "NONE"), (15, "OUTPUT_INSUFFICIENT_SIZE")])
 def test_output_whose_extents_depend_on_data_is_reported(room: int, status: str) -> None:
     model = reshaped_by_an_input()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     given, shape = aligned(16), aligned(8)
     shape.view(np.int32)[...] = [2, 2]
     execution = prepared.bind(
@@ -72,7 +72,7 @@ def test_output_whose_extents_depend_on_data_is_reported(room: int, status: str)
 
 def test_small_buffer_of_one_part_leaves_the_other_outputs_right() -> None:
     model = largest_doubled()
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     given, last = aligned(16), aligned(8)
     given.view(np.float32)[...] = [1, 4, 3, 2]
     outputs = [Argument(aligned(15), (4,)), Argument(aligned(8), (2,)), Argument(last, (2,))]
@@ -92,6 +92,6 @@ def test_model_without_anything_for_the_engine_goes_to_the_reference_executor() 
     model = builder.build()
     given, taken = aligned(8), aligned(8)
     given.view(np.float16)[...] = [-1, 0, 1, 2]
-    prepared = LiteRtExecutor().prepare(model, [])
+    prepared = litert().prepare(model, [])
     assert bind(prepared, model, [given, taken]).run().status is ErrorStatus.NONE
     assert taken.view(np.float16).tolist() == [0, 0, 1, 2]

@@ -13,7 +13,7 @@ import pytest
 import nnburst
 from executor.litert.networks import aligned, bind, convolution, needs_engine
 from nnburst.executor.base import PrepareOptions
-from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.built_in import litert
 
 pytestmark = needs_engine
 
@@ -61,9 +61,9 @@ def bound_convolution(
 def test_engine_has_the_threads_that_were_asked_for(count: int, route: str) -> None:
     model, pid = convolution(96, 64), os.getpid()
     memory = [aligned(96 * 96 * 3 * 4), aligned(48 * 48 * 64 * 4)]
-    bind(LiteRtExecutor().prepare(model, [], PrepareOptions(num_threads=1)), model, memory).run()
+    bind(litert().prepare(model, [], PrepareOptions(num_threads=1)), model, memory).run()
     before = set(cpu_ns(pid))
-    prepared = LiteRtExecutor().prepare(model, [], PrepareOptions(num_threads=count))
+    prepared = litert().prepare(model, [], PrepareOptions(num_threads=count))
     execution = bind(prepared, model, memory)
     execution.run()
     # The thread that calls is one of them.

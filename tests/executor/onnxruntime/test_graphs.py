@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
 from nnburst.executor.base import Argument
-from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
+from nnburst.executor.built_in import onnxruntime
 from nnburst.hal.enums import ErrorStatus
 
 
@@ -87,7 +87,7 @@ def argument(array: Array) -> Argument:
 
 def test_too_little_room_is_said_and_how_much_it_takes() -> None:
     imported = nnburst.load(small().SerializeToString(), as_graph=True)
-    prepared = OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools))
+    prepared = onnxruntime().prepare(imported.model, list(imported.pools))
     bound = prepared.bind([argument(normal(1, 3, 8, 8))], [argument(np.zeros(8, np.float32))])
     assert bound.native is None
     outcome = bound.run()
@@ -107,7 +107,7 @@ def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole() -> None:
         {"w": np.eye(256, dtype=np.float32)},
     )  # fmt: skip
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
-    prepared = OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools))
+    prepared = onnxruntime().prepare(imported.model, list(imported.pools))
     x, y = normal(256, 256), np.zeros((256, 256), np.float32)
     bound = prepared.bind([argument(x)], [argument(y)])
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -123,7 +123,7 @@ def test_integers_of_a_request_are_copied_and_real_numbers_used_where_they_lie()
         [value("y", "f4", (2, 4))],
     )
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
-    prepared = OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools))
+    prepared = onnxruntime().prepare(imported.model, list(imported.pools))
     memory = np.zeros(4096, np.uint8)
     start = -memory.ctypes.data % 64
     place = memory[start:]

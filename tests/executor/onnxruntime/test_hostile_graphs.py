@@ -17,8 +17,8 @@ pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
 from nnburst.executor.base import Argument
+from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.onnxruntime.checks import check_content
-from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.extensions.whole_graph import GraphParams
@@ -58,7 +58,7 @@ def with_content(content: bytes, files: tuple[str, ...] = ()) -> ImportedModel:
 
 def prepare(content: bytes, files: tuple[str, ...] = ()) -> None:
     imported = with_content(content, files)
-    OnnxRuntimeExecutor().prepare(imported.model, list(imported.pools)).close()
+    onnxruntime().prepare(imported.model, list(imported.pools)).close()
 
 
 def in_initializer(made: Any, location: str) -> None:
@@ -203,7 +203,7 @@ def test_weights_that_came_along_are_used() -> None:
         imported.model, main=replace(main, operands=operands, operations=(operation,)), pools=pools
     )
     secret = np.frombuffer(SECRET, np.uint8)
-    prepared = OnnxRuntimeExecutor().prepare(changed, [*imported.pools, secret])
+    prepared = onnxruntime().prepare(changed, [*imported.pools, secret])
     x, y = np.zeros(3, np.float32), np.zeros(3, np.float32)
     bound = prepared.bind([Argument(x.view(np.uint8), (3,))], [Argument(y.view(np.uint8), (3,))])
     bound.run()
@@ -213,7 +213,7 @@ def test_weights_that_came_along_are_used() -> None:
 def test_a_border_that_is_not_the_graphs_is_refused() -> None:
     imported = nnburst.load(plain().SerializeToString(), as_graph=True)
     operands = list(imported.model.main.operands)
-    executor = OnnxRuntimeExecutor()
+    executor = onnxruntime()
     for change, match in (
         ({"dimensions": (4,)}, r"input 'x' is \[3\], the model declares \[4\]"),
         ({"type": OperandType.TENSOR_INT32}, "input 'x' is float"),
@@ -231,7 +231,7 @@ def test_names_that_are_not_the_graphs_are_refused() -> None:
     operands[0] = replace(operands[0], extra_params=GraphParams(("z",), ("y",)).pack())
     changed = replace(imported.model, main=replace(imported.model.main, operands=tuple(operands)))
     with pytest.raises(InvalidArgument, match=r"the graph has the inputs \['x'\]"):
-        OnnxRuntimeExecutor().prepare(changed, list(imported.pools))
+        onnxruntime().prepare(changed, list(imported.pools))
 
 
 def test_strings_are_refused_by_name() -> None:
@@ -245,7 +245,7 @@ def test_strings_are_refused_by_name() -> None:
 def test_a_provider_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNBURST_ONNXRUNTIME_PROVIDER", "Abacus")
     with pytest.raises(DeviceUnavailable, match=r"no provider 'Abacus', it has .*CPU"):
-        OnnxRuntimeExecutor()
+        onnxruntime()
 
 
 BOMB = """
@@ -254,10 +254,10 @@ import numpy as np
 sys.path[:0] = {path!r}
 from executor.onnxruntime.test_hostile_graphs import bomb
 import nnburst
-from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
+from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.base import Argument
 from nnburst.hal.errors import NnburstError
-executor = OnnxRuntimeExecutor()
+executor = onnxruntime()
 imported = nnburst.load(bomb(), as_graph=True)
 resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
 x, y = np.zeros(1, np.float32), np.zeros(1, np.float32)

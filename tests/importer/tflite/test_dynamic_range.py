@@ -12,7 +12,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.tflite.running import Array, Peer, Runner
 from nnburst.executor.base import Argument
-from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.built_in import litert
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.imported_model import ImportedModel
@@ -54,7 +54,7 @@ def by_engine(imported: ImportedModel) -> Callable[..., list[Array]]:
         [np.zeros(main.operands[i].dimensions, DTYPES[main.operands[i].type]) for i in side]
         for side in (main.input_indexes, main.output_indexes)
     ]
-    prepared = LiteRtExecutor().prepare(imported.model, list(imported.pools))
+    prepared = litert().prepare(imported.model, list(imported.pools))
     arguments = [
         [Argument(a.reshape(-1).view(np.uint8), a.shape) for a in arrays] for arrays in every
     ]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nnburst.compat.layouts.memory import OpaqueMemory
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import ExecutionPreference, FeatureLevel, OperandType, OperationType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
@@ -19,7 +20,6 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.validation import validate_model
 from nnburst.runtime.planning.models.finish import finish
 from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.models.slices import SliceableModel
 from nnburst.runtime.planning.placement.cost import CostModel
 from nnburst.runtime.planning.placement.support import supported_operations

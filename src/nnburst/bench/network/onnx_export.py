@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
+import nnburst.executor.operations  # noqa: F401 - declares them
 from nnburst.executor.base import Bytes
 from nnburst.executor.graph.operation import Binding, Node
 from nnburst.executor.graph.plan import Graph, Plan, Step
 from nnburst.executor.graph.sliding_window import Window, is_nchw, read_window
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
-from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, SymmPerChannelQuantParams

@@ -12,17 +12,13 @@ from nnburst.driver.model.capabilities import load_capabilities
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Bytes, Executor, PrepareOptions
-from nnburst.executor.graph.operation import REGISTRY
-from nnburst.executor.reference import operations as _registered  # noqa: F401 - fills REGISTRY
+from nnburst.executor.operations import SIGNATURES
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.validation import validate_model
 from nnburst.tracing.slices import Layer, Phase, trace
-
-#: Every operation's signature; validation is the same whatever executes.
-_SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
 
 
 class Device:
@@ -81,7 +77,7 @@ class Device:
         """
         if len(pools) != len(model.pools):
             raise InvalidArgument(f"pools: {len(pools)} given, the model has {len(model.pools)}")
-        validate_model(model, _SIGNATURES)
+        validate_model(model, SIGNATURES)
 
     def check_supported(self, model: Model) -> None:
         """Raise InvalidArgument if an operation of a checked model is not supported (device:P8)."""

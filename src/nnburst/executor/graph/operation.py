@@ -1,16 +1,19 @@
-"""What an operation is made of: one registration holds its signature, shape rule and kernel.
+"""What an operation is made of: a declaration that everything reads, and a kernel of one executor.
 
-    @operation(signature, shape=rule)          # static shape: known from input shapes and CONTROL values
-    def kernel(node: Node) -> Run:             # bind: look at types, shapes, CONTROL values; allocate scratch
+    declare(signature, shape=rule)             # executor/operations: what it accepts, what shapes it gives
+
+    @kernel(OperationType.NEG)                 # executor/reference/operations: how it is computed
+    def negate(node: Node) -> Run:             # bind: look at types, shapes, CONTROL values; allocate scratch
         x, y = node.tensor("input").array, node.output().array
         def run() -> None:                     # run: no allocation, no Python work per element
             np.negative(x, out=y)
         return run
 
-A kernel is bound once per request if shapes are static, and before every run if they are not.
-Operations whose output shape depends on data (BOX_WITH_NMS_LIMIT) register with `shape=None` and
-return their outputs instead: `def kernel(node) -> list[Array]` (a Tensor instead of an array if
-quantisation is forced).
+Validation, the framework and LiteRT need declarations alone; kernels are loaded with the reference executor.
+A shape is static if input shapes and CONTROL values determine it. A kernel is bound once per request if all
+shapes are static, and before every run otherwise. Operations whose output shape depends on data
+(BOX_WITH_NMS_LIMIT) declare `shape=None` and their kernels return the outputs instead:
+`def kernel(node) -> list[Array]` (a Tensor instead of an array if quantisation is forced).
 
 Weights that a kernel rearranges are rearranged once per prepared model if they are constants:
 
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -250,9 +253,14 @@ Kernel = Callable[[Node], Any]
 K = TypeVar("K", bound=Kernel)
 
 
+def no_kernel(node: Node) -> Any:  # noqa: ANN401 - like every kernel
+    """The kernel of an operation that is only declared: the reference executor is not loaded."""
+    raise node.failure("no kernel is loaded")
+
+
 @dataclass(frozen=True, slots=True)
 class OperationDefinition:
-    """One registered operation.
+    """One operation.
 
     Attributes:
         signature: what it accepts.
@@ -266,31 +274,48 @@ class OperationDefinition:
 
     signature: Signature
     shape: ShapeRule | None
-    kernel: Kernel
+    kernel: Kernel = no_kernel
     half: bool = False
     zero_sized: bool = False
     omitted_status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
 
 
+#: Every operation: what `nnburst.executor.operations` declares, with kernels once they are loaded.
 REGISTRY: Final[dict[OperationType, OperationDefinition]] = {}
 
 
-def operation(
+def declare(
     signature: Signature,
     shape: ShapeRule | None,
     *,
-    half: bool = False,
     zero_sized: bool = False,
     omitted_status: ErrorStatus = ErrorStatus.GENERAL_FAILURE,
-) -> Callable[[K], K]:
-    """Register the decorated kernel; see `OperationDefinition` for the arguments."""
+) -> None:
+    """Declare an operation; see `OperationDefinition` for the arguments."""
+    if signature.type in REGISTRY:
+        raise ValueError(f"{signature.type.name} is declared twice")
+    REGISTRY[signature.type] = OperationDefinition(
+        signature, shape, zero_sized=zero_sized, omitted_status=omitted_status
+    )
 
-    def register(kernel: K) -> K:
-        if signature.type in REGISTRY:
-            raise ValueError(f"{signature.type.name} is registered twice")
-        REGISTRY[signature.type] = OperationDefinition(
-            signature, shape, kernel, half, zero_sized, omitted_status
-        )
-        return kernel
+
+def kernel(
+    type: OperationType,  # noqa: A002 - NNAPI's word
+    *,
+    half: bool = False,
+) -> Callable[[K], K]:
+    """Register the decorated kernel of a declared operation.
+
+    Args:
+        type: the operation.
+        half: it handles float16 itself.
+    """
+
+    def register(bind: K) -> K:
+        declared = REGISTRY[type]
+        if declared.kernel is not no_kernel:
+            raise ValueError(f"{type.name} has a kernel: {declared.kernel.__name__}")
+        REGISTRY[type] = replace(declared, kernel=bind, half=half)
+        return bind
 
     return register

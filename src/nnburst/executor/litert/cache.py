@@ -52,8 +52,8 @@ class CachedPart(msgspec.Struct, frozen=True, array_like=True):
     """A part of a model; the whole model if it is not cut.
 
     Attributes:
-        model: that it computes, with constants only if the reference executor runs it.
-        network: that the engine runs; None for the reference executor.
+        model: that it computes, with constants only if another executor runs it.
+        network: that the engine runs; None for another executor.
         constants: bytes of its constants.
         static: as in `split.Part`.
     """
@@ -138,7 +138,7 @@ def pack(
 
 
 def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
-    """What a part of a model gave to be kept: the litert executor's one network, or the reference's model."""
+    """What a part of a model gave to be kept: the litert executor's one network, or another's model."""
     if not cached.program:
         part = CachedPart(cached.model, None, len(cached.constants), static)
     else:

@@ -20,7 +20,7 @@ from nnburst.executor.base import (
     Prepared,
     PrepareOptions,
 )
-from nnburst.executor.caching import Cached, Octets
+from nnburst.executor.caching import Cached, FallbackExecutor, Octets
 from nnburst.executor.graph.arena import byte_size
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import cache, native
@@ -28,7 +28,6 @@ from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
 from nnburst.executor.litert.interpreter import InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
 from nnburst.executor.litert.split import Part, SplitPrepared, cut
-from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus, operation_name
 from nnburst.hal.environment import LITERT_THREADS
@@ -134,10 +133,10 @@ class LiteRtPrepared(Prepared):
 
 
 class LiteRtExecutor(Executor):
-    """Every operation of the reference executor, by LiteRT on the CPU wherever that can. Thread-safe.
+    """Every operation of another executor, by LiteRT on the CPU wherever that can. Thread-safe.
 
     The engine runs what can be lowered: operands of float32, int32, bool and 8 bit, extents known when
-    the model is prepared, parameters that steer an operation constant. The reference executor runs the
+    the model is prepared, parameters that steer an operation constant. The other executor runs the
     rest: IF and WHILE, recurrent operations, those around regions of interest, float16.
 
     DEVIATES: a part that the engine is running cannot be stopped at its deadline.
@@ -147,8 +146,11 @@ class LiteRtExecutor(Executor):
     cache_files = NumberOfCacheFiles(1, 1)  # one for what was lowered, one for constants
     capabilities_file = Path(__file__).with_name("capabilities.json")
 
-    def __init__(self) -> None:
+    def __init__(self, rest: FallbackExecutor) -> None:
         """Threads of each engine unless `prepare` gets a number: NNBURST_LITERT_THREADS, 1 by default.
+
+        Args:
+            rest: runs what cannot be lowered; it supports every operation that this one is to support.
 
         Raises:
             DeviceUnavailable: `ai-edge-litert` is not installed.
@@ -160,18 +162,18 @@ class LiteRtExecutor(Executor):
             )
         wanted = LITERT_THREADS.read()
         self._threads = min(wanted, len(os.sched_getaffinity(0)))
-        self._reference = ReferenceExecutor()
+        self._rest = rest
         self.engine_version = f"{native.PACKAGE} {native.package_version()}"
         native.available()  # found out while the driver starts, not while a model is prepared
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Those of the reference executor, which runs them."""
-        return self._reference.extensions
+        """Those of the other executor, which runs them."""
+        return self._rest.extensions
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        return self._reference.supported(model)
+        return self._rest.supported(model)
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
@@ -184,7 +186,7 @@ class LiteRtExecutor(Executor):
         threads = options.num_threads or self._threads
 
         def compute(whole: Model) -> Prepared:
-            return self._reference.prepare(whole, pools)
+            return self._rest.prepare(whole, pools)
 
         found = survey(model, pools)
         if found.network is not None:
@@ -204,7 +206,7 @@ class LiteRtExecutor(Executor):
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what was lowered before; the engine compiles it again, which takes the least time."""
         if not cached.program:
-            return self._reference.prepare_from_cache(cached)
+            return self._rest.prepare_from_cache(cached, options)
         program, constants = cache.unpack(cached)
         threads = options.num_threads or self._threads
 
@@ -212,7 +214,7 @@ class LiteRtExecutor(Executor):
             if part.network is not None:
                 return LiteRtPrepared(part.model, cache.put_back(part.network, values), threads)
             kept = Cached(part.model, constants=values)
-            return self._reference.prepare_from_cache(kept)
+            return self._rest.prepare_from_cache(kept, options)
 
         prepared = [prepare(*both) for both in zip(program.parts, constants, strict=True)]
         if program.types is None:
@@ -230,7 +232,7 @@ class LiteRtExecutor(Executor):
         try:
             return LiteRtPrepared(model, network, num_threads)
         except GeneralFailure as error:
-            log.warning("the reference executor runs what LiteRT refuses: %s", error)
+            log.warning("another executor runs what LiteRT refuses: %s", error)
             return otherwise(model)
 
 

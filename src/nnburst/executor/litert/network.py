@@ -1,4 +1,4 @@
-"""A whole model lowered: shapes inferred by the reference executor's rules, then every operation."""
+"""A whole model lowered: shapes inferred by the declared rules, then every operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 import nnburst.executor.litert.operations
-import nnburst.executor.reference.operations  # noqa: F401 - both fill their registries
+import nnburst.executor.operations  # noqa: F401 - both fill their registries
 from nnburst.executor.base import Bytes
 from nnburst.executor.caching import Octets
 from nnburst.executor.graph.layout import lay_out
@@ -85,7 +85,7 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
     try:
         translation = _Translation(model, pools)
     except (NnburstError, *_REFUSALS) as error:
-        log.debug("LiteRT runs no part of the model, the reference executor does: %s", error)
+        log.debug("LiteRT runs no part of the model, another executor does: %s", error)
         count = len(model.main.operations)
         why = dict.fromkeys(range(count), str(error))
         return Survey((False,) * count, frozenset(), {}, None, why)

@@ -1,8 +1,8 @@
-"""Models that the engine runs only in part: the rest goes to the reference executor.
+"""Models that the engine runs only in part: the rest goes to another executor.
 
 Operations are grouped in the order of execution into parts that one executor runs; what goes from one
 part to another lies in private memory. From the first operation on whose extents depend on data, the
-reference executor runs everything.
+other one runs everything.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class SplitExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """None: the reference executor needs Python."""
+        """None: the other executor may need Python."""
         return None
 
     def run(

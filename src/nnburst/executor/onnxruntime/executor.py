@@ -22,7 +22,7 @@ from nnburst.executor.base import (
     Prepared,
     PrepareOptions,
 )
-from nnburst.executor.caching import Cached
+from nnburst.executor.caching import Cached, FallbackExecutor
 from nnburst.executor.onnxruntime.checks import (
     check_border,
     check_content,
@@ -38,7 +38,6 @@ from nnburst.executor.onnxruntime.native import (
     is_short_of_memory,
     library,
 )
-from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
@@ -299,7 +298,7 @@ def _output(argument: Argument, border: Border) -> Room:
 
 
 class OnnxRuntimeExecutor(Executor):
-    """Whole ONNX graphs (dev.nnburst.onnx) by onnxruntime, others by the reference executor. Thread-safe.
+    """Whole ONNX graphs (dev.nnburst.onnx) by onnxruntime, others by another executor. Thread-safe.
 
     The service chooses the provider that executes them, by NNBURST_ONNXRUNTIME_PROVIDER or
     `nnburst serve --provider`; options of the engine come from no client.
@@ -308,8 +307,11 @@ class OnnxRuntimeExecutor(Executor):
     name = "onnxruntime"
     cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants of other models
 
-    def __init__(self) -> None:
+    def __init__(self, rest: FallbackExecutor) -> None:
         """Open the library, so that a worker does not have to.
+
+        Args:
+            rest: runs every model that is no whole graph.
 
         Raises:
             DeviceUnavailable: it is not installed, or has no such provider.
@@ -323,18 +325,18 @@ class OnnxRuntimeExecutor(Executor):
             )
         self.engine_version = f"onnxruntime {found.version} {self._provider}"
         self._threads = ONNXRUNTIME_THREADS.read()
-        self._reference = ReferenceExecutor()
+        self._rest = rest
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Its own, and those of the reference executor."""
-        return (DESCRIPTION, *self._reference.extensions)
+        """Its own, and those of the executor of other models."""
+        return (DESCRIPTION, *self._rest.extensions)
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
         if graph_operation(model) is not None:
             return [True]
-        return self._reference.supported(model)
+        return self._rest.supported(model)
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
@@ -344,14 +346,14 @@ class OnnxRuntimeExecutor(Executor):
         if prefix is None:
             if any(entry.name == NAME for entry in model.extension_name_to_prefix):
                 raise InvalidArgument(f"a model with {NAME} must be that one operation alone")
-            return self._reference.prepare(model, pools)
+            return self._rest.prepare(model, pools)
         return self._prepared(model, prefix, _graph_of(model, prefix, pools), options)
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
         prefix = graph_operation(cached.model)
         if prefix is None:
-            return self._reference.prepare_from_cache(cached)
+            return self._rest.prepare_from_cache(cached, options)
         try:
             graph = msgspec.msgpack.decode(cached.program, type=_Graph)
         except (msgspec.MsgspecError, ValueError) as error:

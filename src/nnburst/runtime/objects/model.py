@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.diagnostics.graph_files import dump_model
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
 from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
@@ -44,7 +45,6 @@ from nnburst.runtime.objects.operand_description import OperandDescription, is_f
 from nnburst.runtime.planning.models.finish import finish
 from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.models.slices import SliceableModel
 from nnburst.runtime.planning.placement.support import supported_operations
 from nnburst.runtime.runtime_object import RuntimeObject

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.executor.base import Argument, Executor
-from nnburst.executor.graph.operation import REGISTRY
-from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.built_in import BUILT_IN
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.operand_types import DTYPES
@@ -123,7 +123,7 @@ def judge(case: NodeCase, executor: Executor) -> NodeVerdict:
     for known in _frozen(case):
         try:
             imported = load(_content(case, known))
-            validate_model(imported.model, {k: d.signature for k, d in REGISTRY.items()})
+            validate_model(imported.model, SIGNATURES)
             results = _executed(
                 executor, imported, [a for n, a in case.inputs.items() if n not in known]
             )
@@ -224,9 +224,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="operator")
     parser.add_argument("--reasons", action="store_true", help="why cases were refused")
     args = parser.parse_args(arguments)
-    executor: Executor = ReferenceExecutor()
-    if args.executor == "litert":
-        executor = import_module("nnburst.executor.litert.executor").LiteRtExecutor()
+    executor = BUILT_IN[args.executor]()
     verdicts = [judge(case, executor) for case in cases() if args.only in ("", case.operator)]
     for name, passed, wrong, refused in table(verdicts):
         sys.stdout.write(f"{name:28} {passed:4} pass {wrong:4} wrong {refused:4} refused\n")

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
+from nnburst.driver.executors import find_executor
 from nnburst.executor.base import Argument, Bytes, Execution, Executor, Prepared
-from nnburst.executor.graph.operation import REGISTRY
-from nnburst.hal.errors import InvalidArgument
+from nnburst.executor.operations import SIGNATURES
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.request import Request, RequestArgument
@@ -30,8 +29,6 @@ Array = npt.NDArray[Any]
 
 #: What lies in memory before it is written: not a number, in every floating point type.
 _STALE: Final = 0xFF
-#: What every operation accepts, for validation.
-SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
 
 
 class PreparedRun(Protocol):
@@ -226,18 +223,16 @@ class _ObservedRun:
 
 
 def load_executor(name: str) -> Executor:
-    """The executor registered in the entry-point group `nnburst.executors` under `name`.
+    """The executor that a driver would load by `name`.
 
     Raises:
         InvalidArgument: it is unknown; the message lists those there are.
     """
-    found = entry_points(group="nnburst.executors")
-    if name not in found.names:
-        raise InvalidArgument(
-            f"executor {name!r} is not registered; there are {', '.join(sorted(found.names))}"
-        )
-    executor: Executor = found[name].load()()
-    return executor
+    try:
+        make = find_executor(name)
+    except DeviceUnavailable as error:
+        raise InvalidArgument(str(error)) from error
+    return make()
 
 
 #: `--via` word to runner; each takes the executor's name.

@@ -13,7 +13,7 @@ from random import Random
 from types import FrameType
 from typing import Final
 
-from nnburst.executor.graph.operation import REGISTRY
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.validation import validate_model
 from nnburst.importer.load import load
@@ -23,7 +23,6 @@ MEMORY_PER_BYTE: Final = 16
 MEMORY_AT_LEAST: Final = 64 * 2**20
 SECONDS: Final = 10.0
 
-_SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
 _MOST_FAILURES: Final = 20
 _NUMBERS: Final = (0, 1, 2, 4, 127, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 4, 2**32 - 1)
 
@@ -96,7 +95,7 @@ def _outcome(content: bytes) -> str:
             raise
         return f"{type(error).__name__}: {error}"
     try:
-        validate_model(imported.model, _SIGNATURES)
+        validate_model(imported.model, SIGNATURES)
     except InvalidArgument:
         return "invalid"
     return "imported"

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.litert.interpreter import quiet_once
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.model import Model, Operand, Operation, SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
@@ -92,7 +92,7 @@ class _Translation:
         kind = OperationType(operation.type)
         inputs = [self.graph.operands[i] for i in operation.inputs]
         outputs = [self.graph.operands[i] for i in operation.outputs]
-        match = REGISTRY[kind].signature.match(inputs, outputs)
+        match = SIGNATURES[kind].match(inputs, outputs)
         values = {
             slot.name: self._array(operand).item()
             for slot, operand in zip(match.inputs, inputs, strict=True)

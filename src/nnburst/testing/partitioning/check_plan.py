@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operand, Subgraph
 from nnburst.hal.validation import validate_model
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.finished_model import FinishedModel
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.plan import (
     CompoundPlan,
     ExecutionStep,

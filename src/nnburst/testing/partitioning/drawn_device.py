@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.graph.operation import REGISTRY
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import GeneralFailure, NnburstError, error_for
@@ -66,7 +65,7 @@ class DrawnDevice:
         return error_for(ErrorStatus.GENERAL_FAILURE, f"{self.name}: does not execute this model")
 
     def _takes(self, operation: Operation, graph: Subgraph) -> bool:
-        if operation.type not in REGISTRY:
+        if operation.type not in SIGNATURES:
             return False
         types = [graph.operands[index].type for index in operation.inputs]
         return self._lot(str(int(operation.type)), str(types)) < self.share

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from nnburst.driver.executors import BUILT_IN
+from nnburst.executor.built_in import BUILT_IN
 from nnburst.hal.errors import InvalidArgument
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")

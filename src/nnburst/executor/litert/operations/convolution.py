@@ -20,7 +20,7 @@ from nnburst.executor.litert.lowering import (
     twin,
 )
 from nnburst.executor.litert.operations.windows import nhwc_result, padded, strides
-from nnburst.executor.reference.operations.transpose_conv import _window as transposed_window
+from nnburst.executor.operations.transpose_conv import window_of as transposed_window
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 

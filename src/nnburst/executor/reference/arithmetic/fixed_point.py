@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.executor.graph.operation import OperationFailed
+from nnburst.executor.operations.families.scales import quantize_multiplier
 from nnburst.executor.reference.arithmetic.quantized_values import (
     activation_range,
     all_stored_values,
@@ -59,7 +60,6 @@ __all__ = [
 Int64 = npt.NDArray[np.int64]
 Integers = npt.NDArray[Any] | int
 Bits = Literal[16, 32]
-
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -91,31 +91,6 @@ def saturating_multiply_by_pot(x: Integers, e: int, bits: Bits = 32) -> Int64:
     limit = 1 << (bits - 1)
     # A shift by `bits` saturates everything but 0; a longer one would leave 64 bits.
     return np.asarray(np.clip(_int64(x) << min(e, bits), -limit, limit - 1))
-
-
-# A real multiplier as an integer and a shift.
-
-
-def quantize_multiplier(real: float) -> tuple[int, int]:
-    """The pair (m, shift) with real ≈ m * 2**(shift - 31) and 2**30 ≤ m < 2**31; (0, 0) for 0.
-
-    Args:
-        real: a ratio of scales. If NNAPI forms a product of scales in float32, so must the
-            caller.
-
-    Raises:
-        OperationFailed: it is negative, infinite or NaN.
-    """
-    if not (math.isfinite(real) and real >= 0):
-        raise OperationFailed(
-            f"scales give the multiplier {real}, which is not a finite number ≥ 0"
-        )
-    fraction, shift = math.frexp(real)
-    multiplier = math.floor(fraction * (1 << 31) + 0.5)
-    if multiplier == 1 << 31:
-        multiplier, shift = 1 << 30, shift + 1
-    # NNAPI: a ratio below 2**-32 cannot be distinguished from 0 after the shift.
-    return (0, 0) if shift < -31 else (multiplier, shift)
 
 
 def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Int64, Int64]:

@@ -75,18 +75,6 @@ def bind_sums(node: Node, filter_name: str, view: FilterView, repeat: int = 1) -
     return _float_sums(node, filter_name, view, repeat)
 
 
-def require_bias_scale(node: Node, filter_name: str) -> None:
-    """Fail if the scale of a per-tensor quantised bias is not that of the products."""
-    source, weights, bias = (node.tensor(n).meta for n in ("input", filter_name, "bias"))
-    if source.type not in QUANTIZED_RANGES or weights.extra_params is not None:
-        return
-    product = float(np.float32(source.scale) * np.float32(weights.scale))
-    node.require(
-        abs(product - bias.scale) <= 1e-6 * min(product, bias.scale),
-        f"operand 'bias' has scale {bias.scale}, expected input times filter scale {product}",
-    )
-
-
 def product_scales(source: Tensor, weights: Tensor) -> Array:
     """Unit of the sums: float32 products of scales, one or one per channel."""
     scales: Sequence[float] = (weights.scale,)

@@ -8,22 +8,15 @@ NNAPI: GenerateProposals.cpp, CpuOperationUtils.h.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.graph.operand_dimensions import require_dimensions
 from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.reference.arithmetic.fixed_point import dequantize, round_half_away
-from nnburst.hal.enums import OperandType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 
 Float32 = npt.NDArray[np.float32]
-
-#: NNAPI: the only scale of quantised boxes; their zero point is 0.
-BOX_SCALE: Final = 0.125
 
 
 def real_values(tensor: Tensor) -> Float32:
@@ -47,25 +40,6 @@ def stored_values(x: Float32, meta: TensorType) -> Array:
     return np.asarray(limited.astype(DTYPES[meta.type]))
 
 
-def box_type(node: Node, dimensions: tuple[int, ...], index: int = 0) -> TensorType:
-    """Type of an output of boxes; quantised ones are forced to scale 0.125, zero point 0."""
-    kind = node.declared(index).type
-    if kind == OperandType.TENSOR_QUANT16_ASYMM:
-        return TensorType(kind, dimensions, BOX_SCALE, 0)
-    return node.like_declared(dimensions, index)
-
-
-def require_box_scale(node: Node, name: str) -> None:
-    """Refuse quantised boxes with another scale than 0.125 or another zero point than 0."""
-    tensor = node.tensor(name)
-    node.require(
-        tensor.type not in QUANTIZED_RANGES
-        or (tensor.scale == BOX_SCALE and tensor.zero_point == 0),
-        f"operand '{name}' has scale {tensor.scale} and zero point {tensor.zero_point},"
-        f" expected {BOX_SCALE} and 0",
-    )
-
-
 def require_boxes(node: Node, name: str, boxes: Float32) -> None:
     """Refuse boxes that end before they begin (or are NaN)."""
     reversed_boxes = np.flatnonzero(~((boxes[:, :2] <= boxes[:, 2:]).all(axis=1)))
@@ -81,16 +55,6 @@ def require_batches(node: Node, name: str, batches: Array, count: int) -> None:
         bool(((batches >= 0) & (batches < count)).all()),
         f"operand '{name}' has an index outside [0, {count})",
     )
-
-
-def require_box_operands(node: Node, boxes: str, batches: str) -> int:
-    """Check dimensions and scale of boxes [n, 4] and their batch indexes [n]; returns n."""
-    shape = node.tensor(boxes).shape
-    count = shape[0] if shape else 0
-    require_dimensions(node, boxes, (count, 4))
-    require_dimensions(node, batches, (count,))
-    require_box_scale(node, boxes)
-    return count
 
 
 def transform(boxes: Float32, deltas: Float32, images: Float32) -> Float32:

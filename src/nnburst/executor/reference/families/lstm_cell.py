@@ -11,30 +11,19 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run
+from nnburst.executor.graph.operation import Run
 from nnburst.executor.graph.tensor import Array
-from nnburst.executor.reference.families.lstm_operands import LstmOperands
+from nnburst.executor.operations.families.lstm_operands import LstmOperands
 from nnburst.executor.reference.families.recurrence import (
     activation,
     by_time,
     pack,
-    require_activation,
     sigmoid,
     time_steps,
 )
 
-#: NNAPI documents NONE, RELU, RELU6, TANH and SIGMOID; the CPU implementation adds RELU1.
-ACTIVATIONS: Final = (0, 1, 2, 3, 4, 6)
 #: NNAPI: added to the variance before layer normalisation takes its root.
 LAYER_NORM_EPSILON: Final = 1e-8
-
-
-def require_settings(node: Node) -> None:
-    """Refuse unknown activations and negative (or NaN) clips."""
-    require_activation(node, ACTIVATIONS)
-    for name in ("cell_clip", "projection_clip"):
-        clip = node.value(name)
-        node.require(clip >= 0, f"operand '{name}' is {clip}, expected 0 (off) or more")
 
 
 @dataclass(frozen=True, slots=True)

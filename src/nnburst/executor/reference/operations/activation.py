@@ -9,56 +9,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.shape_rules import (
-    broadcast_shape,
-    require_rank_up_to_4,
-    same_shape,
-    same_type,
-)
-from nnburst.executor.graph.signatures import (
-    F16,
-    F32,
-    FLOAT16,
-    FLOAT32,
-    Q8,
-    Q8S,
-    V1_0,
-    V1_2,
-    V1_3,
-    control,
-    data,
-    row,
-    rows,
-    signature,
-)
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.operations.families.scales import quantize_multiplier
 from nnburst.executor.reference.arithmetic.fixed_point import (
     activation_range,
     float_activation_range,
     multiply_by_quantized_multiplier,
-    quantize_multiplier,
 )
 from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up_pair
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
-from nnburst.hal.signature import Signature
-
-
-def _rectifier(type: OperationType, summary: str) -> Signature:  # noqa: A002 - NNAPI's word
-    return signature(
-        type,
-        V1_0,
-        summary,
-        inputs=[data("input", rank=(1, 2, 3, 4))],
-        outputs=[data("output")],
-        rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
-    )
-
-
-def _clamp_shape(node: Node) -> list[TensorType]:
-    require_rank_up_to_4(node, "input")
-    return [same_type(node, node.tensor("input").shape)]
 
 
 def _bind_clamp(node: Node, code: int) -> Run:
@@ -80,56 +41,25 @@ def _bind_clamp(node: Node, code: int) -> Run:
     return run
 
 
-@operation(
-    _rectifier(
-        OperationType.RELU,
-        "Rectified linear unit: negative elements become 0.",
-    ),
-    shape=_clamp_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.RELU)
 def relu(node: Node) -> Run:
     """Bind max(0, x)."""
     return _bind_clamp(node, 1)
 
 
-@operation(
-    _rectifier(
-        OperationType.RELU1,
-        "Clamps the elements to the range from -1 to 1.",
-    ),
-    shape=_clamp_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.RELU1)
 def relu1(node: Node) -> Run:
     """Bind min(1, max(-1, x))."""
     return _bind_clamp(node, 2)
 
 
-@operation(
-    _rectifier(
-        OperationType.RELU6,
-        "Clamps the elements to the range from 0 to 6.",
-    ),
-    shape=_clamp_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.RELU6)
 def relu6(node: Node) -> Run:
     """Bind min(6, max(0, x))."""
     return _bind_clamp(node, 3)
 
 
-@operation(
-    signature(
-        OperationType.ELU,
-        V1_3,
-        "Exponential linear unit: alpha * (exp(x) - 1) below 0.",
-        inputs=[data("input"), control("alpha", "A")],
-        outputs=[data("output")],
-        rows=[row(V1_3, T=F32, A=FLOAT32), row(V1_3, T=F16, A=FLOAT16)],
-    ),
-    shape=same_shape,
-)
+@kernel(OperationType.ELU)
 def elu(node: Node) -> Run:
     """Bind max(0, x) + min(0, alpha * (exp(x) - 1)); NaN becomes 0."""
     x, out = node.tensor("input").array, node.output().array
@@ -161,17 +91,7 @@ def _prelu_table(x: Quantization, alpha: Quantization, out: Quantization) -> Arr
     return out.saturate(np.where(centred >= 0, positive, negative) + out.zero_point)
 
 
-@operation(
-    signature(
-        OperationType.PRELU,
-        V1_2,
-        "Parametric rectified linear unit: negative elements are multiplied by alpha.",
-        inputs=[data("input"), data("alpha")],
-        outputs=[data("output")],
-        rows=rows(V1_2=[F16, F32, Q8], V1_3=[Q8S]),
-    ),
-    shape=broadcast_shape,
-)
+@kernel(OperationType.PRELU)
 def prelu(node: Node) -> Run:
     """Bind x where x >= 0, and x * alpha elsewhere (NaN included), broadcasting."""
     x, alpha, out = node.tensor("input"), node.tensor("alpha"), node.output()

@@ -10,28 +10,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.shape_rules import (
-    require_rank_up_to_4,
-    same_shape,
-    same_shape_up_to_rank_4,
-)
-from nnburst.executor.graph.signatures import (
-    F16,
-    F32,
-    Q8,
-    Q8S,
-    V1_0,
-    V1_3,
-    data,
-    rows,
-    signature,
-)
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.operations.families.scales import quantize_multiplier
 from nnburst.executor.reference.arithmetic.fixed_point import (
     input_radius,
     logistic,
-    quantize_multiplier,
     quantize_multiplier_greater_than_one,
     rounding_divide_by_pot,
     saturating_multiply_by_pot,
@@ -40,7 +24,7 @@ from nnburst.executor.reference.arithmetic.fixed_point import (
     tanh,
 )
 from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up
-from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 #: Integer bits of the fixed-point argument of LOGISTIC and TANH.
@@ -51,24 +35,6 @@ def _bind_table(node: Node, table: Callable[[Quantization, Quantization], Array]
     x, out = node.tensor("input"), node.output()
     results = table(Quantization.of(x), Quantization.of(out))
     return look_up(node, results, x.array, out.array)
-
-
-def _fixed_quantisation(
-    node: Node, scale: float, zero_points: dict[OperandType, int]
-) -> list[TensorType]:
-    x = node.tensor("input")
-    if x.type not in zero_points:
-        return same_shape_up_to_rank_4(node)
-    require_rank_up_to_4(node, "input")
-    return [TensorType(x.type, x.shape, scale, zero_points[x.type])]
-
-
-def _logistic_shape(node: Node) -> list[TensorType]:
-    return _fixed_quantisation(node, 1 / 256, {Q8: 0, Q8S: -128})
-
-
-def _tanh_shape(node: Node) -> list[TensorType]:
-    return _fixed_quantisation(node, 1 / 128, {Q8: 128, Q8S: 0})
 
 
 def _sigmoid_of_bytes(
@@ -101,18 +67,7 @@ def _tanh_table(x: Quantization, out: Quantization) -> Array:
     return out.saturate(_sigmoid_of_bytes(x, tanh, 7) + out.zero_point)
 
 
-@operation(
-    signature(
-        OperationType.LOGISTIC,
-        V1_0,
-        "Logistic sigmoid 1 / (1 + exp(-x)).",
-        inputs=[data("input", rank=(1, 2, 3, 4))],
-        outputs=[data("output")],
-        rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
-    ),
-    shape=_logistic_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.LOGISTIC)
 def logistic_sigmoid(node: Node) -> Run:
     """Bind 1 / (1 + exp(-x))."""
     x, out = node.tensor("input"), node.output().array
@@ -128,18 +83,7 @@ def logistic_sigmoid(node: Node) -> Run:
     return run
 
 
-@operation(
-    signature(
-        OperationType.TANH,
-        V1_0,
-        "Hyperbolic tangent.",
-        inputs=[data("input", rank=(1, 2, 3, 4))],
-        outputs=[data("output")],
-        rows=rows(V1_0=[F32], V1_2=[F16, Q8], V1_3=[Q8S]),
-    ),
-    shape=_tanh_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.TANH)
 def hyperbolic_tangent(node: Node) -> Run:
     """Bind tanh(x)."""
     x, out = node.tensor("input"), node.output().array
@@ -181,32 +125,7 @@ def _hard_swish_table(x: Quantization, out: Quantization) -> Array:
     return out.saturate(rounding_divide_by_pot(truncated, max(-out_shift, 0)) + out.zero_point)
 
 
-def _hard_swish_shape(node: Node) -> list[TensorType]:
-    x, out = node.tensor("input"), node.declared()
-    if x.type in QUANTIZED_RANGES:
-        with np.errstate(all="ignore"):
-            fine_scale = np.float32(1 / 128) * np.float32(x.scale)
-            _, shift = quantize_multiplier(float(fine_scale / np.float32(out.scale)))
-        node.require(
-            shift <= 0,
-            f"operand 'output' has scale {out.scale}, which is too small for that of 'input',"
-            f" {x.scale} (at most 128 times larger)",
-        )
-    return same_shape(node)
-
-
-@operation(
-    signature(
-        OperationType.HARD_SWISH,
-        V1_3,
-        "Hard swish x * clamp(x + 3, 0, 6) / 6.",
-        inputs=[data("input")],
-        outputs=[data("output")],
-        rows=rows(V1_3=[F16, F32, Q8, Q8S]),
-    ),
-    shape=_hard_swish_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.HARD_SWISH)
 def hard_swish(node: Node) -> Run:
     """Bind x * clamp(x + 3, 0, 6) / 6."""
     x, out = node.tensor("input"), node.output().array

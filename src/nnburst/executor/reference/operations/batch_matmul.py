@@ -9,62 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.signatures import (
-    BOOL,
-    F16,
-    F32,
-    FL6,
-    I32,
-    Q8S,
-    control,
-    data,
-    rows,
-    signature,
-)
-from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.graph.tensor import Array, Tensor
 from nnburst.executor.graph.workspace import Workspace
 from nnburst.executor.reference.arithmetic.requantization import Requantization
 from nnburst.executor.reference.arithmetic.sums import exact_dtype
 from nnburst.hal.enums import OperandType, OperationType
 
 
-def _shape(node: Node) -> list[TensorType]:
-    left, right = node.tensor("input0").shape, node.tensor("input1").shape
-    node.require(
-        2 <= len(left) <= 4 and len(left) == len(right),
-        f"operands 'input0' and 'input1' have ranks {len(left)} and {len(right)},"
-        " expected the same, 2 to 4",
-    )
-    # DEVIATES: the original does not look and reads or writes beyond the smaller operand.
-    node.require(
-        left[:-2] == right[:-2],
-        f"operands have batches {list(left[:-2])} and {list(right[:-2])}, expected the same",
-    )
-    height, inner = _adjoint(left[-2:], node.value("adj_x"))
-    other, width = _adjoint(right[-2:], node.value("adj_y"))
-    node.require(
-        inner == other, f"columns of 'input0' ({inner}) and rows of 'input1' ({other}) differ"
-    )
-    return [node.like_declared((*left[:-2], height, width))]
-
-
-def _adjoint(extents: tuple[int, ...], swapped: bool) -> tuple[int, int]:
-    rows_, columns = extents
-    return (columns, rows_) if swapped else (rows_, columns)
-
-
-@operation(
-    signature(
-        OperationType.BATCH_MATMUL,
-        FL6,
-        "Multiplies matrices, each transposed first if its flag says so.",
-        inputs=[data("input0"), data("input1"), control("adj_x", BOOL), control("adj_y", BOOL)],
-        outputs=[data("output")],
-        rows=rows(FL6=[F16, F32, I32, Q8S]),
-    ),
-    shape=_shape,
-)
+@kernel(OperationType.BATCH_MATMUL)
 def batch_matmul(node: Node) -> Run:
     """Bind one stacked product; INT32 wraps, quantised sums are exact and rescaled once."""
     operands = (node.tensor("input0"), node.tensor("input1"))

@@ -7,35 +7,10 @@ bodies fit their callers is a rule about whole models (validation:P10, P11), not
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
-from nnburst.executor.graph.operation import Node, operation
-from nnburst.executor.graph.signatures import (
-    B8,
-    SUBGRAPH,
-    V1_3,
-    control,
-    data,
-    row,
-    signature,
-)
+from nnburst.executor.graph.operation import Node, kernel
 from nnburst.executor.graph.tensor import Tensor
-from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
-from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES
-from nnburst.hal.signature import Match
-
-_ANY = [kind for kind in DTYPES if kind is not OperandType.TENSOR_OEM_BYTE]
-
-
-def _check_condition(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-    del match, outputs
-    if inputs[0].dimensions != (1,):
-        raise InvalidArgument(
-            f"validation:P10: IF: operand 'condition' has dimensions {list(inputs[0].dimensions)},"
-            " expected exactly [1]"
-        )
+from nnburst.hal.enums import ErrorStatus, OperationType
 
 
 def _is_true(node: Node, condition: Tensor) -> bool:
@@ -46,48 +21,14 @@ def _is_true(node: Node, condition: Tensor) -> bool:
     return bool(condition.array.reshape(-1)[0])
 
 
-@operation(
-    signature(
-        OperationType.IF,
-        V1_3,
-        "Runs one of two subgraphs, chosen by a condition.",
-        inputs=[
-            control("condition", B8, rank=(1,)),
-            control("then_model", SUBGRAPH),
-            control("else_model", SUBGRAPH),
-            data("input", "ANY", repeats=0, nullable=True),
-        ],
-        outputs=[data("output", "ANY", repeats=1)],
-        rows=[row(V1_3, ANY=_ANY)],
-        check=_check_condition,
-    ),
-    shape=None,
-    half=True,
-    zero_sized=True,
-)
+@kernel(OperationType.IF, half=True)
 def if_(node: Node) -> list[Tensor]:
     """Run the chosen branch only; its outputs are declared as the operation's own."""
     chosen = "then_model" if _is_true(node, node.tensor("condition")) else "else_model"
     return node.evaluation.call(node.value(chosen), node.inputs[3:], node.outputs_declared)
 
 
-@operation(
-    signature(
-        OperationType.WHILE,
-        V1_3,
-        "Runs a body subgraph on its own results as long as a condition subgraph says so.",
-        inputs=[
-            control("condition_model", SUBGRAPH),
-            control("body_model", SUBGRAPH),
-            data("initial", "ANY", repeats=1, nullable=True),
-        ],
-        outputs=[data("output", "ANY", repeats=1)],
-        rows=[row(V1_3, ANY=_ANY)],
-    ),
-    shape=None,
-    half=True,
-    zero_sized=True,
-)
+@kernel(OperationType.WHILE, half=True)
 def while_(node: Node) -> list[Tensor]:
     """Loop until the condition is false, or the loop has taken longer than it may.
 

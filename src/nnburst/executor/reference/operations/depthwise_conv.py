@@ -12,82 +12,21 @@ from __future__ import annotations
 import numpy as np
 
 from nnburst.executor.graph.geometry import Axis
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.signatures import V1_0, control
+from nnburst.executor.graph.operation import Node, Run, kernel
 from nnburst.executor.graph.sliding_window import (
-    ACTIVATION,
-    EXPLICIT_PADDING,
-    IMPLICIT_PADDING,
-    OPTIONAL_DILATIONS,
-    OPTIONAL_NCHW,
-    STRIDES,
     Window,
     image_views,
-    positive,
     read_window,
     row_chunks,
 )
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array
 from nnburst.executor.graph.workspace import Workspace, in_order
 from nnburst.executor.reference.arithmetic.sums import Sums, bind_sums, kept
-from nnburst.executor.reference.families.convolution import (
-    OPERANDS,
-    OUTPUT,
-    SINCE_1_0,
-    channel_dimension_is,
-    filter_extents,
-)
 from nnburst.executor.reference.families.patches import border
 from nnburst.hal.enums import OperationType
-from nnburst.hal.signature import Form, Signature
-
-_TAIL = (
-    *STRIDES,
-    control("depth_multiplier"),
-    *ACTIVATION,
-    *OPTIONAL_NCHW,
-    *OPTIONAL_DILATIONS,
-)
 
 
-def _shape(node: Node) -> list[TensorType]:
-    first, height, width, channels = filter_extents(node, 3)
-    node.require(first == 1, f"operand 'filter' has dimension 0 of {first}, expected 1")
-    window = read_window(node, height, width)
-    multiplier = positive(node, "depth_multiplier")
-    node.require(
-        channels == window.channels * multiplier,
-        f"operand 'filter' has {channels} channels, expected {window.channels} times {multiplier}",
-    )
-    return [node.like_declared(window.output(channels))]
-
-
-@operation(
-    Signature(
-        OperationType.DEPTHWISE_CONV_2D,
-        V1_0,
-        (
-            Form(
-                (*OPERANDS, *EXPLICIT_PADDING, *_TAIL),
-                OUTPUT,
-                (11, 12, 14),
-                name="explicit padding",
-            ),
-            Form(
-                (*OPERANDS, *IMPLICIT_PADDING, *_TAIL),
-                OUTPUT,
-                (8, 9, 11),
-                name="implicit padding",
-            ),
-        ),
-        SINCE_1_0,
-        "Slides one filter per channel over images; output channel c reads input channel"
-        " c / depth_multiplier.",
-        channel_dimension_is(3),
-    ),
-    shape=_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.DEPTHWISE_CONV_2D)
 def depthwise_conv_2d(node: Node) -> Run:
     """Bind the copy of the image, the multiply-adds, and what becomes of the sums."""
     _, filter_height, filter_width, channels = node.tensor("filter").shape

@@ -5,28 +5,17 @@ NNAPI: Broadcast.cpp, MaximumMinimum.cpp, Pow.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.shape_rules import broadcast_shape, require_rank_up_to_4
+from nnburst.executor.graph.operation import Node, Run, kernel
 from nnburst.executor.graph.signatures import (
-    F16,
     F32,
     I32,
-    Q8,
-    Q8S,
-    V1_0,
-    V1_1,
-    V1_2,
-    control,
-    data,
-    rows,
-    signature,
 )
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array
 from nnburst.executor.reference.arithmetic.fixed_point import (
     activation_range,
     all_stored_values,
@@ -36,58 +25,12 @@ from nnburst.executor.reference.arithmetic.fixed_point import (
     requantize,
 )
 from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up_pair
-from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
-from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operand
+from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
-from nnburst.hal.signature import Check, Match
 
 #: Bits by which quantised ADD and SUB refine both terms before they are scaled to one step.
 _REFINEMENT = 20
-
 PairTable = Callable[[Quantization, Quantization, Quantization, int], Array]
-
-
-def _rank_check(type: OperationType) -> Check:  # noqa: A002 - NNAPI's word
-    def check(_: Match, inputs: Sequence[Operand], __: Sequence[Operand]) -> None:
-        ranks = [len(operand.dimensions) for operand in inputs[:2]]
-        # NNAPI: one unknown rank leaves the rule to execution.
-        if min(ranks) > 0 and max(ranks) > 4:
-            raise InvalidArgument(
-                f"validation:P4: {type.name}: operands 'input0' and 'input1' have ranks {ranks}, at most 4"
-            )
-
-    return check
-
-
-def _check_mul(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-    _rank_check(OperationType.MUL)(match, inputs, outputs)
-    if inputs[0].type in QUANTIZED_RANGES:
-        with np.errstate(over="ignore"):
-            product = np.float32(inputs[0].scale) * np.float32(inputs[1].scale)
-        if not np.float32(outputs[0].scale) > product:
-            raise InvalidArgument(
-                f"validation:P4: MUL: operand 'output' has scale {outputs[0].scale},"
-                f" which must exceed the product {product} of the inputs' scales"
-            )
-
-
-def _arithmetic_shape(node: Node) -> list[TensorType]:
-    require_rank_up_to_4(node, "input0", "input1")
-    return broadcast_shape(node)
-
-
-def _divide_shape(node: Node) -> list[TensorType]:
-    # NNAPI: validation lets the type through, the kernel does not have it.
-    node.require(
-        node.tensor("input0").type != Q8S,
-        f"operand 'input0' is {Q8S.name}, which DIV does not take",
-    )
-    return _arithmetic_shape(node)
-
-
-_INPUTS = (data("input0"), data("input1"), control("activation"))
-_OUTPUTS = (data("output"),)
 
 
 @lru_cache(maxsize=64)
@@ -166,73 +109,25 @@ def _arrays(node: Node) -> tuple[Array, Array, Array]:
     return x.array, y.array, node.output().array
 
 
-@operation(
-    signature(
-        OperationType.ADD,
-        V1_0,
-        "Adds two tensors element by element, broadcasting.",
-        inputs=_INPUTS,
-        outputs=_OUTPUTS,
-        rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S, I32]),
-        check=_rank_check(OperationType.ADD),
-    ),
-    shape=_arithmetic_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.ADD)
 def add(node: Node) -> Run:
     """Bind x + y; int32 wraps."""
     return _bind_arithmetic(node, np.add, lambda *key: _sum_table(1, *key))
 
 
-@operation(
-    signature(
-        OperationType.SUB,
-        V1_1,
-        "Subtracts the second tensor from the first, broadcasting.",
-        inputs=_INPUTS,
-        outputs=_OUTPUTS,
-        rows=rows(V1_1=[F32], V1_2=[F16, Q8], V1_3=[Q8S, I32]),
-        check=_rank_check(OperationType.SUB),
-    ),
-    shape=_arithmetic_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.SUB)
 def sub(node: Node) -> Run:
     """Bind x - y; int32 wraps."""
     return _bind_arithmetic(node, np.subtract, lambda *key: _sum_table(-1, *key))
 
 
-@operation(
-    signature(
-        OperationType.MUL,
-        V1_0,
-        "Multiplies two tensors element by element, broadcasting.",
-        inputs=_INPUTS,
-        outputs=_OUTPUTS,
-        rows=rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S, I32]),
-        check=_check_mul,
-    ),
-    shape=_arithmetic_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.MUL)
 def mul(node: Node) -> Run:
     """Bind x * y; int32 wraps."""
     return _bind_arithmetic(node, np.multiply, _product_table)
 
 
-@operation(
-    signature(
-        OperationType.DIV,
-        V1_1,
-        "Divides the first tensor by the second, broadcasting; int32 rounds down.",
-        inputs=_INPUTS,
-        outputs=_OUTPUTS,
-        rows=rows(V1_1=[F32], V1_2=[F16], V1_3=[I32, Q8S]),
-        check=_rank_check(OperationType.DIV),
-    ),
-    shape=_divide_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.DIV)
 def div(node: Node) -> Run:
     """Bind x / y; an int32 divisor of 0 gives 0."""
     if node.output().type == F32:
@@ -247,10 +142,6 @@ def div(node: Node) -> Run:
         np.floor_divide(x, divisor, out=out)
 
     return run
-
-
-def _extremum_rows() -> dict[str, list[OperandType]]:
-    return {"V1_2": [F16, F32, I32, Q8], "V1_3": [Q8S]}
 
 
 @lru_cache(maxsize=64)
@@ -290,52 +181,19 @@ def _bind_extremum(node: Node, integer: np.ufunc, better: np.ufunc) -> Run:
     return run
 
 
-@operation(
-    signature(
-        OperationType.MAXIMUM,
-        V1_2,
-        "The larger of two tensors, element by element, broadcasting.",
-        inputs=_INPUTS[:2],
-        outputs=_OUTPUTS,
-        rows=rows(**_extremum_rows()),
-    ),
-    shape=broadcast_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.MAXIMUM)
 def maximum(node: Node) -> Run:
     """Bind the larger of x and y."""
     return _bind_extremum(node, np.maximum, np.greater)
 
 
-@operation(
-    signature(
-        OperationType.MINIMUM,
-        V1_2,
-        "The smaller of two tensors, element by element, broadcasting.",
-        inputs=_INPUTS[:2],
-        outputs=_OUTPUTS,
-        rows=rows(**_extremum_rows()),
-    ),
-    shape=broadcast_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.MINIMUM)
 def minimum(node: Node) -> Run:
     """Bind the smaller of x and y."""
     return _bind_extremum(node, np.minimum, np.less)
 
 
-@operation(
-    signature(
-        OperationType.POW,
-        V1_2,
-        "Raises the first tensor to the power of the second, broadcasting.",
-        inputs=(data("base"), data("exponent")),
-        outputs=_OUTPUTS,
-        rows=rows(V1_2=[F16, F32]),
-    ),
-    shape=broadcast_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.POW)
 def power(node: Node) -> Run:
     """Bind x ** y; a negative base with a broken exponent gives NaN."""
     x, y, out = _arrays(node)

@@ -1,9 +1,6 @@
 """L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION, INSTANCE_NORMALIZATION.
 
 NNAPI: L2Normalization.cpp, LocalResponseNormalization.cpp, InstanceNormalization.cpp.
-
-DEVIATES: before 1.2 the first two took rank 4 only. Operations do not know the version of their model,
-so ranks 1 to 4 are accepted.
 """
 
 from __future__ import annotations
@@ -12,36 +9,18 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.signatures import (
-    BOOL,
-    F16,
-    F32,
-    FLOAT16,
-    FLOAT32,
-    Q8,
-    Q8S,
-    V1_0,
-    V1_2,
-    control,
-    data,
-    row,
-    rows,
-    signature,
-)
+from nnburst.executor.graph.operation import Node, Run, kernel
 from nnburst.executor.graph.sliding_window import image_views
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.operations.families.data_movement import resolve_axis
 from nnburst.executor.reference.arithmetic.fixed_point import (
     inv_sqrt_quantized_multiplier,
     multiply_by_quantized_multiplier,
 )
-from nnburst.executor.reference.families.data_movement import UP_TO_4, require_ranks, resolve_axis
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 _SMALLEST_NORM: Final = np.float32(1e-6)
-_AXIS: Final = control("axis", default=-1, since=V1_2)
-_FLOATS: Final = [row(V1_0, T=F32, S=FLOAT32), row(V1_2, T=F16, S=FLOAT16)]
 
 
 def _slices(node: Node) -> tuple[Array, Array]:
@@ -51,33 +30,7 @@ def _slices(node: Node) -> tuple[Array, Array]:
     return np.moveaxis(source, axis, -1), np.moveaxis(out, axis, -1)
 
 
-def _checked_dimensions(node: Node) -> tuple[int, ...]:
-    require_ranks(node)
-    dimensions = node.tensor("input").shape
-    resolve_axis(node, "axis", len(dimensions))
-    return dimensions
-
-
-def _l2_shape(node: Node) -> list[TensorType]:
-    dimensions, kind = _checked_dimensions(node), node.declared().type
-    if kind not in QUANTIZED_RANGES:
-        return [node.like_declared(dimensions)]
-    low, high = QUANTIZED_RANGES[kind]
-    return [TensorType(kind, dimensions, 1 / 128, (low + high + 1) // 2)]
-
-
-@operation(
-    signature(
-        OperationType.L2_NORMALIZATION,
-        V1_0,
-        "Divides slices along an axis by their Euclidean norm.",
-        inputs=[data("input", rank=UP_TO_4), _AXIS],
-        outputs=[data("output")],
-        rows=rows(V1_0=[F32], V1_2=[F16, Q8], V1_3=[Q8S]),
-        counts=(1, 2),
-    ),
-    shape=_l2_shape,
-)
+@kernel(OperationType.L2_NORMALIZATION)
 def l2_normalization(node: Node) -> Run:
     """Bind x / max(norm, 1e-6), or its integer counterpart."""
     source, out = _slices(node)
@@ -115,31 +68,7 @@ def _quantised_l2(node: Node, source: Array, out: Array) -> Run:
     return run
 
 
-def _local_response_shape(node: Node) -> list[TensorType]:
-    dimensions, radius = _checked_dimensions(node), int(node.value("radius"))
-    node.require(radius >= 0, f"operand 'radius' is {radius}, expected ≥ 0")
-    return [node.like_declared(dimensions)]
-
-
-@operation(
-    signature(
-        OperationType.LOCAL_RESPONSE_NORMALIZATION,
-        V1_0,
-        "Divides each element by a power of the energy of its neighbours along an axis.",
-        inputs=[
-            data("input", rank=UP_TO_4),
-            control("radius"),
-            control("bias", "S"),
-            control("alpha", "S"),
-            control("beta", "S"),
-            _AXIS,
-        ],
-        outputs=[data("output")],
-        rows=_FLOATS,
-        counts=(5, 6),
-    ),
-    shape=_local_response_shape,
-)
+@kernel(OperationType.LOCAL_RESPONSE_NORMALIZATION)
 def local_response_normalization(node: Node) -> Run:
     """Bind x * (bias + alpha * sum of squares) ** -beta."""
     source, out = _slices(node)
@@ -165,28 +94,7 @@ def local_response_normalization(node: Node) -> Run:
     return run
 
 
-def _instance_shape(node: Node) -> list[TensorType]:
-    require_ranks(node)
-    return [node.like_declared(node.tensor("input").shape)]
-
-
-@operation(
-    signature(
-        OperationType.INSTANCE_NORMALIZATION,
-        V1_2,
-        "Gives every channel of every image a mean of beta and a standard deviation of gamma.",
-        inputs=[
-            data("input", rank=(4,)),
-            control("gamma", "S"),
-            control("beta", "S"),
-            control("epsilon", "S"),
-            control("nchw", BOOL),
-        ],
-        outputs=[data("output")],
-        rows=[row(V1_2, T=F32, S=FLOAT32), row(V1_2, T=F16, S=FLOAT16)],
-    ),
-    shape=_instance_shape,
-)
+@kernel(OperationType.INSTANCE_NORMALIZATION)
 def instance_normalization(node: Node) -> Run:
     """Bind (x - mean) * gamma / sqrt(variance + epsilon) + beta."""
     source, out = image_views(node)

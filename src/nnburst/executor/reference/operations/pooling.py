@@ -14,21 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.executor.graph.geometry import Axis, cells_in_reach, meetings, seen_by_windows
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.signatures import F16, F32, Q8, Q8S, V1_0, control, data, rows
+from nnburst.executor.graph.operation import Node, Run, kernel
 from nnburst.executor.graph.sliding_window import (
-    ACTIVATION,
-    EXPLICIT_PADDING,
-    IMPLICIT_PADDING,
-    OPTIONAL_NCHW,
-    STRIDES,
     Window,
     image_views,
-    positive,
-    read_window,
 )
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array
 from nnburst.executor.graph.workspace import Workspace, in_order
+from nnburst.executor.operations.pooling import window_of
 from nnburst.executor.reference.arithmetic.fixed_point import (
     activation_range,
     float_activation_range,
@@ -36,53 +29,17 @@ from nnburst.executor.reference.arithmetic.fixed_point import (
 from nnburst.executor.reference.arithmetic.sums import largest_magnitude
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
-from nnburst.hal.signature import Form, Signature
 
 #: Cells of a filter that are always taken one by one. A filter is two numbers of the request, so beyond
 #: this the steps must not be more than the windows, whose results the client has memory for.
 _CELLS_AT_LEAST: Final = 4096
 
-_INPUT: Final = (data("input", rank=(4,)),)
-_OUTPUT: Final = (data("output"),)
-_TAIL: Final = (
-    *STRIDES,
-    control("filter_width"),
-    control("filter_height"),
-    *ACTIVATION,
-    *OPTIONAL_NCHW,
-)
-_FORMS: Final = (
-    Form((*_INPUT, *EXPLICIT_PADDING, *_TAIL), _OUTPUT, (10, 11), name="explicit padding"),
-    Form((*_INPUT, *IMPLICIT_PADDING, *_TAIL), _OUTPUT, (7, 8), name="implicit padding"),
-)
-_QUANTISED_TOO: Final = rows(V1_0=[F32, Q8], V1_2=[F16], V1_3=[Q8S])
 
-
-def _window(node: Node) -> Window:
-    return read_window(node, positive(node, "filter_height"), positive(node, "filter_width"))
-
-
-def _shape(node: Node) -> list[TensorType]:
-    meta, window = node.tensor("input").meta, _window(node)
-    dimensions = window.output(window.channels)
-    return [TensorType(node.declared().type, dimensions, meta.scale, meta.zero_point)]
-
-
-@operation(
-    Signature(
-        OperationType.AVERAGE_POOL_2D,
-        V1_0,
-        _FORMS,
-        _QUANTISED_TOO,
-        "Gives the mean of every window; padding does not count.",
-    ),
-    shape=_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.AVERAGE_POOL_2D)
 def average_pool_2d(node: Node) -> Run:
     """Bind sums and their division: by float numbers, or rounding to the nearest integer."""
     image, out = image_views(node)
-    kind, window, workspace = node.tensor("input").type, _window(node), Workspace(node)
+    kind, window, workspace = node.tensor("input").type, window_of(node), Workspace(node)
     count = _cells(window)
     if kind not in QUANTIZED_RANGES:
         sums, steps = _reduce(np.add, image, window, np.dtype(np.float32), 0, workspace)
@@ -97,40 +54,22 @@ def average_pool_2d(node: Node) -> Run:
     return in_order([*steps, _rounded_mean(sums, count, workspace), _clamp(node, sums, out)])
 
 
-@operation(
-    Signature(
-        OperationType.MAX_POOL_2D,
-        V1_0,
-        _FORMS,
-        _QUANTISED_TOO,
-        "Gives the largest element of every window.",
-    ),
-    shape=_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.MAX_POOL_2D)
 def max_pool_2d(node: Node) -> Run:
     """Bind maxima of the stored numbers."""
     image, out = image_views(node)
     lowest = _stored_range(node)[0]
-    largest, steps = _reduce(np.maximum, image, _window(node), image.dtype, lowest, Workspace(node))
+    largest, steps = _reduce(
+        np.maximum, image, window_of(node), image.dtype, lowest, Workspace(node)
+    )
     return in_order([*steps, _clamp(node, largest, out)])
 
 
-@operation(
-    Signature(
-        OperationType.L2_POOL_2D,
-        V1_0,
-        _FORMS,
-        rows(V1_0=[F32], V1_2=[F16]),
-        "Gives the root of the mean square of every window; padding does not count.",
-    ),
-    shape=_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.L2_POOL_2D)
 def l2_pool_2d(node: Node) -> Run:
     """Bind sums of squares, their mean, its root."""
     image, out = image_views(node)
-    window, workspace = _window(node), Workspace(node)
+    window, workspace = window_of(node), Workspace(node)
     squares = workspace.array("squares", image.shape, np.float32)
     count = _cells(window)
     sums, steps = _reduce(np.add, squares, window, squares.dtype, 0, workspace)

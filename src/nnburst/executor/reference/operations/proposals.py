@@ -8,32 +8,16 @@ from __future__ import annotations
 import numpy as np
 
 from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
-from nnburst.executor.graph.operation import Node, operation
+from nnburst.executor.graph.operation import Node, kernel
 from nnburst.executor.graph.signatures import (
-    BOOL,
-    F16,
-    F32,
-    FLOAT16,
-    FLOAT32,
-    I32,
     Q8,
     Q8S,
-    Q16A,
-    Q16S,
-    V1_2,
-    V1_3,
-    control,
-    data,
-    row,
-    signature,
 )
 from nnburst.executor.graph.tensor import Array, Tensor
+from nnburst.executor.operations.families.boxes import BOX_SCALE, box_type, require_box_scale
 from nnburst.executor.reference.families.box_geometry import (
-    BOX_SCALE,
     Float32,
-    box_type,
     real_values,
-    require_box_scale,
     require_boxes,
     stored_values,
     transform,
@@ -60,34 +44,7 @@ def _check(node: Node) -> None:
         )
 
 
-@operation(
-    signature(
-        OperationType.GENERATE_PROPOSALS,
-        V1_2,
-        "Turns scores and corrections of anchors into the best regions of each image.",
-        inputs=[
-            data("scores"),
-            data("bounding_box_deltas"),
-            data("anchors", "A"),
-            data("image_info", "B"),
-            control("height_stride", "F"),
-            control("width_stride", "F"),
-            control("pre_nms_max"),
-            control("post_nms_max"),
-            control("iou_threshold", "F"),
-            control("min_size", "F"),
-            control("layout", BOOL),
-        ],
-        outputs=[data("output_scores"), data("output_roi", "B"), data("output_batches", I32)],
-        rows=[
-            row(V1_2, T=F32, A=F32, B=F32, F=FLOAT32),
-            row(V1_2, T=F16, A=F16, B=F16, F=FLOAT16),
-            row(V1_2, T=Q8, A=Q16S, B=Q16A, F=FLOAT32),
-            row(V1_3, T=Q8S, A=Q16S, B=Q16A, F=FLOAT32),
-        ],
-    ),
-    shape=None,
-)
+@kernel(OperationType.GENERATE_PROPOSALS)
 def generate_proposals(node: Node) -> list[Array | Tensor]:
     """Compute in float32, whatever the types; images in order, regions as they were picked."""
     _check(node)

@@ -5,53 +5,22 @@ NNAPI: Quantize.cpp, Dequantize.cpp, Cast.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.shape_rules import same_shape, same_shape_up_to_rank_4
+from nnburst.executor.graph.operation import Node, Run, kernel
 from nnburst.executor.graph.signatures import (
-    B8,
-    F16,
-    F32,
-    I32,
-    Q8,
-    Q8S,
-    Q16A,
-    Q16S,
     QPC,
-    QSYM8,
-    V1_0,
-    V1_2,
-    V1_3,
-    data,
-    row,
-    signature,
 )
 from nnburst.executor.graph.tensor import Array, Tensor
 from nnburst.executor.reference.arithmetic.fixed_point import all_stored_values, dequantize
 from nnburst.executor.reference.arithmetic.lookup import look_up
-from nnburst.hal.enums import ErrorStatus, OperationType
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.enums import OperationType
 from nnburst.hal.limits import INT32_MAX
-from nnburst.hal.model import Operand, SymmPerChannelQuantParams
+from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import QUANTIZED_RANGES
-from nnburst.hal.signature import Match
 
 
-@operation(
-    signature(
-        OperationType.QUANTIZE,
-        V1_2,
-        "Stores real numbers as 8-bit integers with the output's scale and zero point.",
-        inputs=[data("input", "T")],
-        outputs=[data("output", "Q")],
-        rows=[row(V1_2, T=(F16, F32), Q=Q8), row(V1_3, T=(F16, F32), Q=Q8S)],
-    ),
-    shape=same_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.QUANTIZE)
 def quantize_tensor(node: Node) -> Run:
     """Bind the nearest stored value, ties away from zero; NaN and +inf give the largest."""
     x, out = node.tensor("input").array, node.output()
@@ -77,22 +46,7 @@ def quantize_tensor(node: Node) -> Run:
     return run
 
 
-@operation(
-    signature(
-        OperationType.DEQUANTIZE,
-        V1_0,
-        "Real numbers of stored integers.",
-        inputs=[data("input", "Q", rank=(1, 2, 3, 4))],
-        outputs=[data("output", "T")],
-        rows=[
-            row(V1_0, Q=Q8, T=F32),
-            row(V1_2, Q=(Q8, QSYM8, QPC), T=(F16, F32)),
-            row(V1_3, Q=Q8S, T=(F16, F32)),
-        ],
-    ),
-    shape=same_shape_up_to_rank_4,
-    zero_sized=True,
-)
+@kernel(OperationType.DEQUANTIZE)
 def dequantize_tensor(node: Node) -> Run:
     """Bind scale * (q - zero_point), with one scale per channel if there are several."""
     x, out = node.tensor("input"), node.output().array
@@ -122,37 +76,7 @@ def _channel_scales(node: Node, x: Tensor) -> Array:
     return np.array(channels.scales, np.float32).reshape(along_axis)
 
 
-_CASTABLE = (F16, F32, I32, Q8)
-
-
-def _check_cast(_: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-    given, wanted = inputs[0].dimensions, outputs[0].dimensions
-    if not given or not wanted:
-        return
-    if len(given) != len(wanted) or any(
-        a != b and a != 0 and b != 0 for a, b in zip(given, wanted, strict=True)
-    ):
-        raise InvalidArgument(
-            f"validation:P4: CAST: operand 'output' is {list(wanted)}, but 'input' is {list(given)}"
-        )
-
-
-@operation(
-    signature(
-        OperationType.CAST,
-        V1_2,
-        "Converts the elements' type; stored integers are plain numbers here, without scale.",
-        inputs=[data("input", "T")],
-        outputs=[data("output", "O")],
-        rows=[
-            row(V1_2, T=_CASTABLE, O=_CASTABLE),
-            *(row(V1_3, T=t, O=t) for t in (B8, Q8S, QSYM8, Q16A, Q16S)),
-        ],
-        check=_check_cast,
-    ),
-    shape=same_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.CAST)
 def cast(node: Node) -> Run:
     """Bind the conversion: towards zero, and saturated to uint8 and int32.
 

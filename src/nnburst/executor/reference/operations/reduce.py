@@ -6,99 +6,25 @@ NNAPI: SimpleMath.cpp, Reduce.cpp, ArgMinMax.cpp.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.shape_rules import require_rank_up_to_4, same_type
-from nnburst.executor.graph.signatures import (
-    B8,
-    BOOL,
-    F16,
-    F32,
-    I32,
-    INT32,
-    Q8,
-    Q8S,
-    V1_1,
-    V1_2,
-    control,
-    data,
-    rows,
-    signature,
-)
-from nnburst.executor.graph.tensor import Array, TensorType
-from nnburst.executor.reference.families.data_movement import control_values
-from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandType, OperationType
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.operations.reduce import axes_of, axis_of
+from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
-from nnburst.hal.signature import Signature
-
-
-def _signature(
-    type: OperationType,  # noqa: A002 - NNAPI's word
-    summary: str,
-    since: FeatureLevel = V1_2,
-    keep_dims: OperandType = BOOL,
-    **types: Sequence[OperandType],
-) -> Signature:
-    return signature(
-        type,
-        since,
-        summary,
-        inputs=[
-            data("input", rank=(1, 2, 3, 4)),
-            control("axes", I32),
-            control("keep_dims", keep_dims),
-        ],
-        outputs=[data("output")],
-        rows=rows(**types),
-    )
-
-
-def _axis(node: Node, axis: int, name: str) -> int:
-    """A dimension counted from the front; negative ones count from the end."""
-    rank = len(node.tensor("input").shape)
-    node.require(-rank <= axis < rank, f"operand '{name}' has {axis}, but 'input' has rank {rank}")
-    return axis % rank
-
-
-def _axes(node: Node) -> tuple[int, ...]:
-    """The dimensions to reduce, each once; none for an empty list.
-
-    DEVIATES: MEAN with keep_dims ignores an axis that is out of range; here it always fails.
-    """
-    return tuple(sorted({_axis(node, axis, "axes") for axis in control_values(node, "axes")}))
-
-
-def _reduced_shape(node: Node) -> list[TensorType]:
-    require_rank_up_to_4(node, "input")
-    shape, axes = node.tensor("input").shape, _axes(node)
-    if node.value("keep_dims") > 0:
-        return [same_type(node, [1 if i in axes else d for i, d in enumerate(shape)])]
-    return [same_type(node, [d for i, d in enumerate(shape) if i not in axes] or [1])]
 
 
 def _operands(node: Node) -> tuple[Array, Array, tuple[int, ...]]:
     """The input, the output with an extent of 1 wherever it is reduced, and the axes."""
-    x, axes = node.tensor("input").array, _axes(node)
+    x, axes = node.tensor("input").array, axes_of(node)
     kept = [1 if i in axes else d for i, d in enumerate(x.shape)]
     return x, node.output().array.reshape(kept), axes
 
 
-@operation(
-    _signature(
-        OperationType.MEAN,
-        "Mean over some dimensions.",
-        V1_1,
-        INT32,
-        V1_1=[F32, Q8],
-        V1_2=[F16],
-        V1_3=[Q8S],
-    ),
-    shape=_reduced_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.MEAN)
 def mean(node: Node) -> Run:
     """Bind sum / count.
 
@@ -117,10 +43,7 @@ def mean(node: Node) -> Run:
     return run
 
 
-@operation(
-    _signature(OperationType.REDUCE_SUM, "Sum over some dimensions.", V1_2=[F16, F32]),
-    shape=_reduced_shape,
-)
+@kernel(OperationType.REDUCE_SUM)
 def reduce_sum(node: Node) -> Run:
     """Bind the sum."""
     x, out, axes = _operands(node)
@@ -131,10 +54,7 @@ def reduce_sum(node: Node) -> Run:
     return run
 
 
-@operation(
-    _signature(OperationType.REDUCE_PROD, "Product over some dimensions.", V1_2=[F16, F32]),
-    shape=_reduced_shape,
-)
+@kernel(OperationType.REDUCE_PROD)
 def reduce_prod(node: Node) -> Run:
     """Bind the product, which is 0 with any factor 0, even beside infinities and NaN."""
     x, out, axes = _operands(node)
@@ -162,31 +82,13 @@ def _bind_extremum(node: Node, ufunc: np.ufunc, start: str) -> Run:
     return run
 
 
-@operation(
-    _signature(
-        OperationType.REDUCE_MAX,
-        "Largest element over some dimensions.",
-        V1_2=[F16, F32, Q8],
-        V1_3=[Q8S],
-    ),
-    shape=_reduced_shape,
-    half=True,  # the lowest float16, not float32, is what a slice of -inf gives
-)
+@kernel(OperationType.REDUCE_MAX, half=True)
 def reduce_max(node: Node) -> Run:
     """Bind the largest element."""
     return _bind_extremum(node, np.fmax, "min")
 
 
-@operation(
-    _signature(
-        OperationType.REDUCE_MIN,
-        "Smallest element over some dimensions.",
-        V1_2=[F16, F32, Q8],
-        V1_3=[Q8S],
-    ),
-    shape=_reduced_shape,
-    half=True,  # as REDUCE_MAX
-)
+@kernel(OperationType.REDUCE_MIN, half=True)
 def reduce_min(node: Node) -> Run:
     """Bind the smallest element."""
     return _bind_extremum(node, np.fmin, "max")
@@ -204,42 +106,16 @@ def _bind_logical(node: Node, ufunc: np.ufunc) -> Run:
     return run
 
 
-@operation(
-    _signature(OperationType.REDUCE_ALL, "Whether all are true over some dimensions.", V1_2=[B8]),
-    shape=_reduced_shape,
-)
+@kernel(OperationType.REDUCE_ALL)
 def reduce_all(node: Node) -> Run:
     """Bind the conjunction."""
     return _bind_logical(node, np.logical_and)
 
 
-@operation(
-    _signature(OperationType.REDUCE_ANY, "Whether any is true over some dimensions.", V1_2=[B8]),
-    shape=_reduced_shape,
-)
+@kernel(OperationType.REDUCE_ANY)
 def reduce_any(node: Node) -> Run:
     """Bind the disjunction."""
     return _bind_logical(node, np.logical_or)
-
-
-# ARGMAX, ARGMIN
-
-
-def _index_signature(type: OperationType, summary: str) -> Signature:  # noqa: A002
-    return signature(
-        type,
-        V1_2,
-        summary,
-        inputs=[data("input"), control("axis")],
-        outputs=[data("output", I32)],
-        rows=rows(V1_2=[F16, F32, I32, Q8], V1_3=[Q8S]),
-    )
-
-
-def _index_shape(node: Node) -> list[TensorType]:
-    shape = node.tensor("input").shape
-    axis = _axis(node, node.value("axis"), "axis")
-    return [node.like_declared(shape[:axis] + shape[axis + 1 :] or (1,))]
 
 
 def _bind_index(node: Node, find: Callable[..., Array], ignore: np.ufunc, worst: float) -> Run:
@@ -248,7 +124,7 @@ def _bind_index(node: Node, find: Callable[..., Array], ignore: np.ufunc, worst:
     NNAPI compares strictly and starts at index 0: a NaN there is never beaten, elsewhere it never wins.
     """
     x = node.tensor("input").array
-    axis = _axis(node, node.value("axis"), "axis")
+    axis = axis_of(node, node.value("axis"), "axis")
     out = node.output().array.reshape(x.shape[:axis] + x.shape[axis + 1 :])
     if x.dtype.kind != "f":
         return lambda: np.copyto(out, find(x, axis=axis), casting="same_kind")
@@ -263,21 +139,13 @@ def _bind_index(node: Node, find: Callable[..., Array], ignore: np.ufunc, worst:
     return run
 
 
-@operation(
-    _index_signature(OperationType.ARGMAX, "Index of the largest element along an axis."),
-    shape=_index_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.ARGMAX)
 def argmax(node: Node) -> Run:
     """Bind the index of the largest element."""
     return _bind_index(node, np.argmax, np.fmax, -math.inf)
 
 
-@operation(
-    _index_signature(OperationType.ARGMIN, "Index of the smallest element along an axis."),
-    shape=_index_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.ARGMIN)
 def argmin(node: Node) -> Run:
     """Bind the index of the smallest element."""
     return _bind_index(node, np.argmin, np.fmin, math.inf)

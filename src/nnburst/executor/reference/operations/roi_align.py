@@ -14,73 +14,38 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.executor.graph.operation import Node, Run, named, operation
-from nnburst.executor.graph.signatures import INT32, V1_2, control, data, signature
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.operation import Node, Run, kernel, named
+from nnburst.executor.graph.tensor import Array
+from nnburst.executor.operations.roi_align import RATIOS
 from nnburst.executor.reference.arithmetic.fixed_point import (
     multiply_by_quantized_multiplier,
     quantize_multiplier_smaller_than_one,
     round_half_away,
 )
 from nnburst.executor.reference.families.box_geometry import Float32
-from nnburst.executor.reference.families.regions import (
-    LAYOUT,
-    ROWS,
-    bind_regions,
-    channels_last,
-    region_slots,
-    require_regions,
-)
+from nnburst.executor.reference.families.regions import bind_regions, channels_last
 from nnburst.hal.enums import OperationType
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
-#: DEVIATES: NNAPI takes any number of samples along an axis; here memory is to stay in bounds.
-_MOST_SAMPLES: Final = 65536
 #: Quantised models weigh in steps of 1/255.
 _WEIGHT_SCALE: Final = np.float32(1) / np.float32(255)
-_RATIOS: Final = ("height_ratio", "width_ratio")
 
 #: From the cells around samples [4, samples, channels] and their weights [4, samples, 1] to the
 #: values at the samples.
 _Weigh = Callable[[Array, Float32], Array]
+
 #: From the sums of the samples of grid cells [columns, channels] and their number to elements.
 _Finish = Callable[[Array, int], Array]
 
 
-def _shape(node: Node) -> list[TensorType]:
-    dimensions = require_regions(node)
-    map_dimensions = node.tensor("input").shape
-    node.require(0 not in map_dimensions, f"operand 'input' is empty: {list(map_dimensions)}")
-    for name, extent in zip(_RATIOS, ("output_height", "output_width"), strict=True):
-        ratio, count = node.value(name), node.value(extent)
-        node.require(
-            0 <= ratio <= _MOST_SAMPLES / count,
-            f"operand '{name}' is {ratio}, expected 0 to {_MOST_SAMPLES // count} (times {count}"
-            f" in '{extent}' it must not exceed {_MOST_SAMPLES})",
-        )
-    return [node.like_declared(dimensions)]
-
-
-@operation(
-    signature(
-        OperationType.ROI_ALIGN,
-        V1_2,
-        "Divides regions of feature maps into grids and averages points sampled in each cell by"
-        " bilinear interpolation.",
-        inputs=[*region_slots(), *(control(name, INT32) for name in _RATIOS), LAYOUT],
-        outputs=[data("output")],
-        rows=ROWS,
-    ),
-    shape=_shape,
-    zero_sized=True,
-)
+@kernel(OperationType.ROI_ALIGN)
 def roi_align(node: Node) -> Run:
     """Align one region after the other, row by row of samples."""
     maps = channels_last(node, node.tensor("input").array)
     output = channels_last(node, node.output().array)
     height, width = maps.shape[1:3]
     weigh, finish = _arithmetic(node)
-    ratios = [node.value(name) for name in _RATIOS]
+    ratios = [node.value(name) for name in RATIOS]
     regions, batches = bind_regions(node, (height, width)), node.tensor("batches").array
 
     def run() -> None:

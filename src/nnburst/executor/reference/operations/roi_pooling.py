@@ -7,37 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.shape_rules import same_type
-from nnburst.executor.graph.signatures import V1_2, data, signature
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.graph.tensor import Array
 from nnburst.executor.reference.arithmetic.fixed_point import round_half_away
-from nnburst.executor.reference.families.regions import (
-    LAYOUT,
-    ROWS,
-    bind_regions,
-    channels_last,
-    region_slots,
-    require_regions,
-)
+from nnburst.executor.reference.families.regions import bind_regions, channels_last
 from nnburst.hal.enums import OperationType
 
 
-def _shape(node: Node) -> list[TensorType]:
-    return [same_type(node, require_regions(node))]
-
-
-@operation(
-    signature(
-        OperationType.ROI_POOLING,
-        V1_2,
-        "Divides regions of feature maps into grids and takes the maximum of each cell.",
-        inputs=[*region_slots(), LAYOUT],
-        outputs=[data("output")],
-        rows=ROWS,
-    ),
-    shape=_shape,
-)
+@kernel(OperationType.ROI_POOLING)
 def roi_pooling(node: Node) -> Run:
     """Reduce rows, then columns, of one region after the other; integers stay as stored."""
     tensor = node.tensor("input")

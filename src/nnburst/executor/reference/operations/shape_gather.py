@@ -5,67 +5,15 @@ NNAPI: Gather.cpp, Tile.cpp, Fill.cpp, Rank.cpp.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.signatures import (
-    B8,
-    F16,
-    F32,
-    FLOAT16,
-    FLOAT32,
-    I32,
-    INT32,
-    Q8,
-    Q8S,
-    Q16A,
-    Q16S,
-    QPC,
-    QSYM8,
-    V1_2,
-    V1_3,
-    control,
-    data,
-    index,
-    row,
-    rows,
-    signature,
-)
-from nnburst.executor.graph.tensor import TensorType
-from nnburst.executor.reference.families.data_movement import (
-    control_values,
-    copies,
-    moved,
-    require_in_range,
-    resolve_axis,
-)
-from nnburst.hal.enums import ErrorStatus, OperationType
-from nnburst.hal.limits import MAX_RANK
-
-_ANY_TENSOR: Final = [F32, F16, I32, B8, Q8, Q8S, QSYM8, QPC, Q16A, Q16S]
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.operations.families.data_movement import resolve_axis
+from nnburst.executor.reference.families.data_movement import copies, require_in_range
+from nnburst.hal.enums import OperationType
 
 
-def _gather_shape(node: Node) -> list[TensorType]:
-    dimensions = node.tensor("input").shape
-    axis = resolve_axis(node, "axis", len(dimensions))
-    picked = node.tensor("indices").shape
-    return [node.like_declared((*dimensions[:axis], *picked, *dimensions[axis + 1 :]))]
-
-
-@operation(
-    signature(
-        OperationType.GATHER,
-        V1_2,
-        "Picks slices along one dimension by index; the shape of the indices takes its place.",
-        inputs=[data("input"), control("axis"), index("indices")],
-        outputs=[data("output")],
-        rows=rows(V1_2=[F16, F32, I32, Q8], V1_3=[Q8S]),
-    ),
-    shape=_gather_shape,
-    half=True,
-)
+@kernel(OperationType.GATHER, half=True)
 def gather(node: Node) -> Run:
     """Take after checking: no index wraps and none is clamped."""
     x, y, indices = node.tensor("input").array, node.output().array, node.tensor("indices").array
@@ -78,29 +26,7 @@ def gather(node: Node) -> Run:
     return run
 
 
-def _tile_shape(node: Node) -> list[TensorType]:
-    """DEVIATES: TILE checks length and sign of 'multiples'; the original reads past their end."""
-    dimensions = node.tensor("input").shape
-    multiples = control_values(node, "multiples", len(dimensions))
-    node.require(
-        all(m > 0 for m in multiples), f"operand 'multiples' is {multiples}, expected more than 0"
-    )
-    return [moved(node, [d * m for d, m in zip(dimensions, multiples, strict=True)])]
-
-
-@operation(
-    signature(
-        OperationType.TILE,
-        V1_2,
-        "Repeats a tensor a number of times in each dimension.",
-        inputs=[data("input"), control("multiples", I32)],
-        outputs=[data("output")],
-        rows=rows(V1_2=[F16, F32, I32, Q8], V1_3=[Q8S]),
-    ),
-    shape=_tile_shape,
-    half=True,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
-)
+@kernel(OperationType.TILE, half=True)
 def tile(node: Node) -> Run:
     """Broadcast over one extra dimension in front of each."""
     x, y = node.tensor("input").array, node.output().array
@@ -109,44 +35,14 @@ def tile(node: Node) -> Run:
     return copies((y.reshape([n for pair in pairs for n in pair]), source))
 
 
-def _fill_shape(node: Node) -> list[TensorType]:
-    dimensions = control_values(node, "dims", most=MAX_RANK)
-    node.require(
-        all(d > 0 for d in dimensions), f"operand 'dims' is {dimensions}, expected more than 0"
-    )
-    return [node.like_declared(dimensions)]
-
-
-@operation(
-    signature(
-        OperationType.FILL,
-        V1_3,
-        "Makes a tensor of the given extents with one value everywhere.",
-        inputs=[control("dims", I32), control("value", "V")],
-        outputs=[data("output")],
-        rows=[row(V1_3, T=F16, V=FLOAT16), row(V1_3, T=F32, V=FLOAT32), row(V1_3, T=I32, V=INT32)],
-    ),
-    shape=_fill_shape,
-    half=True,
-)
+@kernel(OperationType.FILL, half=True)
 def fill(node: Node) -> Run:
     """Fill."""
     y, value = node.output().array, node.value("value")
     return lambda: y.fill(value)
 
 
-@operation(
-    signature(
-        OperationType.RANK,
-        V1_3,
-        "Number of dimensions of a tensor.",
-        inputs=[data("input")],
-        outputs=[data("output", INT32)],
-        rows=[row(V1_3, T=_ANY_TENSOR)],
-    ),
-    shape=lambda node: [node.like_declared(())],
-    half=True,
-)
+@kernel(OperationType.RANK, half=True)
 def rank(node: Node) -> Run:
     """Write the number."""
     y, dimensions = node.output().array, len(node.tensor("input").shape)

@@ -5,144 +5,30 @@ NNAPI: Transpose.cpp, Reverse.cpp, ChannelShuffle.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from nnburst.executor.graph.operation import Node, Run, operation
-from nnburst.executor.graph.signatures import (
-    F16,
-    F32,
-    FL7,
-    I32,
-    Q8,
-    Q8S,
-    V1_1,
-    V1_2,
-    control,
-    data,
-    rows,
-    signature,
-)
-from nnburst.executor.graph.tensor import TensorType
-from nnburst.executor.reference.families.data_movement import (
-    UP_TO_4,
-    check_output_rank,
-    check_same_quantization,
-    control_values,
-    copies,
-    moved,
-    require_ranks,
+from nnburst.executor.graph.operation import Node, Run, kernel
+from nnburst.executor.operations.families.data_movement import (
     resolve_axis,
 )
+from nnburst.executor.operations.shape_permute import permutation_of, reverse_axis_of
+from nnburst.executor.reference.families.data_movement import copies
 from nnburst.hal.enums import OperationType
-from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operand
-from nnburst.hal.signature import Match
 
 
-def _permutation(node: Node) -> list[int]:
-    rank = len(node.tensor("input").shape)
-    if node.find("perm") is None:
-        node.require(rank == 2, f"operand 'perm' is omitted and 'input' has rank {rank}, not 2")
-        return [1, 0]
-    perm = control_values(node, "perm", rank)
-    node.require(
-        sorted(perm) == list(range(rank)),
-        f"operand 'perm' is {perm}, expected a permutation of 0 to {rank - 1}",
-    )
-    return perm
-
-
-def _transpose_shape(node: Node) -> list[TensorType]:
-    """DEVIATES: TRANSPOSE refuses a dimension named twice; the original leaves elements unwritten."""
-    require_ranks(node)
-    dimensions = node.tensor("input").shape
-    return [moved(node, [dimensions[axis] for axis in _permutation(node)])]
-
-
-@operation(
-    signature(
-        OperationType.TRANSPOSE,
-        V1_1,
-        "Permutes the dimensions: output dimension i is input dimension perm[i].",
-        inputs=[data("input", rank=UP_TO_4), control("perm", I32, nullable=True)],
-        outputs=[data("output")],
-        rows=rows(V1_1=[F32, Q8], V1_2=[F16], V1_3=[Q8S]),
-    ),
-    shape=_transpose_shape,
-    half=True,
-    zero_sized=True,
-)
+@kernel(OperationType.TRANSPOSE, half=True)
 def transpose(node: Node) -> Run:
     """Copy through a permuted view."""
-    return copies((node.output().array, node.tensor("input").array.transpose(_permutation(node))))
+    return copies((node.output().array, node.tensor("input").array.transpose(permutation_of(node))))
 
 
-def _check_reverse(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-    check_same_quantization(match, inputs, outputs)
-    check_output_rank(match, inputs, outputs)
-    if inputs[1].dimensions not in ((), (0,), (1,)):
-        raise InvalidArgument(
-            f"validation:P4: REVERSE: operand 'axis' has shape {inputs[1].dimensions}, expected (1,)"
-        )
-
-
-def _reverse_axis(node: Node) -> int:
-    (axis,) = control_values(node, "axis", 1)
-    rank = len(node.tensor("input").shape)
-    node.require(0 <= axis < rank, f"operand 'axis' is {axis}, expected [0, {rank - 1}]")
-    return axis
-
-
-def _reverse_shape(node: Node) -> list[TensorType]:
-    require_ranks(node)
-    _reverse_axis(node)
-    return [moved(node, node.tensor("input").shape)]
-
-
-@operation(
-    signature(
-        OperationType.REVERSE,
-        FL7,
-        "Reverses a tensor along one dimension, which must not be negative.",
-        inputs=[data("input", rank=range(1, 9)), control("axis", I32)],
-        outputs=[data("output")],
-        rows=rows(FL7=[F16, F32, Q8, Q8S, I32]),
-        check=_check_reverse,
-    ),
-    shape=_reverse_shape,
-    half=True,
-)
+@kernel(OperationType.REVERSE, half=True)
 def reverse(node: Node) -> Run:
     """Copy through a view that runs backwards."""
-    return copies((node.output().array, np.flip(node.tensor("input").array, _reverse_axis(node))))
+    return copies((node.output().array, np.flip(node.tensor("input").array, reverse_axis_of(node))))
 
 
-def _shuffle_shape(node: Node) -> list[TensorType]:
-    require_ranks(node)
-    dimensions = node.tensor("input").shape
-    groups = int(node.value("groups"))
-    extent = dimensions[resolve_axis(node, "axis", len(dimensions))]
-    node.require(groups > 0, f"operand 'groups' is {groups}, expected more than 0")
-    node.require(
-        extent % groups == 0, f"operand 'groups' is {groups}, which does not divide {extent}"
-    )
-    return [moved(node, dimensions)]
-
-
-@operation(
-    signature(
-        OperationType.CHANNEL_SHUFFLE,
-        V1_2,
-        "Interleaves groups of channels: the first of every group, then the second of every group.",
-        inputs=[data("input", rank=UP_TO_4), control("groups"), control("axis")],
-        outputs=[data("output")],
-        rows=rows(V1_2=[F16, F32, Q8], V1_3=[Q8S]),
-    ),
-    shape=_shuffle_shape,
-    half=True,
-)
+@kernel(OperationType.CHANNEL_SHUFFLE, half=True)
 def channel_shuffle(node: Node) -> Run:
     """Swap the two dimensions that the axis splits into."""
     x, y = node.tensor("input").array, node.output().array

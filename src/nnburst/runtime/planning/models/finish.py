@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
@@ -13,7 +14,6 @@ from nnburst.hal.validation import validate_model
 from nnburst.runtime.planning.models.architecture_hash import architecture_hash
 from nnburst.runtime.planning.models.finished_model import FinishedModel
 from nnburst.runtime.planning.models.run_order import run_order
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.models.trailing_arguments import without_trailing_arguments
 
 

@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from nnburst.compat.conversion import requirement
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import prefix_of
 from nnburst.hal.model import DataLocation, Model, Operand, Operation, Subgraph
 from nnburst.hal.validation import validate_model
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 from nnburst.runtime.planning.models.version import (
     ModelVersion,
     has_runtime_only_features,

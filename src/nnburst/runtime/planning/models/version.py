@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from nnburst.compat.conversion import requirement
+from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
 from nnburst.hal.operand_types import SCALARS, is_extension
-from nnburst.runtime.planning.models.signatures import SIGNATURES
 
 CONTROL_FLOW: Final = frozenset({OperationType.IF, OperationType.WHILE})
 

@@ -1,8 +1,6 @@
-"""The operands that describe one direction of an LSTM: their order, names, presence and shapes.
+"""Operands of LSTM and both sequence operations: slots, extents, activations and clips.
 
-LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and QUANTIZED_LSTM share them.
-
-NNAPI: LSTM.cpp, BidirectionalSequenceLSTM.cpp, QLSTM.cpp.
+NNAPI: LSTM.cpp.
 """
 
 from __future__ import annotations
@@ -14,10 +12,24 @@ from typing import Final, NamedTuple
 from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.signatures import V1_0, data
+from nnburst.executor.operations.families.recurrence import require_activation
 from nnburst.hal.enums import FeatureLevel, OperandType
 from nnburst.hal.signature import Slot
 
+#: NNAPI documents NONE, RELU, RELU6, TANH and SIGMOID; the CPU implementation adds RELU1.
+ACTIVATIONS: Final = (0, 1, 2, 3, 4, 6)
+
+
+def require_settings(node: Node) -> None:
+    """Refuse unknown activations and negative (or NaN) clips."""
+    require_activation(node, ACTIVATIONS)
+    for name in ("cell_clip", "projection_clip"):
+        clip = node.value(name)
+        node.require(clip >= 0, f"operand '{name}' is {clip}, expected 0 (off) or more")
+
+
 GATES: Final = ("input", "forget", "cell", "output")
+
 #: Gates that see the cell state through a peephole.
 PEEPHOLES: Final = ("input", "forget", "output")
 

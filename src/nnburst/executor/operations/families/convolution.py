@@ -25,7 +25,7 @@ from nnburst.executor.graph.signatures import (
     data,
     row,
 )
-from nnburst.executor.reference.arithmetic.sums import require_bias_scale
+from nnburst.executor.operations.families.scales import require_bias_scale
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand, SymmPerChannelQuantParams
@@ -33,11 +33,13 @@ from nnburst.hal.signature import Check, Match, Slot, TypeRow
 
 #: Operands of every convolution; T, F and B are resolved by `convolution_rows`.
 OPERANDS: Final = (data("input"), data("filter", "F"), data("bias", "B"))
+
 OPERANDS_OF_RANK_4: Final = (
     data("input", rank=(4,)),
     data("filter", "F", rank=(4,)),
     data("bias", "B"),
 )
+
 OUTPUT: Final[tuple[Slot, ...]] = (data("output"),)
 
 

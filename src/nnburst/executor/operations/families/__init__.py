@@ -1,0 +1,1 @@
+"""What declarations of one family share: operands, checks and shape rules."""
