@@ -78,6 +78,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq"},
     "bench/model": {"PIL"},
+    "bench/verdict": {"scipy"},
     "testing/models/pictures": {"PIL"},
     "demo": {"PIL", "pymicro_features"},
 }

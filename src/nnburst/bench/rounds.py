@@ -90,6 +90,7 @@ class Measured:
             "p99_ns": round(self.percentile(99), 1),
             "p999_ns": round(self.percentile(99.9), 1),
             "per_second": round(1e9 / self.mean_ns),
+            "blocks_ns": [round(block, 1) for block in self.blocks],
             "stolen_share": round(self.stolen_s / self.wall_s, 4) if self.wall_s else 0.0,
         }
 

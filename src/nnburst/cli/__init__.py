@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from nnburst.cli.options import Subparsers
-from nnburst.cli.output import printable
+from nnburst.cli.output import also_in_json, printable, text_for_people
 from nnburst.hal.environment import LOG, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 
@@ -32,6 +32,8 @@ GROUPS: Final = {
 }
 
 
+#: Of the benchmarks, those that only read what others have measured.
+_UNMEASURED: Final = frozenset({"compare"})
 #: What may stand before the command without changing which it is.
 _FLAGS: Final = frozenset({"-v", "-vv", "--verbose"})
 
@@ -64,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             format="%(name)s: %(message)s",
         )
         warn_of_unknown_names()
-        status = _load(_module_name(args.command, getattr(args, "subcommand", ""))).run(args)
+        command = _load(_module_name(args.command, getattr(args, "subcommand", "")))
+        is_measured = args.command == "bench" and args.subcommand not in _UNMEASURED
+        status = _measured(command, args) if is_measured else command.run(args)
         if sys.stdout is not None:  # one that was closed before the start is
             sys.stdout.flush()  # here, where a reader that went away is understood
     except KeyboardInterrupt:
@@ -75,6 +79,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (NnburstError, OSError) as error:
         print(f"nnburst: {printable(str(error))}", file=sys.stderr)
         return 1
+    return status
+
+
+def _measured(command: Command, args: argparse.Namespace) -> int:
+    """Run a benchmark; say what the machine did beside it, to people and in its JSON."""
+    from nnburst.bench.machine.conditions import Watch
+
+    watch = Watch()
+    with also_in_json(lambda: {"conditions": watch.conditions().as_json()}):
+        status = command.run(args)
+    with text_for_people(getattr(args, "json", None)):
+        print(watch.conditions())
     return status
 
 

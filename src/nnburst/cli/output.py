@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -58,8 +59,22 @@ def text_for_people(json_path: Path | None) -> Iterator[None]:
         yield
 
 
+#: What else the JSON of a benchmark says, once it is known.
+_more: ContextVar[Callable[[], dict[str, object]] | None] = ContextVar("more", default=None)
+
+
+@contextmanager
+def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
+    """Add what `more` gives to each object that is written as JSON within."""
+    token = _more.set(more)
+    try:
+        yield
+    finally:
+        _more.reset(token)
+
+
 def write_json(path: Path | None, value: object) -> None:
-    """Write `value` as JSON to `path`; nothing if it is None.
+    """Write `value` as JSON to `path`, with what `also_in_json` adds; nothing if it is None.
 
     Raises:
         InvalidArgument: it is to go to stdout, which is closed.
@@ -67,6 +82,9 @@ def write_json(path: Path | None, value: object) -> None:
     """
     if path is None:
         return
+    more = _more.get()
+    if more is not None and isinstance(value, dict):
+        value = {**value, **more()}
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     if str(path) == "-":
         if sys.stdout is None:

@@ -1,0 +1,115 @@
+"""`nnburst bench compare A.json B.json`: what differs between two runs of a benchmark.
+
+Each case that both files have is judged by its blocks. Cases of one run stand beside each other in time, so
+`--relative-to CASE` compares their ratios to one of them, block by block: a machine that was slower as a
+whole then makes no difference. Exit status: 0 the same or better, 1 worse, 2 no verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nnburst.cli.options import Subparsers, above_zero
+from nnburst.cli.output import add_json_option, table, text_for_people, write_json
+from nnburst.hal.errors import InvalidArgument
+
+Blocks = Mapping[str, list[float]]
+
+
+def prepare_parser(subparsers: Subparsers) -> None:
+    """Add the command's parser to `subparsers`."""
+    parser = subparsers.add_parser(
+        "compare", help="what differs between two runs of a benchmark", description=__doc__
+    )
+    parser.add_argument("before", type=Path, metavar="A.json", help="of an older run")
+    parser.add_argument("now", type=Path, metavar="B.json", help="of a newer one")
+    parser.add_argument(
+        "--least",
+        type=above_zero,
+        default=5.0,
+        metavar="PERCENT",
+        help="the least difference that matters (default: %(default)s)",
+    )
+    parser.add_argument("--relative-to", metavar="CASE", help="compare ratios to this case")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, print, write."""
+    from nnburst.bench.verdict.verdict import compare, exit_status
+
+    files = [_read(path) for path in (args.before, args.now)]
+    before, now = (blocks_of(content, args.relative_to) for content in files)
+    shared = [name for name in before if name in now]
+    if not shared:
+        raise InvalidArgument(f"{args.before} and {args.now}: no case with blocks in both")
+    found = [compare(name, before[name], now[name], args.least / 100) for name in shared]
+    with text_for_people(args.json):
+        table(
+            f"{args.now} beside {args.before}",
+            ["case", "before", "now", "difference", "spread", "chance", "verdict", ""],
+            [
+                [c.name, f"{c.before:.4g}", f"{c.now:.4g}", f"{c.effect:+.1%}", f"{c.spread:.0%}",
+                 f"{c.chance:.3f}", c.verdict, c.why]
+                for c in found
+            ],
+        )  # fmt: skip
+        for path, content in zip((args.before, args.now), files, strict=True):
+            for doubt in content.get("conditions", {}).get("doubts", ()):
+                print(f"{path}: not quiet: {doubt}")
+    status = exit_status([c.verdict for c in found])
+    cases = [
+        {"case": c.name, "before": c.before, "now": c.now, "verdict": c.verdict, "why": c.why}
+        for c in found
+    ]
+    write_json(args.json, {"cases": cases, "exit_status": status})
+    return status
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidArgument(f"{path}: not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InvalidArgument(f"{path}: expected what a benchmark's --json has written")
+    return content
+
+
+def blocks_of(content: Any, relative_to: str | None = None) -> Blocks:  # noqa: ANN401 - any JSON
+    """Blocks of every case that a file has, by name; ratios to one of them, block by block, if asked.
+
+    Raises:
+        InvalidArgument: there is no case `relative_to` with as many blocks.
+    """
+    found = dict(_cases(content, ""))
+    if relative_to is None:
+        return found
+    if relative_to not in found:
+        raise InvalidArgument(f"--relative-to: {relative_to!r}, expected one of {sorted(found)}")
+    base = found[relative_to]
+    return {
+        name: [block / by for block, by in zip(blocks, base, strict=True)]
+        for name, blocks in found.items()
+        if name != relative_to and len(blocks) == len(base)
+    }
+
+
+def _cases(content: Any, prefix: str) -> Iterator[tuple[str, list[float]]]:  # noqa: ANN401
+    """Whatever has a name and blocks, however deep."""
+    if isinstance(content, list):
+        for entry in content:
+            yield from _cases(entry, prefix)
+    elif isinstance(content, dict):
+        network = content.get("network")
+        inner = f"{network}: " if isinstance(network, str) else prefix
+        blocks = content.get("blocks_ns")
+        if isinstance(blocks, list) and "name" in content:
+            yield f"{inner}{content['name']}", [float(block) for block in blocks]
+        for entry in content.values():
+            if isinstance(entry, dict | list):
+                yield from _cases(entry, inner)

@@ -1,0 +1,104 @@
+"""When two measurements differ, and when there is no verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
+
+from nnburst.bench.verdict.verdict import Verdict, compare, exit_status, spread
+from nnburst.cli import main
+
+
+def blocks(median: float, sigma: float = 0.03, count: int = 41, seed: int = 1) -> list[float]:
+    drawn = np.random.default_rng(seed).normal(median, sigma * median, count)
+    return [float(value) for value in drawn]
+
+
+@pytest.mark.parametrize(
+    ("median", "sigma", "expected"),
+    [
+        (100, 0.03, Verdict.SAME),
+        (103, 0.03, Verdict.SAME),  # surely slower, but not by what matters
+        (110, 0.03, Verdict.WORSE),
+        (90, 0.03, Verdict.BETTER),
+        (110, 0.4, Verdict.NOISY),
+        (200, 0.4, Verdict.NOISY),
+    ],
+)
+def test_verdict_follows_effect_and_spread(median: float, sigma: float, expected: Verdict) -> None:
+    found = compare("case", blocks(100), blocks(median, sigma, seed=2))
+    assert found.verdict is expected
+    assert bool(found.why) is (expected is Verdict.NOISY)
+
+
+def test_few_blocks_give_no_verdict() -> None:
+    found = compare("case", blocks(100, count=4), blocks(200))
+    assert found.verdict is Verdict.NOISY
+    assert "4 blocks, expected 5 or more" in found.why
+
+
+def test_one_outlier_is_no_spread() -> None:
+    assert spread([100.0] * 40 + [1e6]) == 0
+
+
+def test_twenty_pairs_of_equal_runs_give_no_wrong_verdict() -> None:
+    verdicts = [
+        compare("case", blocks(100, 0.08, seed=n), blocks(100, 0.08, seed=100 + n)).verdict
+        for n in range(20)
+    ]
+    assert set(verdicts) == {Verdict.SAME}
+
+
+def test_worse_counts_before_noisy_and_noisy_before_same() -> None:
+    assert exit_status([Verdict.SAME, Verdict.BETTER]) == 0
+    assert exit_status([Verdict.NOISY, Verdict.WORSE]) == 1
+    assert exit_status([Verdict.NOISY, Verdict.SAME]) == 2
+    assert exit_status([]) == 2
+
+
+def write(path: Path, **cases: list[float]) -> str:
+    rows = [{"name": name, "blocks_ns": found} for name, found in cases.items()]
+    path.write_text(json.dumps({"cases": rows, "conditions": {"doubts": ["a load"]}}))
+    return str(path)
+
+
+def test_files_of_runs_are_compared_case_by_case(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a.json", same=blocks(100), slow=blocks(50), gone=blocks(1))
+    b = write(tmp_path / "b.json", same=blocks(100, seed=2), slow=blocks(60, seed=3))
+    out = tmp_path / "out.json"
+    assert main(["bench", "compare", a, b, "--json", str(out)]) == 1
+    found = {case["case"]: case["verdict"] for case in json.loads(out.read_text())["cases"]}
+    assert found == {"same": "same", "slow": "worse"}
+    shown = capsys.readouterr().out
+    assert "worse" in shown
+    assert "not quiet: a load" in shown
+    assert main(["bench", "compare", a, a]) == 0
+
+
+def test_ratios_to_a_case_forgive_a_machine_that_was_slower_as_a_whole(tmp_path: Path) -> None:
+    pace = np.random.default_rng(5).uniform(0.7, 1.6, 41)
+    floor, case = blocks(100), blocks(300, seed=2)
+    slower = [list(map(float, np.asarray(found) * pace)) for found in (floor, case)]
+    a = write(tmp_path / "a.json", floor=floor, case=case)
+    b = write(tmp_path / "b.json", floor=slower[0], case=slower[1])
+    assert main(["bench", "compare", a, b]) != 0
+    assert main(["bench", "compare", a, b, "--relative-to", "floor"]) == 0
+
+
+def test_files_without_blocks_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "b.json").write_text("nothing")
+    a, b = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    assert main(["bench", "compare", a, a]) == 1
+    assert "no case with blocks in both" in capsys.readouterr().err
+    assert main(["bench", "compare", a, b]) == 1
+    assert "b.json: not JSON" in capsys.readouterr().err
