@@ -189,7 +189,6 @@ class Device(Closing):
             InvalidArgument: the model is not valid, or the pools do not fit it.
         """
         with unpacked(model, pools) as (bare, memories):
-            dump_model(bare, f"prepared by {self.name}")
             described = self._describe(bare, memories)
             answer, _ = self._call(
                 GetSupportedOperations(described), SupportedOperations, memories, timeout
@@ -343,6 +342,7 @@ class Device(Closing):
         priority = _member(Priority, priority, "priority")
         threads = _thread_count(num_threads)
         with unpacked(model, pools) as (bare, memories):
+            dump_model(bare, f"prepared by {self.name}")
             described = self._describe(bare, memories)
             preparation = Preparation(self._session, bare, preference)
             if callback is not None:
