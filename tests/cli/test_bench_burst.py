@@ -21,6 +21,9 @@ def test_every_road_is_timed_by_single_trips_and_by_blocks(tmp_path: Path) -> No
     found = json.loads(report.read_text())
     cases = {case["name"]: case for case in found["cases"]}
     assert {"execute", "unix_socket_echo", "execute_arrays", "run_async", "connect"} <= set(cases)
+    assert {"compiled_1in1out", "plan_of_two_steps", "two_steps_in_c", "futex_two_cores"} <= set(
+        cases
+    )
     for case in cases.values():
         assert 0 < case["median_ns"] <= case["p99_ns"] <= case["p999_ns"]
         assert case["mean_ns"] > 0

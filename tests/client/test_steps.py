@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import nnburst
+from client.burst_helpers import standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.steps import BoundSteps, Gate
@@ -109,14 +110,11 @@ def test_a_step_that_takes_too_long_ends_the_run_and_its_late_result_is_dropped(
 ) -> None:
     chain = Chain(bursts)
     chain.run()
-    os.kill(devices[stopped].pid, signal.SIGSTOP)
-    try:
-        chain.steps.set_timeout(100_000_000)
+    chain.steps.set_timeout(500_000_000)
+    with standing_still(devices[stopped]):
         with pytest.raises(MissedDeadline):
             chain.run(X + 1)
         assert chain.steps.at == stopped
-    finally:
-        os.kill(devices[stopped].pid, signal.SIGCONT)
     chain.steps.set_timeout(60_000_000_000)
     for round_ in range(3):
         assert chain.run(X + round_).tolist() == (4 * (X + round_)).tolist()
@@ -181,18 +179,15 @@ def test_a_second_run_over_the_same_bursts_is_refused_and_changes_nothing(
     first, second = Chain(bursts, gate), Chain(bursts, gate)
     first.run()
     second.run()
-    os.kill(devices[1].pid, signal.SIGSTOP)
     found: list[list[float]] = []
     thread = threading.Thread(target=lambda: found.append(first.run(X + 1).tolist()))
-    try:
+    with standing_still(devices[1]):
         thread.start()
         while gate.enter(holder := gate.holder()):
             gate.leave(holder)
             assert thread.is_alive()
         with pytest.raises(BurstBusy):
             second.run()
-    finally:
-        os.kill(devices[1].pid, signal.SIGCONT)
     thread.join()
     assert found == [(4 * (X + 1)).tolist()]
     assert second.run().tolist() == (4 * X).tolist()

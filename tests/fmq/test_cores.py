@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnburst.fmq import cores
-from nnburst.fmq.cores import allowed_cores, cpu_quota, may_spin, thread_budget
+from nnburst.fmq.cores import allowed_cores, cpu_quota, each_may_spin, may_spin, thread_budget
 
 
 def test_allowed_cores_are_those_of_the_scheduler() -> None:
@@ -112,3 +112,27 @@ def test_thread_budget_is_what_can_run_at_once(
     monkeypatch.setattr(cores, "allowed_cores", lambda: cores_allowed)
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
     assert thread_budget() == expected
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "expected"),
+    [
+        ({0}, {5: {1}}, True),
+        ({0}, {5: {1}, 6: {1}}, False),
+        ({0}, {5: {1}, 6: {2}}, True),
+        ({0, 1}, {5: {0, 1}, 6: {0, 1}}, False),
+        ({0, 1, 2}, {5: {0, 1, 2}, 6: {0, 1, 2}}, True),
+        ({0, 1}, {}, True),
+    ],
+)
+def test_each_process_of_several_spins_only_on_a_core_of_its_own(
+    mine: set[int], theirs: dict[int, set[int]], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "cpu_quota", lambda: float("inf"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0: mine, **theirs}[pid])
+    assert each_may_spin(theirs) is expected
+
+
+def test_process_that_has_ended_brings_no_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "allowed_cores", lambda: (0, 1))
+    assert not each_may_spin([2**22 + 1, 2**22 + 2])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import nnburst
+from client.burst_helpers import standing_still
 from client.test_in_place import forget_what_was_used, used
 from nnburst import Memory, MissedDeadline, ModelBuilder, OperandType, OperationType
 from nnburst.client.memory.memory import find_memory
@@ -113,16 +114,12 @@ def test_a_step_that_is_too_slow_is_a_missed_deadline_or_the_cpus(
         request = burst.bind()
         request.inputs[0][...] = X
         request.run()
-        pid = drivers.device(stopped).pid  # type: ignore[attr-defined]
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with standing_still(drivers.device(stopped)):  # type: ignore[arg-type]
             if explicit:
                 with pytest.raises(MissedDeadline):
                     request.run(0.2)
             else:
                 assert request.run(0.2).outputs[0].tolist() == (2 * X * X).tolist()
-        finally:
-            os.kill(pid, signal.SIGCONT)
         for value in range(3):
             request.inputs[0][...] = value
             assert request.run().outputs[0].tolist() == [[2.0 * value * value] * 3]

@@ -142,8 +142,12 @@ class Fmq256(_InC):
 class BareFutex(_InC):
     """A futex wake and a futex sleep on each side, nothing else."""
 
-    name = "futex_one_core"
     _letter = b"x"
+
+    def __init__(self, peer: Peer, name: str = "futex_one_core") -> None:
+        """Exchange with `peer`."""
+        super().__init__(peer)
+        self.name = name
 
     def _exchange(self, count: int, samples: object) -> int:
         return int(lib.nnb_bench_futex_client(self._peer.exchange.futex, count, samples))

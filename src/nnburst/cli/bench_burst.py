@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         report: dict[str, Any] = {"machine": _machine(), "cores": [here, there]}
         began, stolen = time.perf_counter(), stolen_seconds()
         cases = _two_cores(args, here, there, report)
+        cases += _plans(args, cores, report)
         cases += _one_core(args, here, report)
         if not args.no_opening:
             cases += _opening(args, here, there, report)
@@ -104,6 +105,7 @@ def _two_cores(
     )
     from nnburst.bench.peer import Peer
     from nnburst.bench.periodic import idle_share
+    from nnburst.bench.plans.cases import simple_plan, steps_in_c
     from nnburst.bench.plot import plot_distributions
     from nnburst.bench.rivals import open_rivals
     from nnburst.bench.roads import loop_cases, socket_cases
@@ -113,7 +115,9 @@ def _two_cores(
         peer = stack.enter_context(Peer(there))
         device = stack.enter_context(null_driver(there))
         rivals = [] if args.no_rivals else open_rivals(stack, there)
+        compiled = simple_plan(stack, there)
         stack.enter_context(pinned(here))
+        spinning, _ = open_bound(stack, device, adding_model(1, 1))
         _, sleeping = open_bound(stack, device, adding_model(1, 1), spin_window=0.0)
         contestants: list[Contestant] = [
             FloorSpin(peer),
@@ -121,6 +125,8 @@ def _two_cores(
             Fmq256(peer),
             *burst_cases(stack, device),
             Looped("null_1in1out_window_0", sleeping.run),
+            compiled,
+            *steps_in_c(spinning),
             *socket_cases(stack, device, there),
             *loop_cases(stack, device, there),
             *rivals,
@@ -159,6 +165,12 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
         "null_1in1out / original": float(np.median(one / original)),
         "null_8in4out / null_1in1out": float(np.median(many / one)),
         "fmq_256 / floor_spin": float(np.median(queue / floor)),
+        "compiled_1in1out / null_1in1out": measured["compiled_1in1out"].ratio_to(
+            measured["null_1in1out"]
+        ),
+        "two_steps_in_c - two_runs_in_c, ns": measured["two_steps_in_c"].typical_difference_to(
+            measured["two_runs_in_c"]
+        ),
         "null_1in1out p99 / median": measured["null_1in1out"].tail_ratio(),
         **{f"{a} / {b}": measured[a].typical_ratio_to(measured[b]) for a, b in beside},
     }
@@ -180,6 +192,27 @@ def _opening(
             measured = run_rounds(contestants, rounds, lambda: advance(1))
     for name in ("connect", "prepare_54KB", "open_burst_and_bind"):
         report["ratios"][f"{name} / fork"] = measured[name].typical_ratio_to(measured["fork"])
+    return [case.as_json() for case in measured.values()]
+
+
+def _plans(
+    args: argparse.Namespace, cores: list[int], report: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Plans of two steps on two drivers, each on a core of its own if there are so many."""
+    from nnburst.bench.drivers import pinned
+    from nnburst.bench.plans.cases import plans_of_two
+    from nnburst.bench.rounds import run_rounds
+
+    here, first, *more = cores
+    with ExitStack() as stack:
+        contestants = plans_of_two(stack, (first, more[0] if more else first))
+        stack.enter_context(pinned(here))
+        with progress("plans", args.rounds) as advance:
+            measured = run_rounds(contestants, args.rounds, lambda: advance(1))
+    two, futex = measured["plan_of_two_steps"], measured["futex_two_cores"]
+    report["ratios"]["plan_of_two_steps / 2 futex_two_cores"] = two.typical_ratio_to(futex) / 2
+    for name in ("plan_of_two_150KB", "plan_of_two_1MB"):
+        report["ratios"][f"{name} / plan_of_two_steps"] = measured[name].typical_ratio_to(two)
     return [case.as_json() for case in measured.values()]
 
 

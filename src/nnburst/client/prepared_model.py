@@ -70,6 +70,11 @@ class PreparedModel(Closing):
         return self._prepared.model
 
     @property
+    def pid(self) -> int:
+        """Process that executes it."""
+        return self._prepared.session.pid
+
+    @property
     def preference(self) -> ExecutionPreference:
         """As given to `Device.prepare`."""
         return self._prepared.preference

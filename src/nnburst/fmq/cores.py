@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,3 +52,17 @@ def may_spin(peer_cores: Iterable[int]) -> bool:
     """
     together = len({*peer_cores, *allowed_cores()})
     return min(float(together), cpu_quota()) >= 2
+
+
+def each_may_spin(peers: Iterable[int]) -> bool:
+    """Whether this process and all these can run at the same moment.
+
+    Args:
+        peers: their process ids.
+    """
+    pids = set(peers)
+    together = set(allowed_cores())
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended, or is of another namespace
+            together |= os.sched_getaffinity(pid)
+    return min(float(len(together)), cpu_quota()) > len(pids)

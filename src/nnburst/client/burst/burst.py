@@ -61,6 +61,7 @@ class Burst(Closing):
         channel_length: int = BURST_CHANNEL_LENGTH,
         result_channel_length: int | None = None,
         spin_window: float | None = None,
+        driver_spins: bool = True,
     ) -> Self:
         """Open a burst on a prepared model; see `PreparedModel.open_burst`.
 
@@ -72,6 +73,8 @@ class Burst(Closing):
             result_channel_length: elements of the result ring; the same unless given.
             spin_window: seconds to spin for a result before sleeping; 0 never spins. By default what
                 the preference suggests (LOW_POWER: 0).
+            driver_spins: whether the driver may spin for the next request, too; False if it would take a core
+                from another one.
 
         Raises:
             InvalidArgument: a number is out of range.
@@ -88,7 +91,8 @@ class Burst(Closing):
             spin_window = 0.0 if low_power else _SPIN_WINDOW
         if not isinstance(spin_window, int | float) or not 0 <= spin_window < 60:
             raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 60 seconds")
-        preference = prepared.preference if spin_window else ExecutionPreference.LOW_POWER
+        spins = spin_window > 0 and driver_spins
+        preference = prepared.preference if spins else ExecutionPreference.LOW_POWER
         slots = SlotTable()
         ended = BurstEnded()
         channels = BurstChannels(

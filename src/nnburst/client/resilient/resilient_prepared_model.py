@@ -38,6 +38,11 @@ class ResilientPreparedModel(Closing):
         return self._models.last.model
 
     @property
+    def pid(self) -> int:
+        """Process that executed it last."""
+        return self._models.last.pid
+
+    @property
     def inputs(self) -> Sequence[Parameter]:
         """What each input must look like."""
         return self._models.last.inputs

@@ -222,9 +222,9 @@ class DriverPart:
         code = ResultCode.NO_ERROR if enough else ResultCode.OUTPUT_INSUFFICIENT_SIZE
         return Outcome(code, tuple(shapes), result.timing)
 
-    def open_burst(self) -> DriverBurst:
-        """A burst on it."""
-        return DriverBurst(self, self.prepared.open_burst())
+    def open_burst(self, *, driver_spins: bool = True) -> DriverBurst:
+        """A burst on it; see `Burst.open`."""
+        return DriverBurst(self, self.prepared.open_burst(driver_spins=driver_spins))
 
     def close(self) -> None:
         """Release it."""

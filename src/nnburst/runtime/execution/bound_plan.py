@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,7 @@ from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.memory import find_memory
 from nnburst.client.memory.staging import Layout
+from nnburst.fmq.cores import each_may_spin
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, Closed, NnburstError, error_for_code
@@ -24,12 +26,15 @@ from nnburst.runtime.argument import (
     Bytes,
     Options,
     Outcome,
+    PreparedPart,
 )
-from nnburst.runtime.devices.driver_device import DriverBurst
+from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
 from nnburst.runtime.execution.compound_memory import CompoundMemory
 from nnburst.runtime.execution.temporaries import Temporaries
 from nnburst.runtime.execution.values import GivenValue, Value
 from nnburst.runtime.planning.plan import CompoundPlan, ExecutionStep, SourceOperand
+
+logger = logging.getLogger("nnburst.runtime")
 
 #: Seconds that a run gets if nothing else says how long it may take: no wait is without an end.
 PATIENCE: Final = 600.0
@@ -69,6 +74,27 @@ class Bursts(Closing):
                     burst.close()
                 except NnburstError:
                     continue
+
+
+def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
+    """A burst for each part that has any.
+
+    Drivers spin only if there is a core for each of them and one for this process: a spinning driver would
+    keep the next step's from running.
+    """
+    drivers = [part for part in parts if isinstance(part, DriverPart)]
+    spins = len(drivers) == 1 or each_may_spin(part.prepared.pid for part in drivers)
+    bursts: list[BurstController | None] = []
+    for part in parts:
+        try:
+            if isinstance(part, DriverPart):
+                bursts.append(part.open_burst(driver_spins=spins))
+            else:
+                bursts.append(part.open_burst())
+        except NnburstError as error:
+            logger.warning("a step has no burst (%s): it executes the ordinary way", error)
+            bursts.append(None)
+    return Bursts(bursts)
 
 
 @dataclass(frozen=True, slots=True)

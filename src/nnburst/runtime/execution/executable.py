@@ -28,6 +28,7 @@ from nnburst.runtime.execution.bound_plan import (
     Bursts,
     bind_compound,
     bind_simple,
+    open_bursts,
 )
 from nnburst.runtime.execution.compound import CompoundComputation
 from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
@@ -289,14 +290,7 @@ class Executable:
 
     def open_bursts(self) -> Bursts:
         """A burst for each part; None for those that have none (RT:B1)."""
-        bursts: list[BurstController | None] = []
-        for part in self.parts:
-            try:
-                bursts.append(part.open_burst())
-            except NnburstError as error:
-                logger.warning("a step has no burst (%s): it executes the ordinary way", error)
-                bursts.append(None)
-        return Bursts(bursts)
+        return open_bursts(self.parts)
 
     def uses(self, direction: Direction, index: int) -> list[tuple[Device, Use]]:
         """What the memory of an input or output is used for, by device (RT:P20)."""
