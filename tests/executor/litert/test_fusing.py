@@ -9,8 +9,8 @@ import pytest
 
 from executor.litert.networks import F32, Array, needs_engine
 from executor.litert.test_lowering import operators
-from nnburst.executor.base import Argument
-from nnburst.executor.litert.executor import LiteRtExecutor
+from nnburst.executor.base import Argument, Executor
+from nnburst.executor.built_in import litert
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.model import Model
@@ -50,7 +50,7 @@ class Net(ModelBuilder):
         return self.then(kind, x, kernel, self.constants(CHANNELS), *window, *more, self.scalar(0))
 
 
-def run(executor: LiteRtExecutor | ReferenceExecutor, model: Model, x: Array) -> list[Array]:
+def run(executor: Executor, model: Model, x: Array) -> list[Array]:
     outputs = [np.zeros(IMAGE, "f4") for _ in model.main.output_indexes]
     every = [
         [Argument(a.reshape(-1).view(np.uint8), a.shape) for a in arrays]
@@ -64,7 +64,7 @@ def same(model: Model) -> None:
     """Both executors compute the same, up to rounding."""
     x = RANDOM.normal(0, 3, IMAGE).astype("f4")
     expected = run(ReferenceExecutor(), model, x)
-    for ours, theirs in zip(run(LiteRtExecutor(), model, x), expected, strict=True):
+    for ours, theirs in zip(run(litert(), model, x), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * np.abs(theirs).max())
 
 
