@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -94,16 +95,23 @@ def test_a_killed_driver_costs_one_computation_at_most(
         died: list[float] = []
         striker = threading.Thread(target=strike, args=(driver.pid, rng.uniform(0, 2e-3), died))  # type: ignore[attr-defined]
         striker.start()
+        computed = []
         while not died:
-            waits.append(one(compute, out, explicit))
+            computed.append((time.monotonic(), one(compute, out, explicit)))
         striker.join()
+        hit = [took for began, took in computed if began < died[0]]  # later ones found it dead
+        waits.append(max(hit, default=0.0))
         began = time.monotonic()
         one(compute, out, explicit)
         one(compute, out, False)
         again.append(time.monotonic() - began)
     assert max(again) < (1.0 if environment.STRICT_TIMING.read() else 30.0)
-    slowest = sorted(waits)[int(0.99 * (len(waits) - 1))]
-    print(f"{way} explicit={explicit}: p99 {slowest * 1e3:.1f} ms, again {max(again):.3f} s")
+    p99 = sorted(waits)[math.ceil(0.99 * len(waits)) - 1]
+    print(
+        f"{way} explicit={explicit}: {len(waits)} kills, the slowest computation of each: "
+        f"p99 {p99 * 1e3:.1f} ms, max {max(waits) * 1e3:.1f} ms, next right after {max(again):.3f} s"
+    )
+    assert p99 < (0.05 if environment.STRICT_TIMING.read() else 30.0)
     after = footprint(os.getpid())
     assert sum(after.fds.values()) <= sum(before.fds.values()) + 2
 

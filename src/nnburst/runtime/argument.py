@@ -82,8 +82,18 @@ SUCCESS: Final = Outcome()
 class BurstController(Protocol):
     """A burst of one step."""
 
+    def revive(self, seconds: float | None) -> None:
+        """Open it again if its driver has died; called before a computation, never during one.
+
+        Args:
+            seconds: from now; None if it may take as long as it takes.
+
+        Raises:
+            NnburstError: the driver is not there again after `seconds`.
+        """
+
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
-        """Execute once."""
+        """Execute once; DEAD_OBJECT if its driver is dead."""
 
     def close(self) -> None:
         """Give it up."""
@@ -92,8 +102,18 @@ class BurstController(Protocol):
 class PreparedPart(Protocol):
     """A model or a step that a device has prepared. Thread-safe."""
 
+    def revive(self, seconds: float | None) -> None:
+        """Prepare it again if its driver has died; called before a computation, never during one.
+
+        Args:
+            seconds: from now; None if it may take as long as it takes.
+
+        Raises:
+            NnburstError: the driver is not there again after `seconds`.
+        """
+
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
-        """Execute once; never raises for what a driver or data do."""
+        """Execute once; DEAD_OBJECT if its driver is dead; never raises for what a driver or data do."""
 
     def open_burst(self) -> BurstController | None:
         """A burst on it; None if the device has none."""

@@ -42,6 +42,7 @@ def execute_arrays(
     arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
     rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
     options = Options(measure, deadline_ns)
+    executable.revive(deadline_ns, bursts)
     while True:
         places = [
             Argument(as_bytes(room), parameter.dimensions)

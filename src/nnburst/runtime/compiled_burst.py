@@ -205,6 +205,8 @@ class CompiledRequest(OfOneProcess):
         """Prepare the next run, which has so many nanoseconds."""
         self._burst.check_open()
         if self._bound is None or not self._bound.is_current:
+            deadline_ns = boottime_deadline_ns(timeout_ns * 1e-9)
+            self._burst.executable.revive(deadline_ns, self._burst.bursts.of_parts)
             try:
                 self._bind()
             except NnburstError as error:

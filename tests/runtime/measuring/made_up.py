@@ -99,6 +99,9 @@ class KnownPart:
             device.clock.now += factor * device.seconds(model)
         return Outcome(ResultCode.OP_FAILED) if self.fails else Outcome()
 
+    def revive(self, seconds: float | None) -> None:
+        """It cannot die."""
+
     def open_burst(self) -> None:
         return None
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, NnburstError
+from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, MissedDeadline, NnburstError
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ class Recoverable(Generic[T]):
         self._lock = threading.Lock()
         self._closed = False
         self._refused: InvalidDevice | None = None
+        self._helper: _Helper | None = None
+        self._helper_lock = threading.Lock()
         #: How often it was made again.
         self.recoveries = 0
 
@@ -77,6 +79,28 @@ class Recoverable(Generic[T]):
             if not self._current.is_alive:
                 self._recover()
             return self._current
+
+    def get_within(self, seconds: float | None) -> T:
+        """As `get`, but a recovery that takes longer is left to go on; the next call finds it further on.
+
+        So callers that can wait for less than a driver takes to start get it back all the same.
+
+        Args:
+            seconds: from now; None for a recovery on the caller's thread, however long it takes.
+
+        Raises:
+            MissedDeadline: it is still being made again.
+            DeadObject, InvalidDevice, Closed: as `get`.
+        """
+        current = self._current
+        if seconds is None or (current.is_alive and not self._closed):
+            return self.get()
+        with self._helper_lock:
+            if self._helper is None or self._helper.is_done:
+                self._helper = _Helper(self.get)
+            helper = self._helper
+        helper.wait(seconds)
+        return self.get()
 
     def call(self, work: Callable[[T], R]) -> R:
         """Call the current object; if its driver dies meanwhile, once more on a new one.
@@ -112,6 +136,41 @@ class Recoverable(Generic[T]):
         with self._lock:
             self._closed = True
             self._current.close()
+
+
+class _Helper:
+    """A thread that makes one recovery."""
+
+    def __init__(self, recover: Callable[[], object]) -> None:
+        """Begin."""
+        self._recover = recover
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="nnburst-recovery", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._recover()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end.
+
+        Raises:
+            MissedDeadline: it has not ended after `seconds`.
+            NnburstError: why it failed.
+        """
+        self._thread.join(max(0.0, seconds))
+        if not self.is_done:
+            raise MissedDeadline(f"the driver has died and was not recovered within {seconds:g} s")
+        if self._error is not None:
+            raise self._error
 
 
 class GivenUp(Closed):

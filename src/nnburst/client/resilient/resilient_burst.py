@@ -30,8 +30,12 @@ class ResilientBurst(Closing):
 
     @property
     def last(self) -> Burst:
-        """The burst that was opened last, whether or not its driver has died."""
+        """The one opened last, dead or alive."""
         return self._bursts.last
+
+    def recover(self, seconds: float | None) -> None:
+        """Open it again if the driver has died; see `Recoverable.get_within`."""
+        self._bursts.get_within(seconds)
 
     @property
     def recoveries(self) -> int:

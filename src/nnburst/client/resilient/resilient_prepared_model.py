@@ -33,6 +33,15 @@ class ResilientPreparedModel(Closing):
         return self._models.get()
 
     @property
+    def last(self) -> PreparedModel:
+        """The one prepared last, dead or alive."""
+        return self._models.last
+
+    def recover(self, seconds: float | None) -> None:
+        """Prepare again if the driver has died; see `Recoverable.get_within`."""
+        self._models.get_within(seconds)
+
+    @property
     def model(self) -> Model:
         """As given to `prepare`."""
         return self._models.last.model

@@ -121,6 +121,9 @@ class CpuPrepared:
         """Own what the executor has made."""
         self._prepared = prepared
 
+    def revive(self, seconds: float | None) -> None:
+        """Nothing: it lives as long as this process."""
+
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:

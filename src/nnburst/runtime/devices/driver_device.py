@@ -110,10 +110,10 @@ class DriverDevice:
         Raises:
             NnburstError: what it says.
         """
-        seconds = seconds_left(deadline_ns)
         options = {"preference": preference, "priority": priority, "num_threads": 0}
 
         def prepare(driver: ClientDevice) -> PreparedModel:
+            seconds = seconds_left(deadline_ns)
             if cache is None:
                 return driver.prepare(model, pools=pools, timeout=seconds, **options)  # type: ignore[arg-type]
             cached = CachedCompilation(
@@ -121,7 +121,9 @@ class DriverDevice:
             )
             return cached.prepare(seconds)
 
-        return DriverPart(self._driver.prepare_by(prepare))
+        part = DriverPart(self._driver.prepare_by(prepare))
+        deadline_ns = None  # the compilation's: what is prepared again later does not have it
+        return part
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
         """A buffer of its own.
@@ -168,7 +170,7 @@ class DriverDevice:
 
 
 class DriverPart:
-    """A model or step that a driver has prepared. Thread-safe; prepared again if the driver has died.
+    """A model or step that a driver has prepared. Thread-safe; prepared again by `revive` alone.
 
     Attributes:
         prepared: the client's, with what it needs to be prepared again.
@@ -178,12 +180,20 @@ class DriverPart:
         """Own `prepared`."""
         self.prepared: Final = prepared
 
+    def revive(self, seconds: float | None) -> None:
+        """Connect and prepare again if the driver has died.
+
+        Raises:
+            NnburstError: it is not there again after `seconds`.
+        """
+        self.prepared.recover(seconds)
+
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
         """Execute over the socket: pools where they are, other memory by a copy."""
         try:
-            current = self.prepared.current
+            current = self.prepared.last
             arrays = self._arrays(inputs, outputs)
             left = seconds_left(options.deadline_ns)
             if options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
@@ -239,6 +249,14 @@ class DriverBurst:
         self._part: Final = part
         self._burst: Final = burst
 
+    def revive(self, seconds: float | None) -> None:
+        """Connect, prepare and open again if the driver has died.
+
+        Raises:
+            NnburstError: it is not there again after `seconds`.
+        """
+        self._burst.recover(seconds)
+
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
@@ -246,7 +264,7 @@ class DriverBurst:
         if options.loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS:
             return self._part.execute(inputs, outputs, options)
         try:
-            burst = self._burst.current
+            burst = self._burst.last
             arrays = self._part._arrays(inputs, outputs)
             result = burst.execute(
                 *arrays, measure=options.measure, timeout=seconds_left(options.deadline_ns)
@@ -256,13 +274,13 @@ class DriverBurst:
         return self._part.outcome(result, outputs)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> BoundRequest:
-        """Bind arguments in pools to the burst as it is now; one whose driver has died is opened again first.
+        """Bind arguments in pools to the burst as it is now; `revive` comes before.
 
         Raises:
-            NnburstError: an argument does not fit or lies in no pool, or the driver cannot be reached.
+            NnburstError: an argument does not fit or lies in no pool, or the driver is dead.
         """
         ins, outs = self._part._arrays(inputs, outputs)
-        return self._burst.current.bind(
+        return self._burst.last.bind(
             cast("list[Array | None]", ins), cast("list[Array | None]", outs)
         )
 

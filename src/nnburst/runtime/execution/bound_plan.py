@@ -219,6 +219,9 @@ class _Ended:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome: Final = outcome
 
+    def revive(self, seconds: float | None) -> None:
+        """Nothing: it has ended."""
+
     def execute(
         self,
         inputs: Sequence[Argument],  # noqa: ARG002 - they were there when it ran

@@ -124,7 +124,7 @@ class Executable:
         bursts: Sequence[BurstController | None] = (),
         temporaries: Temporaries | None = None,
     ) -> Outcome:
-        """Compute once; never raises for what devices or data do.
+        """Compute once; never raises for what devices or data do. `revive` comes before.
 
         Args:
             inputs: one for each of the model.
@@ -157,6 +157,24 @@ class Executable:
             outcome.message,
         )
         return self.fall_back(inputs, outputs, options, outcome)
+
+    def revive(
+        self, deadline_ns: int | None, bursts: Sequence[BurstController | None] = ()
+    ) -> None:
+        """Have prepared again what died with its driver, before anything is computed.
+
+        A driver that is not there again stays dead for the computation: its steps fail as DEAD_OBJECT.
+
+        Args:
+            deadline_ns: on CLOCK_BOOTTIME; None if it may take as long as it takes.
+            bursts: as for `execute`.
+        """
+        for number, part in enumerate(self.parts):
+            executor = (bursts[number] if bursts else None) or part
+            try:
+                executor.revive(_seconds_until(deadline_ns))
+            except NnburstError as error:
+                logger.warning("a step has no driver (%s): this computation goes on without", error)
 
     def _execute_steps(
         self,
@@ -266,6 +284,7 @@ class Executable:
                 if self._fallback is None:
                     assert self._prepare_on_cpu is not None
                     self._fallback = self._prepare_on_cpu(None)
+            self._fallback.revive(None)  # the CPU may be a driver
         except NnburstError as error:
             logger.warning("the CPU cannot stand in: %s", error)
             return failure
@@ -286,7 +305,9 @@ class Executable:
                 assert not isinstance(self.plan, SimplePlan)
                 step = self.plan.execution_steps[number]
                 self._steps_on_cpu[number] = self._prepare_on_cpu(step)
-            return self._steps_on_cpu[number]
+            part = self._steps_on_cpu[number]
+        part.revive(None)  # the CPU may be a driver
+        return part
 
     def open_bursts(self) -> Bursts:
         """A burst for each part; None for those that have none (RT:B1)."""
@@ -326,6 +347,12 @@ class Executable:
                 part.close()
         if self._compound is not None:
             self._compound.close()
+
+
+def _seconds_until(deadline_ns: int | None) -> float | None:
+    if deadline_ns is None:
+        return None
+    return max(0.0, (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9)
 
 
 class _Parts:

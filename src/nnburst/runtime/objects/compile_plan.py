@@ -104,6 +104,9 @@ class WholePlan:
         planned = compiler.following(schedule)
         self._executable = compiler.executable(planned, may_fall_back=False)
 
+    def revive(self, seconds: float | None) -> None:
+        """Nothing: a plan that is being measured fails if a driver dies."""
+
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         """Execute once, without bursts."""
         return self._executable.execute(inputs, outputs, options)
@@ -121,6 +124,9 @@ class _PlanBurst:
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
         self._bursts = executable.open_bursts()
+
+    def revive(self, seconds: float | None) -> None:
+        """Nothing, as for the whole plan."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         return self._executable.execute(inputs, outputs, options, self._bursts.of_parts)

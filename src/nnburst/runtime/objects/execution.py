@@ -20,8 +20,8 @@ from nnburst.hal.errors import (
     UnexpectedNull,
     error_for_code,
 )
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, NO_TIMING
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
@@ -30,7 +30,7 @@ from nnburst.runtime.objects.arguments.argument_list import ArgumentList
 from nnburst.runtime.objects.arguments.bindings import Bindings
 from nnburst.runtime.objects.buffers import Readable
 from nnburst.runtime.objects.burst import Burst
-from nnburst.runtime.objects.durations import nanoseconds
+from nnburst.runtime.objects.durations import measured_nanoseconds, nanoseconds
 from nnburst.runtime.objects.event import Event
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.operand_description import OperandDescription
@@ -190,6 +190,11 @@ class Execution(RuntimeObject):
         self._check_preparation("timeout")
         self._timeout_ns = nanoseconds("timeout", seconds)
 
+    def limit(self, seconds: float) -> None:
+        """As `timeout`, for compilations for any devices; the CPU stands in after it."""
+        self._check_preparation("limit")
+        self._timeout_ns = nanoseconds("limit", seconds)
+
     @property
     def loop_timeout(self) -> float:
         """Seconds that a WHILE may run; 2 unless set, 15 at most."""
@@ -341,7 +346,12 @@ class Execution(RuntimeObject):
         self._begin()
         if self._executable.interface.starts_inline:
             return Event(outcome=self._compute())
-        return Event(self._compute)
+        try:
+            options = self._ready()
+        except BaseException:
+            self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), [])
+            raise
+        return Event(lambda: self._compute(options=options))
 
     def start_after(self, dependencies: Sequence[Event] = (), duration: float = 0.0) -> Event:
         """Compute once other computations are done (NNAPI: startComputeWithDependencies).
@@ -398,12 +408,22 @@ class Execution(RuntimeObject):
         self._complete(Outcome.of(error), [])
         raise error
 
-    def _compute(self, bursts: Sequence[BurstController | None] = ()) -> Outcome:
+    def _ready(self, bursts: Sequence[BurstController | None] = ()) -> Options:
+        """From here on the deadline counts; drivers that have died are connected to first."""
+        deadline_ns = self._deadline_ns()
+        self._executable.revive(deadline_ns, bursts)
+        return Options(self._measure, deadline_ns, self._loop_timeout_ns)
+
+    def _compute(
+        self, bursts: Sequence[BurstController | None] = (), options: Options | None = None
+    ) -> Outcome:
         """Compute; never raises for what comes of it."""
         infos = self._outputs.given
         arguments: list[Argument] = []
         try:
-            outcome = checked(self._execute(arguments, bursts), infos)
+            outcome = checked(
+                self._execute(arguments, bursts, options or self._ready(bursts)), infos
+            )
             if outcome.code == ResultCode.NO_ERROR:
                 for info, argument in zip(infos, arguments, strict=True):
                     info.write_back(argument)
@@ -415,14 +435,13 @@ class Execution(RuntimeObject):
         return self._complete(outcome, infos)
 
     def _execute(
-        self, outputs: list[Argument], bursts: Sequence[BurstController | None]
+        self, outputs: list[Argument], bursts: Sequence[BurstController | None], options: Options
     ) -> Outcome:
         inputs = []
         for index, info in enumerate(self._inputs.given):
             check_initialized(info, index)
             inputs.append(info.as_argument())
         outputs += [info.as_argument(is_output=True) for info in self._outputs.given]
-        options = Options(self._measure, self._deadline_ns(), self._loop_timeout_ns)
         return self._executable.execute(inputs, outputs, options, bursts)
 
     def _deadline_ns(self) -> int | None:
@@ -521,7 +540,7 @@ class Execution(RuntimeObject):
         self._check_completed("duration")
         if self._outcome.code != ResultCode.NO_ERROR or not self._measure:
             raise BadState("duration: the computation failed, or was not measured")
-        return _nanoseconds(self._outcome.timing, code)
+        return measured_nanoseconds(self._outcome.timing, code)
 
     def _check_completed(self, what: str) -> None:
         self.check_open()
@@ -544,8 +563,3 @@ class Execution(RuntimeObject):
 def _raise(outcome: Outcome) -> None:
     if outcome.code != ResultCode.NO_ERROR:
         raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
-
-
-def _nanoseconds(timing: Timing, code: DurationCode) -> int | None:
-    micros = timing.time_on_device if code.is_on_hardware else timing.time_in_driver
-    return None if micros == NO_TIMING else min(micros * 1000, NO_TIMING - 1)

@@ -94,6 +94,9 @@ class _ComputingPart:
         self._model = model
         self._part = part
 
+    def revive(self, seconds: float | None) -> None:
+        self._part.revive(seconds)
+
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         self._device.executed += 1
         told = self._device.on_execute(self._model)

@@ -59,6 +59,34 @@ class ArgumentInfo:
         """Whether a computation finds it where it is, each time anew."""
         return self.memory is None or (self.memory.is_shared and not self.memory.is_described)
 
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it has dimensions."""
+        return not is_scalar_operand(self.operand, TYPES)
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of one of its elements."""
+        one = (1,) if self.operand.dimensions else ()
+        return TYPES.size_bytes(replace(self.operand, dimensions=one))
+
+    def check_initialized(self, index: int) -> None:
+        """RT:E5: an input in a device's memory holds something of the argument's dimensions.
+
+        Raises:
+            GeneralFailure: it does not.
+        """
+        memory = self.memory
+        if memory is None or not memory.is_described:
+            return
+        if not memory.is_initialized:
+            raise GeneralFailure(f"input {index}: its memory holds nothing")
+        if memory.dimensions != self.operand.dimensions:
+            raise GeneralFailure(
+                f"input {index}: its memory holds {list(memory.dimensions)}, the argument has"
+                f" {list(self.operand.dimensions)}"
+            )
+
     def as_argument(self, *, is_output: bool = False) -> Argument:
         """It as devices take it; staged memory is read now, unless it is written only.
 
