@@ -1,4 +1,4 @@
-"""Executors that do one thing wrong, for whoever has to go on all the same."""
+"""Executors that do one thing wrong, for tests of programs that go on all the same."""
 
 from __future__ import annotations
 
