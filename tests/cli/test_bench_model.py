@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
+from browser import chromium
 from nnburst.bench.model import data_sets
 from nnburst.bench.model.accuracy import Agreement, steps_in_words
 from nnburst.bench.model.data_sets import random_input
@@ -115,6 +116,45 @@ def test_page_has_every_network_its_data_sets_and_pictures_and_needs_no_other_fi
     assert len(pictures) == 2
     names = [e.get("id") for p in pictures for e in ET.fromstring(p).iter() if e.get("id")]
     assert len(names) == len(set(names))
+
+
+@needs_two_cores
+def test_baseline_and_expectations_decide_the_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
+    path = classifier(tmp_path)
+    measured(path)
+    old = path.with_suffix(".json").rename(tmp_path / "old.json")
+    words = ["bench", "model", str(path), "--examples", "3", "--rounds", "5", "--prepares", "1"]
+    status = main([*words, "--baseline", str(old)])
+    assert status == 2  # an older report of two rounds decides nothing
+    assert "noisy beside the baseline: 2 blocks" in capsys.readouterr().out
+    assert main([*words, "--expect", "top1=0.9", "--expect", "ratio=1e9"]) == 0
+    assert main([*words, "--expect", "ratio=0.0001"]) == 1
+    assert "expected at most 0.0001" in capsys.readouterr().out
+
+
+def test_an_expectation_without_a_key_is_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "model", str(tmp_path), "--expect", "fast=1"])
+    assert ended.value.code == 2
+
+
+@needs_two_cores
+@pytest.mark.parametrize("width", [400, 1400])
+def test_page_is_legible_in_a_browser_and_asks_no_network(tmp_path: Path, width: int) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'cli')")
+    target = tmp_path / "report.html"
+    measured(classifier(tmp_path), "--html", str(target))
+    with chromium(tmp_path) as shown:
+        shown.open(target.as_uri(), width)
+        assert shown.value("window.innerWidth") == width
+        assert shown.value("document.documentElement.scrollWidth") <= width
+        assert [a for a in shown.requests if not a.startswith(("file:", "data:"))] == []
+        assert shown.console == []
+        lead = shown.value("document.querySelector('h1').nextElementSibling.textContent")
+        assert "µs by a burst" in lead
 
 
 def _is_balanced(text: str) -> bool:

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
+    conditions,
     microseconds,
+    printable,
     progress,
     table,
     text_for_people,
@@ -76,28 +78,72 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="LOW:HIGH",
         help="real values of black and white (default: what a quantised input can represent, or 0:1)",
     )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="OLD.json",
+        help="judge ratios to the engine in process beside an older --json: exit status 0 if the same or"
+        " better, 1 if worse, 2 if too noisy",
+    )
+    parser.add_argument(
+        "--expect",
+        type=_expectation,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="top1 (least agreement), largest (difference at most) or ratio (to the engine at most);"
+        " exit status 1 if missed",
+    )
     parser.add_argument("--html", type=writable_file, metavar="FILE", help="write a page")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write; 0 whatever the figures are."""
+    """Measure, print, write; 0 unless `--expect` or `--baseline` say otherwise."""
     cores = sorted(os.sched_getaffinity(0))
     _check(args, cores)
+    from nnburst.bench.model.baseline import judge, missed, read_baseline, sentence
+    from nnburst.bench.verdict.verdict import exit_status
     from nnburst.testing.models.network_file import NetworkFile
 
+    baseline = {} if args.baseline is None else read_baseline(args.baseline)
     here, there = cores[0], cores[1]
     with text_for_people(args.json):
         networks = [NetworkFile.read(path) for path in args.models]
         measured = [_measure(args, network, here, there) for network in networks]
         found = [dict(one.figures) for one in measured]
         _print(found)
-        report: dict[str, Any] = {"about": _about(args, here, there), "networks": found}
+        judged = [judge(network, baseline) for network in found]
+        sentences = [sentence(*both) for both in zip(found, judged, strict=True)]
+        errors = [line for network in found for line in missed(network, dict(args.expect))]
+        for line in (*sentences, *errors):
+            print(printable(line))
+        report: dict[str, Any] = {
+            "about": _about(args, here, there),
+            "verdicts": sentences,
+            "missed": errors,
+            "networks": found,
+        }
         if args.html is not None:
-            _write_page(args, report["about"], measured)
+            _write_page(args, report, measured)
     write_json(args.json, report)
-    return 0
+    if errors:
+        return 1
+    if args.baseline is None:
+        return 0
+    return exit_status([one.verdict for one in judged if one is not None])
+
+
+def _expectation(text: str) -> tuple[str, float]:
+    """A key and its bound."""
+    key, _, value = text.partition("=")
+    if key not in ("top1", "largest", "ratio"):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected top1=, largest= or ratio=")
+    try:
+        return key, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number behind =") from None
 
 
 def _check(args: argparse.Namespace, cores: list[int]) -> None:
@@ -180,11 +226,12 @@ def _measure(args: argparse.Namespace, network: NetworkFile, here: int, there: i
 
 
 def _write_page(
-    args: argparse.Namespace, about: dict[str, Any], measured: list[Measurement]
+    args: argparse.Namespace, report: dict[str, Any], measured: list[Measurement]
 ) -> None:
     from nnburst.bench.model.report import page
 
-    args.html.write_text(page(about, measured), encoding="utf-8")
+    lead = [*report["verdicts"], *report["missed"]]
+    args.html.write_text(page(report["about"], measured, lead, conditions()), encoding="utf-8")
     print(f"wrote {args.html}")
     if args.open and not webbrowser.open(args.html.resolve().as_uri()):
         print("no browser could be started")

@@ -63,6 +63,14 @@ def text_for_people(json_path: Path | None) -> Iterator[None]:
 _more: ContextVar[Callable[[], dict[str, object]] | None] = ContextVar("more", default=None)
 
 
+def conditions() -> dict[str, object]:
+    """What `also_in_json` adds by now: how quiet the machine has been."""
+    more = _more.get()
+    found = more() if more is not None else {}
+    within = found.get("conditions", {})
+    return within if isinstance(within, dict) else {}
+
+
 @contextmanager
 def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
     """Add what `more` gives to each object that is written as JSON within."""

@@ -23,6 +23,9 @@ th:first-child, td:first-child, td.words { text-align: left; }
 svg { max-width: 100%; height: auto; }
 section { border-top: 2px solid #888; margin-top: 2.5em; }
 p.note { color: #555; }
+p.worse { color: #a40000; }
+p.better { color: #006b2d; }
+.wide { overflow-x: auto; }
 """
 
 
@@ -39,25 +42,56 @@ class Measurement:
     latency: Latency
 
 
-def page(about: Mapping[str, Any], measurements: Sequence[Measurement]) -> str:
+def page(
+    about: Mapping[str, Any],
+    measurements: Sequence[Measurement],
+    lead: Sequence[str] = (),
+    conditions: Mapping[str, object] | None = None,
+) -> str:
     """The report.
 
     Args:
         about: what was measured where: words and their values.
         measurements: the networks.
+        lead: a sentence for each network, which come first.
+        conditions: what the machine did beside it, which comes last.
 
     Raises:
         ImportError: matplotlib is not installed (extra `cli`).
     """
     title = "nnburst: networks through a driver process"
     facts = _table("", ["", ""], [[name, str(value)] for name, value in about.items()])
+    sentences = "".join(f"<p{_look(line)}>{escape(line)}</p>" for line in lead)
     sections = "\n".join(_section(measured) for measured in measurements)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n{facts}\n"
+        '<meta name="viewport" content="width=device-width">'
+        f"<style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n{sentences}\n"
         f"{_data_sets(measurements)}\n{_overview(measurements)}\n"
-        f"{as_svg(_medians(measurements), 'medians of all networks')}\n{sections}\n</body></html>\n"
+        f"{as_svg(_medians(measurements), 'medians of all networks')}\n{sections}\n"
+        f"<section><h2>Where it was measured</h2>{facts}{_machine(conditions)}</section></body></html>\n"
     )
+
+
+def _look(line: str) -> str:
+    """The colour of a verdict."""
+    if "worse beside" in line or ", expected at" in line:
+        return ' class="worse"'
+    return ' class="better"' if "better beside" in line else ""
+
+
+def _machine(conditions: Mapping[str, object] | None) -> str:
+    if not conditions:
+        return ""
+    shown = {name.replace("_", " "): value for name, value in conditions.items()}
+    doubts = shown.pop("doubts", ())
+    rows = [
+        [name, f"{value:.3g}" if isinstance(value, float) else str(value)]
+        for name, value in shown.items()
+    ]
+    told = [str(doubt) for doubt in doubts] if isinstance(doubts, list) else []
+    notes = "".join(f'<p class="worse">Not quiet: {escape(doubt)}.</p>' for doubt in told)
+    return _table("The machine meanwhile", ["", ""], rows) + notes
 
 
 def _data_sets(measurements: Sequence[Measurement]) -> str:
@@ -203,7 +237,8 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
         for row in rows
     )
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    heading = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f'<div class="wide"><table>{title}{heading}<tbody>\n{body}</tbody></table></div>'
 
 
 def _words(cell: str) -> str:
