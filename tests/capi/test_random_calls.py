@@ -22,7 +22,7 @@ def test_random_calls_do_no_harm(compile_program: Compile, run_compiled: Run) ->
     done = run_compiled(compile_program(program()), seed, str(CALLS), NNBURST_LOG="warning")
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-2000:]}"
     assert done.stdout.startswith(f"{CALLS} calls:")
-    assert "a fault of nnburst" not in done.stderr, f"seed {seed}: {done.stderr[-2000:]}"
+    assert "a fault in nnburst" not in done.stderr, f"seed {seed}: {done.stderr[-2000:]}"
 
 
 def test_random_calls_do_no_harm_under_the_sanitizers(tmp_path: Path, run_compiled: Run) -> None:

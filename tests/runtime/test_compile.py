@@ -165,7 +165,7 @@ def test_outputs_of_unknown_shape_grow_or_are_refused() -> None:
 
 def test_bad_arguments_are_refused_by_name() -> None:
     manager = two_devices()
-    with pytest.raises(InvalidArgument, match="device: there is no 'tpu'; there are adder"):
+    with pytest.raises(InvalidArgument, match="device: 'tpu' is unknown, known are adder"):
         nnburst.compile(chain(), ["tpu"], manager=manager)
     with pytest.raises(InvalidArgument, match="devices: the list is empty"):
         nnburst.compile(chain(), [], manager=manager)

@@ -13,8 +13,7 @@ def page() -> str:
     lines = [
         "# Functions of the C interface",
         "",
-        "Written from the table in `src/nnburst/capi/interface`; [c_interface.md](c_interface.md) says how",
-        "to use it.",
+        "From the table in `src/nnburst/capi/interface`; see [c_interface.md](c_interface.md) for its use.",
         "The level is the feature level that brought the function; *ext* is for the calls of extensions.",
         "",
     ]

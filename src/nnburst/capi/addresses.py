@@ -1,6 +1,6 @@
 """What lies at addresses that a program passed: numbers, structs, strings and bytes.
 
-The library has refused the nulls; that an address is the program's own and lies as long as it says is the
+The library has refused the nulls; that an address is the program's own and is as long as announced is the
 program's word, as in every C interface.
 """
 
@@ -88,7 +88,7 @@ def unsigned(word: int) -> int:
 
 
 def store(ctype: str, address: int, value: int) -> None:
-    """Store a number where the program wants it."""
+    """Store a number if the program wants it."""
     cast("Any", ffi.cast(f"{ctype} *", address))[0] = value
 
 

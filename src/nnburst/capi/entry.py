@@ -162,10 +162,10 @@ def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
         logger.info("%s: %s: %s", handler.name, error.code.name, error)
         return int(error.code)
     except MemoryError:
-        logger.warning("%s: there is no memory for it", handler.name)
+        logger.warning("%s: out of memory, answered with OUT_OF_MEMORY", handler.name)
         return int(ResultCode.OUT_OF_MEMORY)
     except Exception:
-        logger.exception("%s: failed, which is a fault of nnburst's", handler.name)
+        logger.exception("%s raised: a fault in nnburst, answered with OP_FAILED", handler.name)
         return _OP_FAILED
     return 0
 
@@ -179,5 +179,5 @@ def _finish(handle: int, status: int) -> int:
         logger.info("a run from C: %s: %s", error.code.name, error)
         return int(error.code)
     except Exception:
-        logger.exception("a run from C: failed, which is a fault of nnburst's")
+        logger.exception("a run from C raised: a fault in nnburst, answered with OP_FAILED")
         return _OP_FAILED

@@ -72,7 +72,7 @@ class Outcome:
 
     @classmethod
     def of(cls, error: NnburstError) -> Outcome:
-        """What an exception says."""
+        """What an exception stands for."""
         return cls(error.code, error.output_shapes, message=str(error))
 
 

@@ -58,9 +58,9 @@ def compile(  # noqa: A001 - NNAPI's word
         cache_dir: directory in which devices keep what they compile, if they can; made if it is missing.
         token: 32 bytes that name the model in `cache_dir`; its content does unless given.
         timeout: seconds.
-        placement: "declared" places by what devices say they cost; "measured" times them on this model and
-            takes the plan of least latency (`CompiledModel.placement_report` says what it found).
-        measuring: for "measured": the seconds that it may take, what is told of its progress, and where its
+        placement: "declared" places by the costs that devices report; "measured" times them on this model and
+            takes the plan of least latency (`CompiledModel.placement_report` has what it found).
+        measuring: for "measured": the seconds that it may take, a function for its progress, and where its
             figures are kept. By default at most 30 s.
         manager: whose devices; that of this process unless given.
 
@@ -70,7 +70,7 @@ def compile(  # noqa: A001 - NNAPI's word
     Raises:
         InvalidArgument: the model is not valid, a device is not known, or no device can run an operation.
         MissedDeadline: it takes too long.
-        NnburstError: what a device of an explicit list says.
+        NnburstError: what a device of an explicit list answers.
     """
     check_timeout(timeout)
     known = Manager.of_process() if manager is None else manager
@@ -102,7 +102,7 @@ def _device(manager: Manager, device: str | Device) -> Device:
     if isinstance(device, str):
         return manager.device(device)
     if not manager.has(device):
-        raise InvalidArgument(f"devices: {device!r} is no device of this manager's")
+        raise InvalidArgument(f"devices: {device!r} is not a device of this manager")
     return device
 
 

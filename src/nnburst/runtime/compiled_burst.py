@@ -145,7 +145,7 @@ class CompiledRequest(OfOneProcess):
     def __init__(
         self, burst: CompiledBurst, inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> None:
-        """Bind now; a driver that is dead already is told by the first run."""
+        """Bind now; a driver that is dead already shows in the first run."""
         self._burst = burst
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -184,7 +184,7 @@ class CompiledRequest(OfOneProcess):
 
         Raises:
             OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
-            MissedDeadline, DeadObject, Closed, BurstBusy: as they say.
+            MissedDeadline, DeadObject, Closed, BurstBusy: see these classes.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         if timeout_ns != self._timeout_ns:

@@ -47,7 +47,7 @@ class CompiledModel(RuntimeObject):
 
     @property
     def placement_report(self) -> PlacementReport | None:
-        """What placement by measurement has found; None if the model was placed by what devices say."""
+        """What placement by measurement has found; None if the model was placed by what devices report."""
         return self.compilation.placement_report
 
     def execute(
@@ -64,8 +64,8 @@ class CompiledModel(RuntimeObject):
 
         Args:
             inputs: an array for each input; None if the operation allows to omit it.
-            outputs: arrays to write to, or None for a new one. If the model does not say an output's whole
-                shape, a given array is a buffer, and the result is a view of it.
+            outputs: arrays to write to, or None for a new one. If the model leaves an output's shape
+                open, a given array is a buffer, and the result is a view of it.
             measure: whether to time it; only plans of one step are.
             timeout: seconds.
 

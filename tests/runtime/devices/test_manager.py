@@ -56,7 +56,7 @@ def test_drivers_that_run_come_by_name_then_engines_then_the_cpu(
     for device in found.devices:
         assert device.type in DeviceType
         device.wait(5)
-    with pytest.raises(InvalidArgument, match="there is no 'bee'; there are ant, zebra, own"):
+    with pytest.raises(InvalidArgument, match="'bee' is unknown, known are ant, zebra, own"):
         found.device("bee")
 
 

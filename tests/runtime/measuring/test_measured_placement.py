@@ -159,7 +159,7 @@ def test_operation_that_no_device_can_run_leaves_nothing_to_find() -> None:
     device = KnownDevice("one", 1e-6, 0, VirtualClock(), refuses=frozenset({int(EXP)}))
     measured = placement(finish(chain(ADD, EXP)), [device])
     assert measured.find() == ()
-    assert "placed by what devices say" in measured.report.reason
+    assert "placed by the costs that devices report" in measured.report.reason
 
 
 def test_model_of_unknown_size_cannot_be_timed() -> None:

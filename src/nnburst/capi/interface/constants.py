@@ -34,7 +34,7 @@ _PRIORITIES: Final = {
     "PRIORITY_HIGH": 110,
     "PRIORITY_DEFAULT": 100,
 }
-#: The HAL's word where the C interface has another.
+#: The HAL's word if the C interface has another.
 _OPERAND_NAMES: Final = {OperandType.SUBGRAPH: "MODEL"}
 _FIRST_OEM: Final = 10000
 

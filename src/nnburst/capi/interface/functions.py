@@ -50,7 +50,7 @@ class Function:
 
     @property
     def needs_device(self) -> bool:
-        """Whether it needs more than what the library knows by itself."""
+        """Whether it needs more than the library has by itself."""
         return self.result in ("int", "void")
 
     @property
@@ -298,7 +298,7 @@ _EXECUTION: Final = (
         1,
         "int Execution_startCompute",
         "Execution* execution, Event** event",
-        "Computes on another thread; the event says how it ended.",
+        "Computes on another thread; the event has the outcome.",
     ),
     _function(3, "int Execution_compute", "Execution* execution", "Computes and waits."),
     _function(

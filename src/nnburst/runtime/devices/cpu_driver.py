@@ -12,7 +12,8 @@ from nnburst.runtime.devices.engine_device import EngineDevice
 class CpuDriver(EngineDevice):
     """The reference executor in another process: a crash there is not the program's. Thread-safe.
 
-    What the CPU device says of itself stays the same; tensors without elements, which no driver takes, fail.
+    What the CPU device reports of itself stays the same; tensors without elements fail, as with any
+    driver.
     """
 
     is_cpu: Final = True  # type: ignore[misc]

@@ -31,7 +31,7 @@ from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
 from nnburst.runtime.planning.plan import Direction
 
-#: Seconds that a driver gets if nothing else says how long it may take: no wait is without an end.
+#: Seconds that a driver gets if nothing else limits how long it may take: no wait is without an end.
 PATIENCE: Final = 600.0
 
 
@@ -46,7 +46,7 @@ class DriverDevice:
         type: kind of hardware.
         feature_level: the driver's, or the runtime's if that is lower.
         extensions: that it has.
-        capabilities: how fast it says it is.
+        capabilities: its reported speed.
         cache_files: in how many files it caches a compilation.
     """
 
@@ -108,7 +108,7 @@ class DriverDevice:
         """Have it prepare a model or a step.
 
         Raises:
-            NnburstError: what it says.
+            NnburstError: what it answers.
         """
         options = {"preference": preference, "priority": priority, "num_threads": 0}
 
@@ -129,7 +129,7 @@ class DriverDevice:
         """A buffer of its own.
 
         Raises:
-            NnburstError: what it says.
+            NnburstError: what it answers.
         """
         roles: dict[Direction, list[tuple[object, int]]] = {
             Direction.INPUT: [],
@@ -291,7 +291,7 @@ class DriverBurst:
 
     @property
     def has_known_outputs(self) -> bool:
-        """Whether the model says all shapes of the outputs."""
+        """Whether the model declares all shapes of the outputs."""
         return all(parameter.known for parameter in self._part.prepared.outputs)
 
     def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:

@@ -35,15 +35,15 @@ _ENGINES: Final = {"litert": "ai-edge-litert", "reference": "", "null": ""}
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What a driver of an engine says of itself, as its last start left it in the cache directory.
+    """What a driver of an engine reports of itself, as its last start left it in the cache directory.
 
     Attributes:
-        stamp: what it holds for: versions, and the files that say how fast the engine is.
+        stamp: what it holds for: versions, and the files with the engine's speed.
         version_string: of the driver.
         type: kind of hardware.
         feature_level: of the driver.
         extensions: that it has.
-        capabilities: how fast it says it is.
+        capabilities: its reported speed.
         cache_files: in how many files it caches a compilation.
     """
 
@@ -132,7 +132,7 @@ class EngineDevice:
 
     @property
     def capabilities(self) -> Capabilities:
-        """How fast it says it is."""
+        """Its reported speed."""
         return self._facts.capabilities
 
     @property
@@ -177,7 +177,7 @@ class EngineDevice:
                 self._started.close()
 
     def _learn(self, driver: DriverDevice) -> EngineFacts:
-        """Keep what the driver says of itself, for programs that start later."""
+        """Keep what the driver reports of itself, for programs that start later."""
         facts = EngineFacts(
             _stamp(self.name, self.executor),
             driver.version_string,
@@ -255,6 +255,6 @@ def _store(name: str, facts: EngineFacts) -> None:
         temporary.write_bytes(msgspec.json.encode(facts))
         os.replace(temporary, path)  # noqa: PTH105 - others see the old file or the new one
     except OSError as error:
-        logger.info("what %s says of itself is not kept: %s", name, error)
+        logger.info("the facts about %s are not kept, the next start asks again: %s", name, error)
     finally:
         temporary.unlink(missing_ok=True)

@@ -60,7 +60,7 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """As the `NNBURST_…` variables say.
+        """By the `NNBURST_…` variables.
 
         Raises:
             InvalidArgument: one of them breaks its rule.
@@ -169,9 +169,7 @@ class Manager(RuntimeObject):
         if any(name == device.name for device in self._drivers):
             return False
         if name == CPU_NAME:
-            logger.warning(
-                "a driver calls itself %s, which is the CPU's name: it is left out", name
-            )
+            logger.warning("a driver has the CPU's name, %s: it is left out", name)
             return False
         enabled = self.settings.enabled
         return enabled is None or enabled.fullmatch(name) is not None
@@ -203,7 +201,7 @@ class Manager(RuntimeObject):
             if device.name == name:
                 return device
         known = ", ".join(device.name for device in self.devices)
-        raise InvalidArgument(f"device: there is no {name!r}; there are {known}")
+        raise InvalidArgument(f"device: {name!r} is unknown, known are {known}")
 
     def has(self, device: object) -> bool:
         """Whether it is one of the manager's."""
@@ -224,7 +222,7 @@ class Manager(RuntimeObject):
         for position, device in enumerate(listed):
             if not self.has(device):
                 raise InvalidArgument(
-                    f"devices[{position}]: {device!r} is no device of the manager's"
+                    f"devices[{position}]: {device!r} is not a device of this manager"
                 )
             if any(device is other for other in listed[:position]):
                 raise InvalidArgument(f"devices[{position}]: {device.name} is listed twice")
@@ -240,5 +238,5 @@ def _sockets() -> list[Path]:
     try:
         return sorted(directory().glob(f"*{SUFFIX}"))
     except NnburstError as error:
-        logger.warning("no drivers that run are looked for: %s", error)
+        logger.warning("drivers that run are not looked for: %s", error)
         return []

@@ -146,7 +146,7 @@ class BoundPlan(Closing):
 
     @property
     def is_known(self) -> bool:
-        """Whether the model says the shapes of all that the steps write."""
+        """Whether the model declares the shapes of all that the steps write."""
         return all(step.burst.has_known_outputs for step in self._each)
 
     @property

@@ -257,7 +257,7 @@ class CompoundComputation:
     def _checked(
         self, step: ExecutionStep, outputs: Sequence[Argument], outcome: Outcome
     ) -> Outcome:
-        """The outcome, with what it says about the outputs noted if that can be (RT:R10)."""
+        """The outcome, with what it has about the outputs noted if that can be (RT:R10)."""
         operands = [
             self._models.operand(SourceOperand(step.source_model, pair.source))
             for pair in step.outputs
@@ -332,7 +332,7 @@ class CompoundComputation:
     # -- interpreted control flow ----------------------------------------------------------------------------
 
     def _choose(self, step: IfStep) -> int:
-        """RT:R6: the branch that the condition says, with its operands at the outer ones' places."""
+        """RT:R6: the branch that the condition picks, with its operands at the outer ones' places."""
         condition = self._values[SourceOperand(step.source_model, step.condition)]
         then = bool(condition.bytes(1)[0])
         model = step.then_model if then else step.else_model

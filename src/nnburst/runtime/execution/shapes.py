@@ -1,4 +1,4 @@
-"""What a device says about its outputs, checked before anything believes it."""
+"""What a device reports about its outputs, checked before it is used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _what_is_wrong(
 
 
 def changes_dimensions(known: Shape, reported: Shape) -> bool:
-    """Whether a report contradicts what is known, or says less."""
+    """Whether a report contradicts what is known, or has less."""
     if not known:
         return False
     if len(known) != len(reported):

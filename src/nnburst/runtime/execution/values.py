@@ -70,7 +70,7 @@ class Value:
     """
 
     def __init__(self, dimensions: tuple[int, ...]) -> None:
-        """Start with what the model, or the argument, says."""
+        """Start with what the model, or the argument, declares."""
         self.dimensions = dimensions
 
     def argument(self, device: int | None) -> Argument:

@@ -71,7 +71,7 @@ class MeasuredPlacement:
             timer: what times.
             files: of each device what is known from before.
             budget: seconds after which nothing new is timed.
-            progress: told after each step.
+            progress: called after each step.
         """
         self._source = source
         self._devices = devices
@@ -88,7 +88,7 @@ class MeasuredPlacement:
         self.report: Final = PlacementReport(tuple(device.name for device in devices))
 
     def find(self) -> Schedule:
-        """The schedule to follow; empty if no schedule runs the model. `report` says why."""
+        """The schedule to follow; empty if no schedule runs the model. `report` has the reason."""
         support = self._support()
         self._expected = sum(map(sum, support)) + 2 * len(support)
         runs = self._time_runs(support)
@@ -200,12 +200,12 @@ class MeasuredPlacement:
             part.close()
 
     def _decide(self, schedule: Schedule, support: Sequence[Sequence[bool]]) -> Schedule:
-        """The candidate, unless one device alone is as fast; says why."""
+        """The candidate, unless one device alone is as fast; notes why."""
         report = self.report
         alone = [n for n, device in enumerate(self._devices) if device.name in report.alone]
         if not schedule or (not alone and any(map(all, support))):
             report.reason = (
-                "The model could not be timed: it is placed by what devices say they cost."
+                "The model could not be timed: it is placed by the costs that devices report."
             )
             return ()
         if len(schedule) == 1:

@@ -15,7 +15,7 @@ class Measuring:
 
     Attributes:
         budget: seconds after which nothing new is timed.
-        progress: told after each step that is timed how many there were and how many are expected.
+        progress: called after each step that is timed how many there were and how many are expected.
         directory: of what was measured before; None to keep nothing.
     """
 

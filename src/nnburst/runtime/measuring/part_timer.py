@@ -54,7 +54,7 @@ class PartTimer:
         self._enough: Final = enough
 
     def seconds(self, model: Model, part: PreparedPart, hopeless: float = inf) -> float:
-        """The shortest of a part's executions: what other programs add says nothing about the device.
+        """The shortest of a part's executions: what other programs add is not the device's.
 
         Args:
             model: that was prepared.

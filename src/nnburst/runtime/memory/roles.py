@@ -26,7 +26,7 @@ class Role:
 
     @property
     def key(self) -> tuple[int, Direction, int]:
-        """What tells it from others."""
+        """What distinguishes it from others."""
         return id(self.compilation), self.direction, self.index
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class MemoryRoles:
 
     Attributes:
         roles: keeps the compilations alive.
-        operand: type and quantisation of all, and the dimensions that they say together.
+        operand: type and quantisation of all, and the dimensions that they give together.
     """
 
     roles: tuple[Role, ...]

@@ -137,7 +137,7 @@ class Compilation(RuntimeObject):
         self._caching = os.fspath(directory), bytes(token)
 
     def place_by_measurement(self, measuring: Measuring | None = None) -> None:
-        """Let `finish` place the model by what devices are measured to take, not by what they say.
+        """Let `finish` place the model by what devices are measured to take, not by what they report.
 
         Args:
             measuring: how; by default at most 30 s, with what was measured before.
@@ -154,7 +154,7 @@ class Compilation(RuntimeObject):
         Raises:
             BadState: it was finished, be it without success.
             InvalidArgument: no device can run an operation; BAD_DATA.
-            NnburstError: what planning or a device says, if there is no fallback (RT:P2).
+            NnburstError: what planning or a device answers, if there is no fallback (RT:P2).
         """
         self._check_building("finish")
         self._completed = True

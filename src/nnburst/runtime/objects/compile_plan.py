@@ -1,4 +1,4 @@
-"""Placing a finished model on devices: by what they say, or by what they are measured to take."""
+"""Placing a finished model on devices: by what they report, or by what they are measured to take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compile_plan(
 
     Raises:
         InvalidArgument: no device can run an operation.
-        NnburstError: what a device says, if there is no fallback.
+        NnburstError: what a device answers, if there is no fallback.
     """
     record_if_asked()
     compiler = PlanCompiler(model, devices, manager, options)
@@ -64,7 +64,7 @@ def _show(plan: Plan, model: Model) -> None:
 def measured_plan(
     compiler: PlanCompiler, model: Model, measuring: Measuring
 ) -> tuple[Executable, PlacementReport]:
-    """The plan of least latency; by what devices say if measuring decides nothing."""
+    """The plan of least latency; by what devices report if measuring decides nothing."""
     candidates = compiler.candidates
     placement = MeasuredPlacement(
         model.finished,

@@ -338,7 +338,7 @@ class Execution(RuntimeObject):
         """Compute on a thread of its own.
 
         Returns:
-            What says how it went.
+            What reports the outcome.
 
         Raises:
             BadState, InvalidArgument: as `compute`; then there is no event.

@@ -44,7 +44,7 @@ class Memory(RuntimeObject):
     NNAPI: RT:Y1 to Y9, Memory.cpp.
 
     Attributes:
-        size: in bytes; 0 if the driver alone knows it.
+        size: in bytes; 0 if only the driver has it.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Memory(RuntimeObject):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Of what was last written into it, or what its roles say; empty if that is not known."""
+        """Of what was last written into it, or what its roles give; empty if that is not known."""
         return self._dimensions
 
     def written(self, dimensions: Sequence[int] | None) -> None:
@@ -287,7 +287,7 @@ class Memory(RuntimeObject):
             UnexpectedNull: one is None.
             InvalidArgument: RT:Y7: `src` holds nothing, or `dst` cannot hold it; BAD_DATA.
             Unmappable: one cannot be read or written.
-            NnburstError: what the driver says.
+            NnburstError: what the driver answers.
         """
         if src is None or dst is None:
             raise UnexpectedNull("copy: src or dst is None")

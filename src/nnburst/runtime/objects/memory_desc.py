@@ -105,7 +105,7 @@ class MemoryDesc(RuntimeObject):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """What roles and settings say together; 0 is unknown."""
+        """What roles and settings give together; 0 is unknown."""
         return self._dimensions
 
     def set_dimensions(self, dimensions: Sequence[int] | None) -> None:
@@ -139,7 +139,7 @@ class MemoryDesc(RuntimeObject):
     def create_memory(self) -> Memory:
         """A memory for these uses (NNAPI: ANeuralNetworksMemory_createFromDesc).
 
-        One device that all uses come to allocates it; else, or where that fails and no compilation lists its
+        One device that all uses come to allocates it; else, or if that fails and no compilation lists its
         devices, it is plain shared memory.
 
         Raises:

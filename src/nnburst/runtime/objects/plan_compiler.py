@@ -40,7 +40,7 @@ class CompileOptions:
         deadline_ns: on CLOCK_BOOTTIME; None for none.
         caching: directory and token; None for no caching.
         is_explicit: whether the devices were listed.
-        measuring: how placement by measurement goes about it; None to place by what devices say.
+        measuring: how placement by measurement goes about it; None to place by what devices report.
     """
 
     preference: ExecutionPreference
@@ -129,7 +129,7 @@ class PlanCompiler:
 
         Raises:
             InvalidArgument: no device can run an operation.
-            NnburstError: what a device says, if there is no fallback.
+            NnburstError: what a device answers, if there is no fallback.
         """
         cpu = AskedDevice(self._manager.cpu, self._pools)
         return self._planner().plan(self._options.mode, cpu)
@@ -138,7 +138,7 @@ class PlanCompiler:
         """By a schedule.
 
         Raises:
-            NnburstError: what a device says.
+            NnburstError: what a device answers.
         """
         return self._planner().follow(schedule)
 

@@ -26,7 +26,7 @@ _LEAST: Final = MemoryPreference(16, 1)
 
 
 def of_device(device: Candidate) -> MemoryPreference:
-    """A device's preference; drivers below AIDL do not know of padding."""
+    """A device's preference; drivers below AIDL have no padding."""
     knows_padding = device.is_cpu or device.feature_level >= FeatureLevel.AIDL_V1
     return MemoryPreference(64, 64 if knows_padding else 1)
 

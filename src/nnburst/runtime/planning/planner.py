@@ -82,7 +82,7 @@ class Planner(Generic[T]):
             cpu: the CPU device, needed if the mode may use it and it is not listed.
 
         Raises:
-            InvalidArgument: no listed device can run some operation (RT:P3), or a device said so of its part.
+            InvalidArgument: no listed device can run some operation (RT:P3), or a device refused its part.
             NnburstError: planning or preparing failed, and the mode or the model forbids the CPU; or the CPU
                 failed.
         """

@@ -417,7 +417,7 @@ int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution* execu
         const ANeuralNetworksOperandType* type, const ANeuralNetworksMemory* memory, size_t offset,
         size_t length);
 
-/* Computes on another thread; the event says how it ended. Feature level 1. */
+/* Computes on another thread; the event has the outcome. Feature level 1. */
 int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution* execution,
         ANeuralNetworksEvent** event);
 

@@ -132,11 +132,11 @@ def described(
     known = operand.dimensions
     if known and len(known) != len(given.dimensions):
         raise InvalidArgument(
-            f"{what}: type: rank {len(given.dimensions)}, the model says {len(known)}"
+            f"{what}: type: rank {len(given.dimensions)}, the model declares {len(known)}"
         )
     for axis, (a, b) in enumerate(zip(known, given.dimensions, strict=False)):
         if a not in (0, b):
-            raise InvalidArgument(f"{what}: type: dimension {axis} is {b}, the model says {a}")
+            raise InvalidArgument(f"{what}: type: dimension {axis} is {b}, the model declares {a}")
     if is_scalar_operand(operand, TYPES) and given.dimensions:
         raise InvalidArgument(f"{what}: type: a scalar has no dimensions")
     return replace(operand, dimensions=given.dimensions)
@@ -183,7 +183,7 @@ def check_initialized(info: ArgumentInfo, index: int) -> None:
 
 
 def checked(outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
-    """The outcome, or OP_FAILED if it says of an output what cannot be (RT:R10)."""
+    """The outcome, or OP_FAILED if it reports of an output what cannot be (RT:R10)."""
     return checked_outcome(
         outcome,
         [info.operand.dimensions for info in outputs],

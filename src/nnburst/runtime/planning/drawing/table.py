@@ -38,7 +38,7 @@ def plan_table(
 
     Returns:
         Lines without a line end behind the last. "bytes across" are those of the values that other steps
-        write or read; "+ ?" stands for sizes that only an execution knows.
+        write or read; "+ ?" stands for sizes that only an execution finds out.
     """
     lines = []
     for row in plan_rows(plan, source):

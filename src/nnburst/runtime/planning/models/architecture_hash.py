@@ -1,4 +1,4 @@
-"""The hash by which records know a model's architecture: everything but its weights (RT:T6)."""
+"""The hash by which records name a model's architecture: everything but its weights (RT:T6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trailing arguments that only say the default, left out so that older drivers take it (RT:M12)."""
+"""Trailing arguments that only repeat the default, left out so that older drivers take it (RT:M12)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class ModelVersion(NamedTuple):
     """What a model or a part of it needs.
 
     Attributes:
-        level: lowest feature level that can say it.
+        level: lowest feature level that can express it.
         runtime_only: it has control flow with unknown sizes, which no driver takes.
     """
 
@@ -43,7 +43,7 @@ class ModelVersion(NamedTuple):
 def has_unknown_size(operand: Operand) -> bool:
     """Whether it is a tensor without rank or with a 0 among its dimensions.
 
-    Of an extension's type only a 0 counts: without rank it may be a scalar, which the framework cannot know.
+    Of an extension's type only a 0 counts: without rank it may be a scalar, which the framework cannot see.
     """
     if operand.type in SCALARS:
         return False

@@ -64,7 +64,7 @@ class BestDevices:
         """The device of each operation of a subgraph, or `interpreter`; asks every device once.
 
         Raises:
-            InvalidArgument: no listed device can run some operation (RT:P3); says why for each.
+            InvalidArgument: no listed device can run some operation (RT:P3); with the reason for each.
         """
         model, pools = self.model(subgraph)
         sliceable = SliceableModel(model, strict=self._strict)
@@ -130,5 +130,7 @@ def _refusal(device: Candidate, model: SliceableModel, number: int) -> str:
             f" {int(needed.level)}"
         )
     if model.for_device(device.feature_level, is_runtime=False) is None:
-        return f"{device.name} cannot be asked, as the part of the model that it knows is not valid"
+        return (
+            f"{device.name} cannot be asked, as the part of the model that it can have is not valid"
+        )
     return f"{device.name} refuses it"

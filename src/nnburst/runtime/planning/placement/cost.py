@@ -1,4 +1,4 @@
-"""What a device says an operation costs (RT:P5)."""
+"""The cost of an operation that a device reports (RT:P5)."""
 
 from __future__ import annotations
 
