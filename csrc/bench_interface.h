@@ -1,5 +1,5 @@
 /* What a program pays for the C interface, measured from C: with the interpreter lock let go, as in a program
- * that knows of no interpreter. */
+ * that has no interpreter. */
 #ifndef NNB_BENCH_INTERFACE_H
 #define NNB_BENCH_INTERFACE_H
 

@@ -3,7 +3,7 @@
 typedef ... nnb_atomic_u32;
 typedef ... nnb_atomic_u64;
 /* For the magic of a named queue.
- * TRUST: it says only that a region is complete; what lies in it is checked.
+ * TRUST: it shows only that a region is complete; what lies in it is checked.
  * SYNC POINT L: a reader that sees the magic sees the region that was written before it. */
 uint64_t nnb_load_acquire_u64(nnb_atomic_u64 *);
 /* SYNC POINT L: the region is visible to a reader that sees the magic. */

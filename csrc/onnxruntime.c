@@ -290,7 +290,7 @@ uint32_t nnb_onnx_count(const struct nnb_onnx_session *made, int outputs) {
     return made->counts[outputs != 0];
 }
 
-/* Element type and extents of a tensor; `info` is what the library says of them. */
+/* Element type and extents of a tensor; `info` is what the library has of them. */
 static bool read_shape(handle info, int32_t *element, uint32_t *rank, int64_t *dimensions, char *message) {
     size_t count = 0;
     int32_t kind = 0;

@@ -9,7 +9,7 @@
  * grows by a large step when an event was missed on its side and shrinks by a small one when the event
  * was caught, so that about one event in twenty is missed. Pure arithmetic on private memory.
  *
- * Who waits for an answer knows more: when the question went out. There the period is how long answers take,
+ * For an answer there is more: the time of the question. There the period is how long answers take,
  * however irregular the questions are, and spinning before an answer keeps no caller waiting. */
 #ifndef NNB_RHYTHM_H
 #define NNB_RHYTHM_H

@@ -113,7 +113,7 @@ void nnb_trace_start(struct nnb_trace_area *memory, const char *process, uint32_
 /* Records nothing more. */
 void nnb_trace_stop(void);
 
-/* The number of a name, for nnb_trace_mark; the last one, which says so, if the table is full. One thread at a
+/* The number of a name, for nnb_trace_mark; the last one, named accordingly, if the table is full. One thread at a
  * time. */
 uint32_t nnb_trace_add_name(uint32_t layer, uint32_t phase, const char *text);
 

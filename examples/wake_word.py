@@ -1,4 +1,4 @@
-"""A wake-word service: hears a phrase in a stream of sound, and prints its share of a core.
+"""A wake-word service: spots a phrase in a stream of sound, and prints its share of a core.
 
     arecord -q -t raw -f S16_LE -r 16000 -c 1 | python examples/wake_word.py -     # a microphone
     python examples/wake_word.py                                                  # the clip that is shipped

@@ -21,7 +21,7 @@ page is written by `tools/environment_page.py` from `src/nnburst/hal/environment
 """
 
 _FOLDERS: Final = """
-Folders are found as the XDG base directory specification says:
+Folders are found by the XDG base directory specification:
 
 | variable | default | read by | what lies there |
 |---|---|---|---|

@@ -3,7 +3,7 @@
     pip install numpy scipy espeakng-loader==0.2.4 && python tools/make_speech.py
 
 espeak-ng synthesises each phrase with one of its own voices; no person was recorded. The same version writes
-the same bytes. The phrases say where the wake word lies, and what a network might take for it: another
+the same bytes. The phrases have the place of the wake word, and what a network might take for it: another
 assistant's name, and a sentence that begins like it.
 """
 

@@ -3,13 +3,13 @@
     python tools/rule_coverage.py [TESTS]
 
 lists every rule with its tests and exits with 1 if one is missing. Nothing is run: tests are
-collected, and each says by a marker which rule it is about and what it shows. Without words it shows
+collected, and each has by a marker which rule it is about and what it shows. Without words it shows
 both:
 
     @pytest.mark.rule("O16")
     @pytest.mark.rule("M2", "accepts")
 
-docs/rules/validation.md says what the rules are; VM, VR and VB are mutations of models, requests and packets.
+docs/rules/validation.md has the rules; VM, VR and VB are mutations of models, requests and packets.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _BOTH: Final = SIDES
 _REJECTS: Final = ("rejects",)
 #: What cannot be tested, and why. An entry for something that has a test is an error, too.
 EXEMPT: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "M2": (_REJECTS, "says what passes: models without inputs or outputs"),
-    "M7": (_REJECTS, "says what passes: any value of the relaxed flag"),
-    "O11": (_REJECTS, "says what is not checked of OEM operands"),
+    "M2": (_REJECTS, "defines what passes: models without inputs or outputs"),
+    "M7": (_REJECTS, "defines what passes: any value of the relaxed flag"),
+    "O11": (_REJECTS, "defines what is not checked of OEM operands"),
     "O20": (_BOTH, "locations have no padding in the 1.3 layout"),
-    "P3": (_REJECTS, "says what is not checked of extension operations"),
-    "P14": (_REJECTS, "says what passes: a dimension 0 is unknown"),
+    "P3": (_REJECTS, "defines what is not checked of extension operations"),
+    "P14": (_REJECTS, "defines what passes: a dimension 0 is unknown"),
     "R12": (_BOTH, "pointers cannot be sent"),
-    "R13": (_REJECTS, "says what passes: one range as input and output"),
-    "R15": (_REJECTS, "says what passes: operations decide about omitted inputs"),
-    "VB7": (_BOTH, "says what the original does not test"),
+    "R13": (_REJECTS, "defines what passes: one range as input and output"),
+    "R15": (_REJECTS, "defines what passes: operations decide about omitted inputs"),
+    "VB7": (_BOTH, "defines what the original does not test"),
 }
 
 #: rule -> side -> test function -> number of its cases

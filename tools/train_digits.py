@@ -199,7 +199,7 @@ def accuracy(parameters: Parameters, split: Split) -> float:
 
 
 def main() -> None:
-    """Train, quantise, write, and print what the held-out images say."""
+    """Train, quantise, write, and print the result on the held-out images."""
     training, held_out = load()
     parameters = train(training)
     quantized = quantize(parameters, training)

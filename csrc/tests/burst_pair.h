@@ -76,7 +76,7 @@ static inline void make_request(uint8_t *packet, uint32_t kind, bool measured) {
     put_u32(timing, NNB_REQUEST_VALUE_OFFSET, measured ? NNB_MEASURE_YES : NNB_MEASURE_NO);
 }
 
-/* The result of `kind`: one output whose only dimension says so. */
+/* The result of `kind`: one output with the kind as its only dimension. */
 static inline void make_result(uint8_t *packet, uint32_t kind) {
     uint8_t *timing = packet + (RESULT_DATUMS - 1) * NNB_DATUM_BYTES;
     nnb_result_error(timing - NNB_DATUM_BYTES, NNB_STATUS_NONE); /* its second element is the timing */

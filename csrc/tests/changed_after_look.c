@@ -1,4 +1,4 @@
-/* The first element of a packet, whose size says where the packet ends, is copied once: a peer that changes it in the
+/* The first element of a packet, whose size gives the end of the packet, is copied once: a peer that changes it in the
  * ring after that changes nothing. Built with NNBURST_TRAPS, to change it at the worst moment. */
 #include "../trap.h"
 #include "burst_pair.h"

@@ -90,7 +90,7 @@ static bool is_result(int status) {
            status == NNB_CLIENT_RESULT;
 }
 
-/* Executes until it is told, or gets no answer. */
+/* Executes until it is stopped, or gets no answer. */
 static int be_client(struct client_end *end) {
     const uint32_t out = end->client.max_in_flight > 1 ? 2 : 1;
     for (uint32_t first = 0;; first = (first + out) % KINDS) {
@@ -112,7 +112,7 @@ static int be_client(struct client_end *end) {
     }
 }
 
-/* Serves until it is told, or nothing comes any more. */
+/* Serves until it is stopped, or nothing comes any more. */
 static int be_driver(struct server_end *end) {
     uint8_t *reply = NULL;
     uint32_t count = 0;

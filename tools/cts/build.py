@@ -76,7 +76,7 @@ def build(sources: Path, out: Path, library: Path, *, generated: bool, jobs: int
 
     Raises:
         InvalidArgument: this is no such checkout, or there is no compiler.
-        GeneralFailure: something does not compile or link; what the compiler says.
+        GeneralFailure: something does not compile or link; the compiler's message.
     """
     if not (sources / "runtime/test/CtsMain.cpp").is_file():
         raise InvalidArgument(f"{sources}: no runtime/test/CtsMain.cpp in it, expected a checkout")

@@ -11,7 +11,7 @@ check implies (an offset of -1 is not 8-aligned either), a close that the garbag
 They count as survivors all the same, so the score errs downwards.
 
 Why not mutmut or cosmic-ray: both rewrite the installed package in place or in a copy of their own layout,
-start one interpreter for each mutant, and know nothing of a native module beside the sources. Here a trial is
+start one interpreter for each mutant, and ignore a native module beside the sources. Here a trial is
 a fork of a process that has already imported everything but nnburst, and only the tests that reach the
 changed line run, the quickest first.
 """

@@ -97,7 +97,7 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
 class _Place:
     """Where a node hangs in the tree.
 
-    `bound` says what was assigned before it in its function; None outside of functions.
+    `bound` is what was assigned before it in its function; None outside of functions.
     """
 
     parent: ast.AST
@@ -258,7 +258,7 @@ def _is_type(node: ast.expr) -> bool:
 
 
 def _other_conditions(node: ast.expr, place: _Place) -> Iterator[ast.expr]:
-    """A condition that is always or never met; a loop that never ends says nothing new."""
+    """A condition that is always or never met; a loop that never ends shows nothing new."""
     if place.field != "test" or isinstance(node, ast.Constant):
         return
     if isinstance(place.parent, ast.If | ast.IfExp):

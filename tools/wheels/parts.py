@@ -23,7 +23,7 @@ class Part:
     Attributes:
         name: of its distribution.
         version: the one that was used.
-        license: as an SPDX expression; empty if its metadata say none.
+        license: as an SPDX expression; empty if its metadata have none.
         why: how it comes to be there.
         license_files: texts that must go along with it.
     """

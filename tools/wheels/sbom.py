@@ -37,7 +37,7 @@ def list_of_parts(version: str, contained: Sequence[Part], required: Sequence[Pa
     bom.components.update(parts)
     bom.register_dependency(root, parts)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    # What differs each time, and the address of a schema that readers know by `specVersion`.
+    # What differs each time, and the address of a schema that readers have by `specVersion`.
     for name in ("serialNumber", "$schema"):
         document.pop(name, None)
     document["metadata"].pop("timestamp", None)

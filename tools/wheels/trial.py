@@ -50,7 +50,7 @@ def works(python: str) -> bool:
 
 
 def version(python: str) -> str:
-    """As the interpreter says it."""
+    """As the interpreter reports it."""
     return run(python, "-c", "import platform; print(platform.python_version())").strip()
 
 

@@ -1,4 +1,4 @@
-/* Both ends of a burst, each opposite a peer that writes what the input says into rings, counters and flags.
+/* Both ends of a burst, each opposite a peer that writes the input into rings, counters and flags.
  * Whatever that is, a request is either one whose bytes the driver owns or an unknown one of at most a ring's
  * length, a result is well-formed or refused, and no count falls below zero. */
 #include "../../burst_client.h"

@@ -27,7 +27,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         nargs="?",
         choices=list(_OPTIONS),
         default="digits",
-        help="recognise digits by every route and survive a killed driver (default); hear a phrase in"
+        help="recognise digits by every route and survive a killed driver (default); spot a phrase in"
         " a stream of sound; find a face in photographs",
     )
     parser.add_argument(

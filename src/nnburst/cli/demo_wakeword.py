@@ -1,4 +1,4 @@
-"""`nnburst demo wakeword`: hear a phrase in a stream of sound, one execution for each 10 ms.
+"""`nnburst demo wakeword`: spot a phrase in a stream of sound, one execution for each 10 ms.
 
 The network is an int8 streaming one. Its variables stay in the pools from one execution to the next.
 """

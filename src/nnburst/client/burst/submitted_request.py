@@ -51,7 +51,7 @@ class SubmittedRequest(OfOneProcess):
         return self._outcome is not None or self._taken
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
-        """Wait for the result; raises what `BoundRequest.run` says. May be called again."""
+        """Wait for the result; raises like `BoundRequest.run`. May be called again."""
         return self._wait(time.monotonic_ns() + int(check_timeout(timeout) * 1e9))
 
     def _wait(self, deadline_ns: int) -> ExecutionResult:

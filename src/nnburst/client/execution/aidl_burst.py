@@ -81,7 +81,7 @@ class _Identities:
         return found
 
     def release(self, memory: Memory) -> int | None:
-        """Forget a pool that is still there; its number, if the driver may know one."""
+        """Forget a pool that is still there; its number, if the driver may hold one."""
         memory._remove_callback(self._on_close)
         return self.take(memory._number)
 

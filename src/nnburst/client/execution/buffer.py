@@ -95,7 +95,7 @@ class Buffer(Closing):
         return self._handle
 
     def _input_extents(self, parameter: Parameter) -> tuple[int, ...]:
-        """What a request says about the dimensions of an input that is this buffer.
+        """What a request has about the dimensions of an input that is this buffer.
 
         Raises:
             GeneralFailure: that is to be what it holds, and it holds nothing.

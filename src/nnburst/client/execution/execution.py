@@ -265,7 +265,7 @@ def _output_place(parameter: Parameter, value: Array | Buffer | None) -> _Place:
     if value is None:
         return _Place(parameter, None, parameter.first_room)
     if isinstance(value, Buffer):
-        value._open_handle  # noqa: B018 - one that is closed is told before anything is sent
+        value._open_handle  # noqa: B018 - one that is closed is refused before anything is sent
         return _Place(parameter, None, 0, value)
     array = parameter.check_output(value)
     memory, offset = find_memory(array) or (None, 0)

@@ -129,7 +129,7 @@ class Worker:
     def load(self) -> None:
         """Make the executor, whose engine may take longer to load than all the rest of a worker's start.
 
-        One that cannot be made now is made again for the client's `Hello`, which is told why not.
+        One that cannot be made now is made again for the client's `Hello`, which is answered with the reason.
         """
         try:
             self._made_executor()

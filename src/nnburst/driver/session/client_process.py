@@ -45,7 +45,7 @@ def _open(upcalls: socket.socket) -> int | None:
     try:
         return upcalls.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ESRCH):  # so it says, by version, of what was reaped
+        if error.errno in (errno.EINVAL, errno.ESRCH):  # or, by version, if it was reaped
             raise ProcessLookupError from error
         if error.errno != errno.ENOPROTOOPT:
             raise

@@ -4,7 +4,7 @@
         vlog.write("execution", "step %d on %s", number, name)
 
 Off, a place costs one call that compares; its text is not made. Lines go to stderr at INFO, whatever
-`NNBURST_LOG` says, as `nnburst.vlog.<tag>`: each is one line, escaped and cut, with names and sizes and
+`NNBURST_LOG` is, as `nnburst.vlog.<tag>`: each is one line, escaped and cut, with names and sizes and
 never with data. Single requests of a burst belong to a trace.
 
 NNAPI: debug.nn.vlog, ANeuralNetworks' VLOG; the grammar is the original's.
@@ -26,7 +26,7 @@ from nnburst.hal.environment import VLOG
 #: In the order of the original's bits.
 TAGS: Final = ("model", "compilation", "execution", "cpuexe", "manager", "driver", "memory")
 _EVERYTHING: Final = ("1", "all")
-#: What begins a line: a driver's are told from its other lines by it.
+#: What begins a line: it distinguishes a driver's from its other lines.
 MARK: Final = "nnburst.vlog."
 #: Lines of a process in a second; more are counted.
 _LINES: Final = 2000
@@ -71,7 +71,7 @@ class _Handler(logging.Handler):
 
 
 class Cap(logging.Filter):
-    """Lets so many lines pass in a second, and says how many it dropped. Thread-safe."""
+    """Lets so many lines pass in a second, and counts how many it dropped. Thread-safe."""
 
     def __init__(self, lines: int = _LINES, clock: Callable[[], float] = time.monotonic) -> None:
         """Let `lines` pass in each second of `clock`."""

@@ -199,7 +199,7 @@ class _Campaign:
         return body, self._descriptors.some(count, random)
 
 
-def mutate_tree(tree: Any, random: Random) -> Any:  # noqa: ANN401 - whatever msgpack can say
+def mutate_tree(tree: Any, random: Random) -> Any:  # noqa: ANN401 - whatever msgpack can encode
     """The tree, changed in place, with one value replaced, removed, doubled or nested."""
     holder = [tree]
     places = list(_places(holder))
