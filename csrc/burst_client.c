@@ -276,6 +276,38 @@ int nnb_client_submit(struct nnb_bound *bound) {
     return let_go(client, status);
 }
 
+int nnb_client_run_at_once(struct nnb_bound *bound) {
+    struct nnb_client *client = bound->client;
+    if (bound->closed) {
+        return NNB_CLIENT_UNBOUND;
+    }
+    if (!enter(client)) {
+        return NNB_CLIENT_BUSY;
+    }
+    if (client->in_flight != 0) {
+        return let_go(client, NNB_CLIENT_IN_FLIGHT);
+    }
+    NNB_TRACE_VALUE(CLIENT_SUBMIT, BEGIN, NNB_TRACE_FLOW_OUT, client->flow + 1);
+    int status = send(client, bound);
+    NNB_TRACE(CLIENT_SUBMIT, END);
+    if (status != NNB_CLIENT_RESULT) {
+        return let_go(client, status);
+    }
+    if (!nnb_ring_poll(&client->results) &&
+        !(client->waiter.may_spin && nnb_spin_briefly(&client->results, FIRST_POLLS))) {
+        client->submitted++;
+        return let_go(client, NNB_CLIENT_SENT);
+    }
+    uint64_t count;
+    NNB_TRACE(CLIENT_TAKE, BEGIN);
+    status = take(client, &count);
+    NNB_TRACE(CLIENT_TAKE, END);
+    if (status == NNB_CLIENT_RESULT) {
+        status = accept_result(client, bound, (uint32_t)count);
+    }
+    return let_go(client, status);
+}
+
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     struct nnb_client *client = bound->client;
     if (!enter(client)) {

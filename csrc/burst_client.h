@@ -27,6 +27,7 @@ enum nnb_client_status {
     NNB_CLIENT_BUSY = 9,         /* another thread is inside */
     NNB_CLIENT_IN_FLIGHT = 10,   /* max_in_flight requests are out */
     NNB_CLIENT_SAME_BUT_TIMING = 12, /* the same for a measured request: look at the summary */
+    NNB_CLIENT_SENT = 13,        /* without a result so far; as after nnb_client_submit */
     NNB_CLIENT_UNBOUND = 11,     /* the memory behind the request is gone: bound->closed is set */
 };
 
@@ -89,6 +90,10 @@ void nnb_client_abandon(struct nnb_bound *bound);
  * the oldest request out. Collect may return INTERRUPTED like run. */
 int nnb_client_submit(struct nnb_bound *bound);
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
+
+/* For a thread that must not block: nnb_client_run if nothing else is out (IN_FLIGHT) and the result comes
+ * within some two microseconds. SENT if it does not; the request is a submitted one then. */
+int nnb_client_run_at_once(struct nnb_bound *bound);
 
 /* For a waiter in an event loop: drops overdue results that are there, then returns what there is to
  * collect: RESULT, or TIMED_OUT if nothing is, and then the driver sends a byte with the next result.

@@ -107,6 +107,7 @@ int nnb_client_run(struct nnb_bound *);
 int nnb_client_resume(struct nnb_bound *, uint64_t timeout_ns);
 void nnb_client_abandon(struct nnb_bound *);
 int nnb_client_submit(struct nnb_bound *);
+int nnb_client_run_at_once(struct nnb_bound *);
 int nnb_client_collect(struct nnb_bound *, uint64_t timeout_ns);
 int nnb_client_arm(struct nnb_client *);
 int nnb_client_forsake(struct nnb_client *);
@@ -344,7 +345,7 @@ uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *s
 #define NNB_FMQ_WRITER_ATTENTION ...
 enum nnb_ring_status { NNB_RING_OK, NNB_RING_FULL, NNB_RING_EMPTY, NNB_RING_TOO_LARGE, NNB_RING_CORRUPT, NNB_RING_OVERRUN, ... };
 enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EVENT_FLAG_INTERRUPTED, NNB_EVENT_FLAG_BAD_VALUE, ... };
-enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };
+enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_SENT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };
 enum nnb_rhythm_catch { NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_ASLEEP_LATE, NNB_CAUGHT_UNPLANNED, ... };
 enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };
 enum nnb_line_status { NNB_LINE_ANSWERED, NNB_LINE_NOTICED, NNB_LINE_ENDED, NNB_LINE_TIMED_OUT, NNB_LINE_INTERRUPTED, NNB_LINE_NOT_SENT, NNB_LINE_READABLE, ... };

@@ -10,6 +10,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -118,6 +119,23 @@ def test_each_of_many_tasks_gets_its_own_result(still: Device, limit: int) -> No
                 assert [r.outputs[0].tolist() for r in results] == [[n, n] for n in range(20)]
 
         asyncio.run(main())
+
+
+def test_several_bursts_run_side_by_side_in_one_loop(still: Device) -> None:
+    async def use(burst: Burst, number: int) -> int:
+        bound = burst.bind()
+        for step in range(30):
+            bound.inputs[0][:] = (number, step)
+            assert (await bound.run_async()).outputs[0].tolist() == [number, step]
+        return number
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(use(burst, n) for n, burst in enumerate(bursts)))
+
+    with ExitStack() as stack:
+        prepared = stack.enter_context(still.prepare(copy_model()))
+        bursts = [stack.enter_context(prepared.open_burst()) for _ in range(5)]
+        assert asyncio.run(main()) == list(range(5))
 
 
 def test_submissions_are_awaited_in_any_order(still: Device, wide: Burst) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -198,6 +199,30 @@ def test_interrupt_right_after_a_submission_step_keeps_results_in_order(
         assert first.run().outputs[0].tolist() == [1, 1]
         assert not burst._core.pending
         assert burst._core.client.in_flight == 0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_interrupt_right_after_a_run_in_a_loop_keeps_results_in_order(
+    still: Device, answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bound_request._run_at_once
+
+    def interrupted(request: Any) -> None:
+        with contextlib.nullcontext() if answered else standing_still(still):
+            real(request)
+        raise Interrupted
+
+    with still.prepare(copy_model()) as prepared, prepared.open_burst(max_in_flight=2) as burst:
+        first, second = burst.bind(), burst.bind()
+        first.inputs[0][:], second.inputs[0][:] = 1, 2
+        for _ in range(5):
+            with monkeypatch.context() as patch, pytest.raises(Interrupted):
+                patch.setattr(bound_request, "_run_at_once", interrupted)
+                asyncio.run(first.run_async())  # type: ignore[arg-type]
+            assert asyncio.run(second.run_async()).outputs[0].tolist() == [2, 2]  # type: ignore[arg-type, attr-defined]
+            assert first.run().outputs[0].tolist() == [1, 1]
+            assert not burst._core.pending
+            assert burst._core.client.in_flight == 0
 
 
 def test_second_thread_is_told_that_the_burst_is_in_use(

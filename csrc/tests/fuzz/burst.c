@@ -175,17 +175,18 @@ static void fuzz_client(struct input *input, uint32_t max_in_flight) {
     while (input->left != 0) {
         int status;
         attack(take_u8(input) % 4 == 0 ? &requests : &results, input, sample, 2);
-        switch (take_u8(input) % 6) {
+        switch (take_u8(input) % 7) {
         case 0: status = nnb_client_run(&bound); break;
         case 1: status = nnb_client_submit(&bound); break;
         case 2: status = nnb_client_collect(&bound, 0); break;
         case 3: status = nnb_client_arm(client); break;
         case 4: status = nnb_client_forsake(client); break;
+        case 5: status = nnb_client_run_at_once(&bound); break;
         default:
             drain(&requests);
             continue;
         }
-        PROMISE(status >= NNB_CLIENT_SAME && status <= NNB_CLIENT_SAME_BUT_TIMING);
+        PROMISE(status >= NNB_CLIENT_SAME && status <= NNB_CLIENT_SENT);
         PROMISE(status != NNB_CLIENT_BUSY && status != NNB_CLIENT_INTERRUPTED);
         PROMISE(client->in_flight <= client->max_in_flight && client->overdue <= client->in_flight);
         if (bound.result_count != 0) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from nnburst.client.device import Device
 _CALL: Final = bytes(96)
 _ANSWER: Final = bytes(16)
 _PATIENCE: Final = 5
+#: Seconds after which a driver that waits for a request sleeps.
+_REST: Final = 0.005
 
 _ECHO: Final = """
 import os, socket, sys
@@ -58,9 +61,20 @@ class InLoop:
         loop: asyncio.AbstractEventLoop,
         call: Callable[[], Awaitable[object]],
         warm_up: int = WARM_UP,
+        rest: float = 0.0,
     ) -> None:
-        """Measure `call` in `loop`; before each block it is awaited `warm_up` times."""
+        """Measure `call` in `loop`.
+
+        Args:
+            name: of the case.
+            loop: where it is awaited.
+            call: makes the awaitable.
+            warm_up: how often it is awaited before each block.
+            rest: seconds that the loop sleeps before each call, which are not counted; only about so long,
+                since a driver would learn a period.
+        """
         self.name = name
+        self._rest = rest
         self._loop = loop
         self._call = call
         self._warm_up = warm_up
@@ -73,16 +87,29 @@ class InLoop:
         call = self._call
         for _ in range(self._warm_up):
             await call()
+        if self._rest:
+            return float((await self._rested(count)).mean())
         began = time.perf_counter_ns()
         for _ in range(count):
             await call()
         return (time.perf_counter_ns() - began) / count
+
+    async def _rested(self, count: int) -> Samples:
+        found = np.zeros(count, np.uint64)
+        for index in range(count):
+            await asyncio.sleep(self._rest * random.uniform(0.2, 1.8))  # noqa: S311
+            began = time.perf_counter_ns()
+            await self._call()
+            found[index] = time.perf_counter_ns() - began
+        return found
 
     def samples(self, count: int) -> Samples:
         """See `Contestant`."""
         return self._loop.run_until_complete(self._samples(count))
 
     async def _samples(self, count: int) -> Samples:
+        if self._rest:
+            return await self._rested(count)
         call, clock = self._call, time.perf_counter_ns
         stamps = [0] * (count + 1)
         for _ in range(self._warm_up):
@@ -129,6 +156,8 @@ def loop_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contesta
     return [
         InLoop("asyncio_socket_echo", loop, answered),
         InLoop("run_async", loop, bound.run_async),
+        InLoop("asyncio_socket_echo_rested", loop, answered, 1, _REST),
+        InLoop("run_async_rested", loop, bound.run_async, 1, _REST),
     ]
 
 

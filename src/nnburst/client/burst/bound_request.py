@@ -49,10 +49,14 @@ _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 _LONGEST_NS: Final = 2**62
 _run: Final = lib.nnb_client_run
 _abandon: Final = lib.nnb_client_abandon
+_run_at_once: Final = lib.nnb_client_run_at_once
+_forsake: Final = lib.nnb_client_forsake
+_clock: Final = time.monotonic_ns
 
 _SAME: Final = int(lib.NNB_CLIENT_SAME)
 _RESULT: Final = int(lib.NNB_CLIENT_RESULT)
 _INTERRUPTED: Final = int(lib.NNB_CLIENT_INTERRUPTED)
+_SENT: Final = int(lib.NNB_CLIENT_SENT)
 _SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
 
 
@@ -199,14 +203,55 @@ class BoundRequest(OfOneProcess):
                 for `run`.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
-        deadline_ns = time.monotonic_ns() + timeout_ns
-        self._check_idle()
+        core = self._core
+        waiter = core.waiter or waiter_of(core)
+        began_ns = _clock()
+        pending: SubmittedRequest | None = None
         try:
-            return await waiter_of(self._core).run(self, deadline_ns)
+            if not core.pending:
+                result, pending = self._run_at_once()
+                if result is not None:
+                    if began_ns > waiter.turn_due_ns:
+                        await waiter.take_turn()
+                    return result
+            else:
+                self._check_idle()
+            return await waiter.run(self, pending, began_ns + timeout_ns)
         except NoRoom:
             import asyncio
 
-            return await asyncio.to_thread(self._fall_back, deadline_ns)
+            return await asyncio.to_thread(self._fall_back, began_ns + timeout_ns)
+
+    def _run_at_once(self) -> tuple[ExecutionResult | None, SubmittedRequest | None]:
+        """The result if it comes within two microseconds, else the submission; neither if others are out."""
+        core, me, code = self._core, object(), BUSY_CODE
+        queue, client = core.pending, core.client
+        before = client.submitted
+        try:
+            queue.one_thread.enter(me)
+            code = _SAME
+            code = _run_at_once(self._bound)
+            if not code:
+                return self._last, None
+            if code == IN_FLIGHT:
+                return None, None
+            if code != _SENT:
+                return self._finish(code), None
+            pending = SubmittedRequest(core, self)
+            self.in_flight = True
+            queue.append(pending)
+        except BaseException:
+            if code != BUSY_CODE:
+                self._bound.result_count = 0
+                if queue:  # it was sent, and no caller has its outcome
+                    queue[0]._abandoned = True
+                elif client.submitted != before:
+                    _forsake(client)
+            raise
+        else:
+            return None, pending
+        finally:
+            queue.one_thread.pop(me, None)
 
     def submit(self) -> SubmittedRequest:
         """Send the request without waiting; results come in the order of submission.

@@ -54,6 +54,9 @@ class ResultWaiter:
     """What waits for the results of one burst. One event loop at a time, which may change when no task waits.
 
     Keeps no burst alive: tasks do.
+
+    Attributes:
+        turn_due_ns: on CLOCK_MONOTONIC; from then on a result that comes at once waits for the loop's turn.
     """
 
     def __init__(self, core: BurstCore) -> None:
@@ -65,12 +68,15 @@ class ResultWaiter:
         self._waiting: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended_ns = 0
-        self._turn_ns = 0
+        self.turn_due_ns = 0
 
-    async def run(self, bound: Submittable, deadline_ns: int) -> ExecutionResult:
-        """Send `bound`, as soon as there is room for it, and wait for its result; see `run_async`."""
-        await self._until(self._has_room, deadline_ns)
-        pending = bound.submit()
+    async def run(
+        self, bound: Submittable, pending: Outcome | None, deadline_ns: int
+    ) -> ExecutionResult:
+        """Wait for the result of `pending`; without one, first send `bound`, as soon as there is room."""
+        if pending is None:
+            await self._until(self._has_room, deadline_ns)
+            pending = bound.submit()
         try:
             await self.settle(pending, deadline_ns)
         except BaseException:  # above all: the task was cancelled
@@ -85,9 +91,13 @@ class ResultWaiter:
             MissedDeadline: it is not in time.
         """
         await self._until(lambda: pending.settled, deadline_ns)
-        if time.monotonic_ns() - self._turn_ns > _TURN_NS:
-            await asyncio.sleep(0)
-            self._turn_ns = time.monotonic_ns()
+        if time.monotonic_ns() > self.turn_due_ns:
+            await self.take_turn()
+
+    async def take_turn(self) -> None:
+        """Let the loop go on with what else it has."""
+        await asyncio.sleep(0)
+        self.turn_due_ns = time.monotonic_ns() + _TURN_NS
 
     def _has_room(self) -> bool:
         return int(self._client.in_flight) < int(self._client.max_in_flight)
@@ -104,7 +114,7 @@ class ResultWaiter:
                 await self._ending()
             else:
                 await self._kick(deadline_ns)
-                self._turn_ns = time.monotonic_ns()
+                self.turn_due_ns = time.monotonic_ns() + _TURN_NS
 
     def _take(self) -> None:
         """Settle every request whose result is there; a later one comes with a byte."""
