@@ -13,6 +13,8 @@ PLACES: Final = ("src", "csrc", "docs", "tools", "examples", "contrib", "bench")
 PAGES: Final = ("README", "ARCHITECTURE", "SECURITY", "CONTRIBUTING", "CHANGELOG")
 #: CHANGELOG is history, CONTRIBUTING quotes what is not to be written.
 QUOTING: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
+#: Pages that follow from the source whenever the site is built.
+GENERATED: Final = ("map.md", "messages.md")
 SUFFIXES: Final = {".py", ".c", ".h", ".md", ".in", ".pml", ".sh", ".service"}
 #: As words of their own: an identifier that contains one is not meant.
 BANNED: Final = re.compile(r"\b([Ww]hoever|[Nn]obody|[Ss]omebody|is none|are none)\b")
@@ -22,6 +24,13 @@ CONDITION: Final = re.compile(
     r"\b(?:None|False|True|NULL|NaN|empty|also|even|only|needed|made|absent) where\b"
     r"|\b[Ww]here (?:there (?:is|are|was|were)\b|(?:it|they|that|this|these|those|nothing|one) "
     r"(?:has|have|can|cannot|does|fails|needs|(?:is|are|was|were) (?:not|no|known|missing|omitted))\b)"
+)
+#: Things carry, report, show and get; persons say, tell, hear and know.
+SPEAKING: Final = re.compile(
+    r"\b(?:[Dd]rivers?|[Cc]lients?|[Dd]evices?|kernel|models?|files?|versions?|executors?|sessions?|messages?"
+    r"|packets?|process(?:es)?|library|engines?|peer|callbacks?|operands?|requests?|signatures?|suite|log) "
+    r"(?:says?|said|tells?|told|hears?|heard|knows?|knew)\b"
+    r"|\btells the\b|\btold of\b|\bsays (?:whether|why|how|what|so|which|that)\b|\bhears? of\b"
 )
 #: What a message does not hold: objects that say or know, and "is no file" for "is not a file".
 NOT_IN_MESSAGES: Final = re.compile(
@@ -33,6 +42,7 @@ NOT_IN_MESSAGES: Final = re.compile(
 def pages() -> list[Path]:
     found = [path for place in PLACES for path in (ROOT / place).rglob("*")]
     found = [path for path in found if path.suffix in SUFFIXES and "_build" not in path.parts]
+    found = [path for path in found if path.name not in GENERATED]
     return sorted([*found, *(ROOT / f"{page}.md" for page in PAGES if page != "CONTRIBUTING")])
 
 
@@ -53,6 +63,16 @@ def test_conditions_begin_with_if() -> None:
         for path in read
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if CONDITION.search(line)
+    ] == []
+
+
+def test_things_do_not_speak_in_prose() -> None:
+    own = [path for path in pages() if not str(path.relative_to(ROOT)).startswith(QUOTING)]
+    assert [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in own
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if SPEAKING.search(re.sub(r"`tests/[^`]*`", "", line))
     ] == []
 
 

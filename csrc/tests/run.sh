@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a C test with everything of csrc/ that needs no Python, and runs it.
 #   run.sh address|thread|none PROGRAM [ARGUMENT...]
-# address is ASan with UBSan, thread is TSan; PROGRAM.c lies here and says what its arguments are. With OBJECTS=FOLDER
+# address is ASan with UBSan, thread is TSan; PROGRAM.c lies here and lists its arguments. With OBJECTS=FOLDER
 # what was compiled stays there for the next program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measured(command: Command, args: argparse.Namespace) -> int:
-    """Run a benchmark; say what the machine did beside it, to people and in its JSON."""
+    """Run a benchmark; report what the machine did beside it, to people and in its JSON."""
     from nnburst.bench.machine.conditions import Watch
 
     watch = Watch()

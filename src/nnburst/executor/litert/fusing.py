@@ -1,4 +1,4 @@
-"""What the engine computes in one step of what a model says in several: normalisation, hard swish.
+"""What the engine computes in one step of what a model has in several: normalisation, hard swish.
 
 All of it changes the order in which float32 is rounded, nothing else.
 """

@@ -51,7 +51,7 @@ declare(
     signature(
         OperationType.BATCH_MATMUL,
         FL6,
-        "Multiplies matrices, each transposed first if its flag says so.",
+        "Multiplies matrices, each transposed first if its flag is set.",
         inputs=[data("input0"), data("input1"), control("adj_x", BOOL), control("adj_y", BOOL)],
         outputs=[data("output")],
         rows=rows(FL6=[F16, F32, I32, Q8S]),

@@ -60,7 +60,7 @@ declare(
     signature(
         OperationType.WHILE,
         V1_3,
-        "Runs a body subgraph on its own results as long as a condition subgraph says so.",
+        "Runs a body subgraph on its own results as long as a condition subgraph gives true.",
         inputs=[
             control("condition_model", SUBGRAPH),
             control("body_model", SUBGRAPH),

@@ -36,7 +36,7 @@ from nnburst.runtime.planning.plan import CompoundPlan, ExecutionStep, SourceOpe
 
 logger = logging.getLogger("nnburst.runtime")
 
-#: Seconds that a run gets if nothing else says how long it may take: no wait is without an end.
+#: Seconds that a run gets if nothing else limits how long it may take: no wait is without an end.
 PATIENCE: Final = 600.0
 
 

@@ -98,7 +98,7 @@ def _options(options: Sequence[int]) -> tuple[bool, tuple[int, int]]:
 
 
 def _conv_parts(arguments: Sequence[int], fixed: int) -> tuple[list[int], list[int]]:
-    """Where the layout flag (a bool) is, or how many numbers there are, tells the forms apart."""
+    """Where the layout flag (a bool) is, or how many numbers there are, distinguishes the forms."""
     flag = next((i for i, a in enumerate(arguments) if isinstance(a, bool)), len(arguments))
     count = flag - fixed
     numbers = [int(a) for a in arguments]
