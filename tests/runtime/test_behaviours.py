@@ -153,7 +153,7 @@ def test_a_driver_keeps_the_memory_of_roles_that_are_all_its_own(
     device.capabilities = ComputingDevice("", lambda _o, _m: True).capabilities  # type: ignore[misc]
     compilation = finished(add_model(2), [device] if explicit else None, driver)
     memory = device_memory(compilation)
-    assert memory.buffer is not None
+    assert memory._buffer is not None
     execution = compilation.execution()
     execution.set_input(0, X)
     execution.set_input(1, X)
@@ -181,7 +181,7 @@ def test_roles_over_two_devices_have_plain_memory_unless_devices_were_listed() -
     desc.add_input_role(compilation, 0, 1.0)
     desc.add_output_role(compilation, 0, 1.0)
     desc.finish()
-    assert desc.create_memory().buffer is None
+    assert desc.create_memory()._buffer is None
     listed = finished(model, [adder, other], manager)
     desc = MemoryDesc()
     desc.add_input_role(listed, 0, 1.0)

@@ -133,7 +133,7 @@ def test_only_the_step_whose_driver_died_goes_to_the_cpu(drivers: Manager, victi
         request.inputs[0][...] = X
         request.run()
         counted: list[str] = []
-        executable = compiled.compilation.executable
+        executable = compiled.compilation._finished_executable
         on_cpu = executable.step_on_cpu
         executable.step_on_cpu = lambda step: counted.append(BOTH[step]) or on_cpu(step)  # type: ignore[method-assign,func-returns-value]
         os.kill(drivers.device(victim).pid, signal.SIGKILL)  # type: ignore[attr-defined]
@@ -294,7 +294,7 @@ def test_a_burst_that_computes_refuses_a_second_execution(drivers: Manager) -> N
     with compilation.burst() as burst:
         for _ in range(2):
             execution.burst_compute(burst)
-        with burst.alone(), pytest.raises(BadState, match="burst: another execution"):
+        with burst._alone(), pytest.raises(BadState, match="burst: another execution"):
             execution.burst_compute(burst)
         out.fill(0)
         execution.burst_compute(burst)

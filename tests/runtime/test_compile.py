@@ -85,7 +85,7 @@ def test_every_way_gives_the_same_over_two_drivers(
 
 def test_the_output_of_a_step_is_the_next_ones_input_without_a_copy(drivers: Manager) -> None:
     with nnburst.compile(chain(), manager=drivers) as compiled:
-        executable = compiled.compilation.executable
+        executable = compiled.compilation._finished_executable
         first, second = executable.parts
         seen = []
         for part in (first, second):
@@ -208,7 +208,7 @@ def test_compilations_are_cached_by_content(tmp_path: Path, drivers: Manager) ->
     found = []
     for _ in range(2):
         with nnburst.compile(chain(), manager=drivers, cache_dir=tmp_path / "cache") as compiled:
-            parts = compiled.compilation.executable.parts
+            parts = compiled.compilation._finished_executable.parts
             assert all(isinstance(part, DriverPart) for part in parts)
             found.append([part.prepared.current.from_cache for part in parts])  # type: ignore[attr-defined]
             assert compiled.execute([X]).outputs[0].tolist() == (2 * X * X).tolist()

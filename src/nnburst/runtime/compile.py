@@ -81,7 +81,7 @@ def compile(  # noqa: A001 - NNAPI's word
     if cache_dir is not None:
         folder = os.fspath(cache_dir)
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-        built = compilation.model.built
+        built = compilation.model._built_model
         contents = [memory.bytes for memory in built.memories]
         compilation.set_caching(folder, token or model_token(built.model, contents))
     if placement not in ("declared", "measured"):
@@ -101,7 +101,7 @@ def compile(  # noqa: A001 - NNAPI's word
 def _device(manager: Manager, device: str | Device) -> Device:
     if isinstance(device, str):
         return manager.device(device)
-    if not manager.has(device):
+    if not manager._has(device):
         raise InvalidArgument(f"devices: {device!r} is not a device of this manager")
     return device
 
@@ -109,8 +109,8 @@ def _device(manager: Manager, device: str | Device) -> Device:
 def _framework_model(model: HalModel | CarriesPools, pools: Sequence[Pool]) -> Model:
     bare = bare_model(model)
     if isinstance(model, HalModel):
-        return Model.of(bare, [Memory.of_pool(pool) for pool in pools])
+        return Model.of(bare, [Memory._of_pool(pool) for pool in pools])
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     carried = [filled_pool(np.ascontiguousarray(content).data) for content in model.pools]
-    return Model.of(bare, [Memory.of_pool(pool) for pool in carried])
+    return Model.of(bare, [Memory._of_pool(pool) for pool in carried])

@@ -67,7 +67,7 @@ class CompiledBurst(RuntimeObject):
         timeout: float = 30.0,
     ) -> ExecutionResult:
         """Execute once; as `CompiledModel.execute`, with the same errors, and BurstBusy."""
-        self.check_open()
+        self._check_open()
         gate = self.bursts.gate
         holder = gate.holder()
         try:
@@ -101,7 +101,7 @@ class CompiledBurst(RuntimeObject):
         Raises:
             InvalidArgument: an array does not fit the model, or an output of unknown shape has no array.
         """
-        self.check_open()
+        self._check_open()
         given = [*([None] * len(self.inputs) if inputs is None else inputs)]
         taken = [*([None] * len(self.outputs) if outputs is None else outputs)]
         check_count("inputs", given, self.inputs)
@@ -203,7 +203,7 @@ class CompiledRequest(OfOneProcess):
 
     def _set_timeout(self, timeout_ns: int) -> None:
         """Prepare the next run, which has so many nanoseconds."""
-        self._burst.check_open()
+        self._burst._check_open()
         if self._bound is None or not self._bound.is_current:
             deadline_ns = boottime_deadline_ns(timeout_ns * 1e-9)
             self._burst.executable.revive(deadline_ns, self._burst.bursts.of_parts)
@@ -221,7 +221,7 @@ class CompiledRequest(OfOneProcess):
     def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
         """Finish a run that did not end as the one before."""
         burst, bound = self._burst, self._bound
-        burst.check_open()
+        burst._check_open()
         if bound is None:
             return burst.execute(self.inputs, self.outputs, timeout=timeout_ns * 1e-9)
         options = Options(deadline_ns=boottime_deadline_ns(bound.steps.seconds_left))

@@ -31,7 +31,7 @@ class CompiledModel(RuntimeObject):
         """Own a finished compilation."""
         super().__init__()
         self.compilation: Final = compilation
-        model = compilation.model.built.model
+        model = compilation.model._built_model.model
         known: Sequence[Extension] = [
             extension for device in compilation.devices for extension in device.extensions
         ]
@@ -42,8 +42,10 @@ class CompiledModel(RuntimeObject):
     @property
     def plan(self) -> PlanView:
         """Which device runs what: prints as a table, and draws as a graph."""
-        executable = self.compilation.executable
-        return PlanView(executable.plan, self.compilation.model.finished, executable.measured)
+        executable = self.compilation._finished_executable
+        return PlanView(
+            executable.plan, self.compilation.model._finished_model, executable.measured
+        )
 
     @property
     def placement_report(self) -> PlacementReport | None:
@@ -79,9 +81,9 @@ class CompiledModel(RuntimeObject):
             DeadObject: a driver of an explicit list has died; the next call prepares again.
             Closed: this is closed.
         """
-        self.check_open()
+        self._check_open()
         return execute_arrays(
-            self.compilation.executable,
+            self.compilation._finished_executable,
             self.inputs,
             self.outputs,
             inputs,
@@ -105,8 +107,8 @@ class CompiledModel(RuntimeObject):
         Raises:
             Closed: this is closed.
         """
-        self.check_open()
-        return CompiledBurst(self.compilation.executable, self.inputs, self.outputs)
+        self._check_open()
+        return CompiledBurst(self.compilation._finished_executable, self.inputs, self.outputs)
 
     def _release(self) -> None:
         self.compilation.close()

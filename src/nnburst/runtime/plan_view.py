@@ -20,32 +20,32 @@ class PlanView:
 
     def __init__(self, plan: Plan, source: FinishedModel, measured: Mapping[int, float]) -> None:
         """Show `plan`; `measured` has the seconds that steps took last, by index."""
-        self.plan: Final = plan
+        self._plan: Final = plan
         self._source: Final = source
         self._measured: Final = dict(measured)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Names of the devices that execute, in order of their first step."""
-        plan = self.plan
+        plan = self._plan
         steps = plan.execution_steps if isinstance(plan, CompoundPlan) else (plan,)
         return tuple(dict.fromkeys(plan.devices[step.device] for step in steps))
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of a plan of several, but jumps; empty if one device has the whole model."""
-        if not isinstance(self.plan, CompoundPlan):
+        if not isinstance(self._plan, CompoundPlan):
             return ()
-        return tuple(step for step in self.plan.steps if not isinstance(step, GotoStep))
+        return tuple(step for step in self._plan.steps if not isinstance(step, GotoStep))
 
     def __str__(self) -> str:
         """A table, one line a step: device, operations, values, bytes across, times."""
-        return plan_table(self.plan, self._source, measured=self._measured)
+        return plan_table(self._plan, self._source, measured=self._measured)
 
     def dot(self) -> str:
         """A graph in the DOT language."""
-        return plan_dot(self.plan, self._source)
+        return plan_dot(self._plan, self._source)
 
     def mermaid(self) -> str:
         """A mermaid flowchart."""
-        return plan_mermaid(self.plan, self._source)
+        return plan_mermaid(self._plan, self._source)

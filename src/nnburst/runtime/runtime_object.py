@@ -20,7 +20,7 @@ class RuntimeObject(Closing):
         self._process = os.getpid()
         self._closed = False
 
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         """Refuse what was closed, and what a forked child inherited.
 
         Raises:

@@ -144,7 +144,7 @@ def test_a_device_that_does_not_prepare_leaves_the_model_to_the_cpu(
     manager = Manager([adder, multiplier])
     compilation = finished(chain(), None, manager)
     assert isinstance(compilation.plan, SimplePlan)
-    assert compilation.executable.fell_back
+    assert compilation._finished_executable.fell_back
     assert compute(compilation).tolist() == [3.0, 10.0]
     explicit = Compilation(chain(), [adder, multiplier], manager=manager)
     with op_failed():
@@ -286,7 +286,7 @@ def test_temporaries_are_kept_for_the_next_computation(
 ) -> None:
     compilation = finished(chain(), None, Manager([adder, multiplier]))
     compute(compilation)
-    memory = compilation.executable._compound
+    memory = compilation._finished_executable._compound
     assert memory is not None
     first = memory.take()
     memory.release(first)

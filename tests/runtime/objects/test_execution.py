@@ -255,7 +255,7 @@ def test_a_burst_is_one_compilations(compilation: Compilation) -> None:
     with unexpected_null():
         execution.burst_compute(None)  # type: ignore[arg-type]
     burst = compilation.burst()
-    with burst.alone(), bad_state():
+    with burst._alone(), bad_state():
         execution.burst_compute(burst)
     execution.burst_compute(burst)
 

@@ -109,7 +109,7 @@ def test_operations_may_be_added_in_the_reverse_of_run_order() -> None:
     built.add(b, a, c)
     built.add(a, a, b)
     model = built.finish([a], [d])
-    assert model.finished.run_orders[0] == (2, 1, 0)
+    assert model._finished_model.run_orders[0] == (2, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_large_values_are_read_when_the_model_is_finished_and_small_ones_at_once
     built.add(c, d, f)
     large[...] = small[...] = 5
     built.finish([b, d], [e, f])
-    pool = model.memories[0].bytes
+    pool = model._memories[0].bytes
     assert pool[:256].view(np.float32).tolist() == [5.0] * 64
-    assert model.built.model.operand_values[:8] == np.ones(2, np.float32).tobytes()
+    assert model._built_model.model.operand_values[:8] == np.ones(2, np.float32).tobytes()
 
 
 def test_a_model_that_was_never_finished_closes() -> None:
@@ -241,7 +241,7 @@ def test_a_forked_child_refuses_and_frees_nothing() -> None:
     if not pid:
         try:
             with bad_state():
-                model.check_open()
+                model._check_open()
             model.close()
             os._exit(0 if not model.closed else 2)
         except BaseException:

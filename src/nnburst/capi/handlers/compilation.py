@@ -94,7 +94,7 @@ def compilation_add_extension_attribute(
     compilation: Compilation, name: int, number: int, _data: int, _length: int
 ) -> None:
     """See the table. NNAPI: RT:X8; no device of ours takes attributes."""
-    compilation.check_one_device("attribute")
+    compilation._check_one_device("attribute")
     raise InvalidArgument(
         f"attribute {number} of {addresses.string(name)}: {compilation.devices[0].name} takes none"
     )

@@ -108,7 +108,7 @@ class Manager(RuntimeObject):
         super().__init__()
         if settings is None:
             settings = Settings.of_environment() if devices is None else Settings()
-        self.settings: Final = settings
+        self._settings: Final = settings
         level = settings.feature_level
         self.cpu: Final[Device] = CpuDriver(level) if settings.cpu_driver else CpuDevice(level)
         self._lock = threading.Lock()
@@ -142,9 +142,9 @@ class Manager(RuntimeObject):
         Returns:
             All devices, the CPU last.
         """
-        self.check_open()
+        self._check_open()
         with self._lock:
-            if not self.settings.cpu_only:
+            if not self._settings.cpu_only:
                 for name, make in self._found():
                     if self._may_be(name):
                         self._try(name, make)
@@ -152,7 +152,7 @@ class Manager(RuntimeObject):
 
     def _found(self) -> Iterator[tuple[str, Callable[[], Device]]]:
         """Names of what may become a device, and what makes it."""
-        level = self.settings.feature_level
+        level = self._settings.feature_level
         for path in _sockets():
             name = path.name.removesuffix(SUFFIX)
             yield (
@@ -161,7 +161,7 @@ class Manager(RuntimeObject):
                     lambda: connect(path, timeout=_PATIENCE), name=name, feature_level=level
                 ),
             )
-        for name, executor in self.settings.engines:
+        for name, executor in self._settings.engines:
             if is_installed(executor):
                 yield name, lambda n=name, e=executor: EngineDevice(n, e, level)  # type: ignore[misc]
 
@@ -171,7 +171,7 @@ class Manager(RuntimeObject):
         if name == CPU_NAME:
             logger.warning("a driver has the CPU's name, %s: it is left out", name)
             return False
-        enabled = self.settings.enabled
+        enabled = self._settings.enabled
         return enabled is None or enabled.fullmatch(name) is not None
 
     def _try(self, name: str, make: Callable[[], Device]) -> None:
@@ -203,11 +203,11 @@ class Manager(RuntimeObject):
         known = ", ".join(device.name for device in self.devices)
         raise InvalidArgument(f"device: {name!r} is unknown, known are {known}")
 
-    def has(self, device: object) -> bool:
+    def _has(self, device: object) -> bool:
         """Whether it is one of the manager's."""
         return any(device is known for known in self.devices)
 
-    def check_devices(self, devices: Sequence[Device | None]) -> list[Device]:
+    def _check_devices(self, devices: Sequence[Device | None]) -> list[Device]:
         """An explicit list of devices (RT:C1, M13).
 
         Raises:
@@ -220,7 +220,7 @@ class Manager(RuntimeObject):
         if not listed:
             raise InvalidArgument("devices: the list is empty")
         for position, device in enumerate(listed):
-            if not self.has(device):
+            if not self._has(device):
                 raise InvalidArgument(
                     f"devices[{position}]: {device!r} is not a device of this manager"
                 )

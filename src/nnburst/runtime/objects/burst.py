@@ -27,17 +27,17 @@ class Burst(RuntimeObject):
     def __init__(self, executable: Executable) -> None:
         """Open a burst for each part."""
         super().__init__()
-        self.executable: Final = executable
+        self._executable: Final = executable
         self.bursts: Final = executable.open_bursts()
 
     @contextmanager
-    def alone(self) -> Iterator[Sequence[BurstController | None]]:
+    def _alone(self) -> Iterator[Sequence[BurstController | None]]:
         """The bursts of the parts, for one execution at a time.
 
         Raises:
             BadState: another execution computes on it.
         """
-        self.check_open()
+        self._check_open()
         gate = self.bursts.gate
         holder = gate.holder()
         try:

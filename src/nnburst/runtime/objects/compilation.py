@@ -61,13 +61,13 @@ class Compilation(RuntimeObject):
         super().__init__()
         if model is None:
             raise UnexpectedNull("model: it is None")
-        self.manager: Final = Manager.of_process() if manager is None else manager
-        listed = None if devices is None else self.manager.check_devices(devices)
-        model.check_open()
-        model.finished  # noqa: B018 - checks the state
+        self._manager: Final = Manager.of_process() if manager is None else manager
+        listed = None if devices is None else self._manager._check_devices(devices)
+        model._check_open()
+        model._finished_model  # noqa: B018 - checks the state
         self.model: Final = model
-        self.is_explicit: Final = listed is not None
-        self.devices: Final = tuple(self.manager.devices if listed is None else listed)
+        self._is_explicit: Final = listed is not None
+        self.devices: Final = tuple(self._manager.devices if listed is None else listed)
         self._preference = ExecutionPreference.FAST_SINGLE_ANSWER
         self._priority = 100
         self._timeout_ns: int | None = None
@@ -113,7 +113,7 @@ class Compilation(RuntimeObject):
     @timeout.setter
     def timeout(self, seconds: float | None) -> None:
         self._check_building("timeout")
-        self.check_one_device("timeout")
+        self._check_one_device("timeout")
         self._timeout_ns = nanoseconds("timeout", seconds)
 
     def limit(self, seconds: float) -> None:
@@ -164,16 +164,16 @@ class Compilation(RuntimeObject):
         self._executable, self._placement_report = compile_plan(
             self.model,
             self.devices,
-            self.manager,
+            self._manager,
             CompileOptions(
                 self._preference,
                 PRIORITIES[self._priority],
                 PartitioningMode.WITHOUT_FALLBACK
-                if self.is_explicit
-                else self.manager.settings.partitioning,
+                if self._is_explicit
+                else self._manager._settings.partitioning,
                 deadline_ns,
                 self._caching,
-                self.is_explicit,
+                self._is_explicit,
                 self._measuring,
             ),
         )
@@ -181,13 +181,13 @@ class Compilation(RuntimeObject):
     # -- what it has become ----------------------------------------------------------------------------------
 
     @property
-    def executable(self) -> Executable:
+    def _finished_executable(self) -> Executable:
         """The plan with its prepared parts.
 
         Raises:
             BadState: it is not finished, or `finish` has failed.
         """
-        self.check_open()
+        self._check_open()
         if self._executable is None:
             state = "finishing it failed" if self._completed else "it is not finished"
             raise BadState(f"compilation: {state}")
@@ -210,19 +210,19 @@ class Compilation(RuntimeObject):
         Raises:
             BadState: it is not finished.
         """
-        return self.executable.plan
+        return self._finished_executable.plan
 
-    def operands(self, direction: Direction) -> tuple[Operand, ...]:
+    def _operands(self, direction: Direction) -> tuple[Operand, ...]:
         """The model's inputs or outputs."""
         return self.model.inputs if direction == Direction.INPUT else self.model.outputs
 
-    def operand(self, direction: Direction, index: int) -> Operand:
+    def _operand(self, direction: Direction, index: int) -> Operand:
         """Input or output number `index`.
 
         Raises:
             InvalidArgument: it does not exist.
         """
-        operands = self.operands(direction)
+        operands = self._operands(direction)
         if not 0 <= index < len(operands):
             name = direction.value.lower()
             raise InvalidArgument(f"index: {name} {index} of {len(operands)}")
@@ -235,8 +235,8 @@ class Compilation(RuntimeObject):
             BadState: it is not finished.
             InvalidArgument: there is no such argument.
         """
-        executable = self.executable
-        self.operand(direction, index)
+        executable = self._finished_executable
+        self._operand(direction, index)
         return executable.memory_preference(direction, index)
 
     def execution(self) -> Execution:
@@ -245,7 +245,7 @@ class Compilation(RuntimeObject):
         Raises:
             BadState: it is not finished.
         """
-        return Execution(self.executable)
+        return Execution(self._finished_executable)
 
     def burst(self) -> Burst:
         """A new burst: one for each step whose device has any (RT:B1).
@@ -253,15 +253,15 @@ class Compilation(RuntimeObject):
         Raises:
             BadState: it is not finished.
         """
-        return Burst(self.executable)
+        return Burst(self._finished_executable)
 
-    def check_one_device(self, what: str) -> None:
+    def _check_one_device(self, what: str) -> None:
         """Refuse what needs exactly one device that the caller has listed (RT:E6)."""
-        if not self.is_explicit or len(self.devices) != 1:
+        if not self._is_explicit or len(self.devices) != 1:
             raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
 
     def _check_building(self, call: str) -> None:
-        self.check_open()
+        self._check_open()
         if self._completed:
             raise BadState(f"{call}: the compilation is finished and cannot change")
 

@@ -56,9 +56,9 @@ def compile_plan(
 def _show(plan: Plan, model: Model) -> None:
     """Log the plan and draw it, if that was asked for."""
     if vlog.on("compilation"):
-        vlog.write_all("compilation", plan_table(plan, model.finished))
+        vlog.write_all("compilation", plan_table(plan, model._finished_model))
     if GRAPH_DIR.is_set:
-        write_picture("plan", plan_dot(plan, model.finished))
+        write_picture("plan", plan_dot(plan, model._finished_model))
 
 
 def measured_plan(
@@ -67,7 +67,7 @@ def measured_plan(
     """The plan of least latency; by what devices report if measuring decides nothing."""
     candidates = compiler.candidates
     placement = MeasuredPlacement(
-        model.finished,
+        model._finished_model,
         candidates,
         prepare=compiler.prepare,
         assemble=lambda schedule: WholePlan(compiler, schedule),

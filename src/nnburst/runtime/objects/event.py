@@ -82,7 +82,7 @@ class Event(RuntimeObject):
         Raises:
             InvalidArgument: the event has no fence; BAD_DATA.
         """
-        self.check_open()
+        self._check_open()
         if self._fence is None:
             raise InvalidArgument("event: it has no sync fence")
         return self._fence.duplicate()
@@ -93,13 +93,13 @@ class Event(RuntimeObject):
         Raises:
             NnburstError: what came of the computation; OP_FAILED for a fence in the error state.
         """
-        outcome = self.outcome()
+        outcome = self._known_outcome()
         if outcome.code != ResultCode.NO_ERROR:
             raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
 
-    def outcome(self) -> Outcome:
+    def _known_outcome(self) -> Outcome:
         """`wait` without an exception for what the computation came to."""
-        self.check_open()
+        self._check_open()
         if self._thread is not None:
             self._thread.join()
         elif self._outcome is None:
@@ -139,7 +139,7 @@ class Event(RuntimeObject):
     def _release(self) -> None:
         """Wait first (RT:E9), then close the fence."""
         self._closed = False
-        self.outcome()
+        self._known_outcome()
         self._closed = True
         if self._fence is not None:
             self._fence.close()

@@ -209,12 +209,12 @@ class Execution(RuntimeObject):
         self._loop_timeout_ns = min(duration, MAX_LOOP_TIMEOUT_NS)
 
     def _check_one_device(self, what: str) -> None:
-        self.check_open()
+        self._check_open()
         if not self._executable.interface.is_one_explicit_device:
             raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
 
     def _check_preparation(self, what: str) -> None:
-        self.check_open()
+        self._check_open()
         if self._state != State.PREPARATION:
             raise BadState(f"{what}: the execution has started a computation")
 
@@ -247,14 +247,14 @@ class Execution(RuntimeObject):
         """
         if burst is None:
             raise UnexpectedNull("burst: it is None")
-        self.check_open()
-        if burst.executable is not self._executable:
+        self._check_open()
+        if burst._executable is not self._executable:
             raise InvalidArgument("burst: it belongs to another compilation")
         bound = self.bound_to(burst) if self._reusable else None
         if bound is not None:
             self.compute_bound(bound, burst)
             return
-        with burst.alone() as controllers:
+        with burst._alone() as controllers:
             self._begin()
             _raise(self._compute(controllers))
 
@@ -264,15 +264,15 @@ class Execution(RuntimeObject):
         None before it has computed well, and if only Python can compute it: what is measured, has a loop
         timeout of its own or arguments in buffers or staged memory, and plans that cannot be bound.
         """
-        burst.check_open()
-        arguments = self.repeated_arguments
+        burst._check_open()
+        arguments = self._repeated_arguments
         if arguments is None:
             return None
         return self._bindings.bound_to(burst, arguments, self.timeout)
 
     def own_burst(self) -> Burst | None:
         """The burst that it computes on if it is given none, once it can be bound; None before."""
-        return None if self.repeated_arguments is None else self._bindings.own_burst()
+        return None if self._repeated_arguments is None else self._bindings.own_burst()
 
     def compute_bound(self, bound: BoundPlan, burst: Burst, code: int | None = None) -> None:
         """Compute by the steps bound to a burst, or finish what a run of them from C has begun.
@@ -308,7 +308,7 @@ class Execution(RuntimeObject):
         _raise(self._complete(outcome, infos))
 
     @property
-    def repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
+    def _repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
         """Inputs and outputs as they computed last, if C may compute again with them; else None.
 
         That is a reusable execution that computed well, is not measured and has no loop timeout of its own,
@@ -331,7 +331,7 @@ class Execution(RuntimeObject):
 
     def open_burst(self) -> Burst:
         """A burst of its compilation."""
-        self.check_open()
+        self._check_open()
         return Burst(self._executable)
 
     def start(self) -> Event:
@@ -393,7 +393,7 @@ class Execution(RuntimeObject):
 
     def _begin(self) -> None:
         """RT:E4: become computing, with all arguments set."""
-        self.check_open()
+        self._check_open()
         with self._lock:
             if self._state == State.COMPUTATION:
                 raise BadState("execution: it is computing")
@@ -462,7 +462,7 @@ class Execution(RuntimeObject):
             if info.memory is None:
                 continue
             try:
-                info.memory.written(dimensions if done else None)
+                info.memory._written(dimensions if done else None)
             except NnburstError as error:
                 outcome, done = Outcome.of(error), False
         with self._lock:
@@ -543,7 +543,7 @@ class Execution(RuntimeObject):
         return measured_nanoseconds(self._outcome.timing, code)
 
     def _check_completed(self, what: str) -> None:
-        self.check_open()
+        self._check_open()
         if self._state != State.COMPLETED:
             raise BadState(f"{what}: the execution is {self._state.value}")
 

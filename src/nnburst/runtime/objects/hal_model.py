@@ -177,4 +177,4 @@ def with_process_prefixes(model: Model) -> Model:
 
 def pools_of(memories: Sequence[Memory]) -> list[Pool]:
     """Pools with the memories' present contents, for constants."""
-    return [memory.constants() for memory in memories]
+    return [memory._constants() for memory in memories]

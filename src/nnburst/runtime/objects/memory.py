@@ -83,7 +83,7 @@ class Memory(RuntimeObject):
         return cls(size, new_pool(size))
 
     @classmethod
-    def of_pool(cls, pool: Pool) -> Memory:
+    def _of_pool(cls, pool: Pool) -> Memory:
         """Memory that is a pool, which stays its owner's to close."""
         return cls(pool.size, PoolStore(pool, owns=False))
 
@@ -118,18 +118,13 @@ class Memory(RuntimeObject):
         return isinstance(self._store, PoolStore)
 
     @property
-    def buffer(self) -> Buffer | None:
-        """The driver's buffer, if a driver keeps the bytes."""
-        return self._buffer
-
-    @property
     def bytes(self) -> Bytes:
         """All bytes, in place.
 
         Raises:
             Unmappable: they are staged, or a driver keeps them.
         """
-        self.check_open()
+        self._check_open()
         if not isinstance(self._store, PoolStore):
             raise Unmappable("memory: it is not mapped here: use `read` and `write`")
         return self._store.read(0, self.size)
@@ -140,12 +135,12 @@ class Memory(RuntimeObject):
         Raises:
             Unmappable: they cannot be read.
         """
-        self.check_open()
+        self._check_open()
         if self._store is None:
             return self._buffer_bytes()
         return self._store.read(offset, length or self.size - offset)
 
-    def room(self, offset: int = 0, length: int = 0) -> Bytes:
+    def _room(self, offset: int = 0, length: int = 0) -> Bytes:
         """As `read`, for a computation that writes: zeros for memory that cannot be read."""
         with contextlib.suppress(Unmappable):
             return self.read(offset, length)
@@ -160,7 +155,7 @@ class Memory(RuntimeObject):
         if self._store is not None:
             self._store.write(offset, content)
 
-    def constants(self) -> Pool:
+    def _constants(self) -> Pool:
         """A pool with its bytes as they are now; its own if that is shared, else a copy."""
         if isinstance(self._store, PoolStore):
             return self._store.pool
@@ -173,14 +168,14 @@ class Memory(RuntimeObject):
 
     # -- what it may be used for -----------------------------------------------------------------------------
 
-    def check_constant(self, offset: int, length: int) -> None:
+    def _check_constant(self, offset: int, length: int) -> None:
         """Refuse a range that no constant can have (RT:Y2, Y4)."""
-        self.check_open()
+        self._check_open()
         if self._roles is not None:
             raise InvalidArgument("memory: one that was made from a descriptor holds no constants")
         self._check_range(offset, length)
 
-    def check_argument(
+    def _check_argument(
         self, role: Role, dimensions: Sequence[int] | None, offset: int, length: int
     ) -> None:
         """Refuse a range or a use that it is not for (RT:Y2, Y4).
@@ -191,7 +186,7 @@ class Memory(RuntimeObject):
             offset: of the range.
             length: of the range.
         """
-        self.check_open()
+        self._check_open()
         if self._roles is None:
             self._check_range(offset, length)
             return
@@ -218,7 +213,7 @@ class Memory(RuntimeObject):
     # -- state -----------------------------------------------------------------------------------------------
 
     @property
-    def is_described(self) -> bool:
+    def _is_described(self) -> bool:
         """Whether it was made from a descriptor."""
         return self._roles is not None
 
@@ -232,7 +227,7 @@ class Memory(RuntimeObject):
         """Of what was last written into it, or what its roles give; empty if that is not known."""
         return self._dimensions
 
-    def written(self, dimensions: Sequence[int] | None) -> None:
+    def _written(self, dimensions: Sequence[int] | None) -> None:
         """Note what an execution or a copy has left in it; None if that has failed (RT:Y8).
 
         Raises:
@@ -291,8 +286,8 @@ class Memory(RuntimeObject):
         """
         if src is None or dst is None:
             raise UnexpectedNull("copy: src or dst is None")
-        src.check_open()
-        dst.check_open()
+        src._check_open()
+        dst._check_open()
         if src is dst:
             return
         try:
@@ -304,11 +299,11 @@ class Memory(RuntimeObject):
         except BaseException:
             dst._spoiled()
             raise
-        dst.written(dimensions or (dst._roles.operand.dimensions if dst._roles else ()))
+        dst._written(dimensions or (dst._roles.operand.dimensions if dst._roles else ()))
 
     def _spoiled(self) -> None:
         with contextlib.suppress(NnburstError):
-            self.written(None)
+            self._written(None)
 
     def _fill(self, content: Bytes, dimensions: tuple[int, ...]) -> None:
         if self._store is not None:

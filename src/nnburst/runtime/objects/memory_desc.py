@@ -72,13 +72,13 @@ class MemoryDesc(RuntimeObject):
         self._check_building("role")
         name = direction.value.lower()
         try:
-            executable = compilation.executable
+            executable = compilation._finished_executable
         except NnburstError as error:
             raise InvalidArgument(f"compilation: {error}") from None
         role = Role(executable, direction, index)
         if any(role.key == known.key for known in self._roles):
             raise InvalidArgument(f"role: {name} {index} of this compilation is there already")
-        operand = compilation.operand(direction, index)
+        operand = compilation._operand(direction, index)
         dimensions = self._combined(operand)
         if not 0 < frequency <= 1:
             raise InvalidArgument(f"frequency: {frequency}, expected more than 0, 1 at most")
@@ -146,7 +146,7 @@ class MemoryDesc(RuntimeObject):
             BadState: the descriptor is not finished.
             GeneralFailure: RT:Y6: nothing can allocate it; OP_FAILED.
         """
-        self.check_open()
+        self._check_open()
         if not self._completed:
             raise BadState("create_memory: the descriptor is not finished")
         assert self._operand is not None
@@ -184,7 +184,7 @@ class MemoryDesc(RuntimeObject):
         return next(iter(devices.values())), list(unique.values())
 
     def _check_building(self, what: str) -> None:
-        self.check_open()
+        self._check_open()
         if self._completed:
             raise BadState(f"{what}: the descriptor is finished")
 

@@ -170,7 +170,7 @@ class Model(RuntimeObject):
         self._check_building("set_operand_value_from_memory")
         operand = self._operand("set_operand_value_from_memory", index)
         self._check_size("set_operand_value_from_memory", index, length)
-        memory.check_constant(offset, length)
+        memory._check_constant(offset, length)
         operand.give(_L.CONSTANT_REFERENCE, MemoryRange(memory, offset, length))
 
     def set_operand_value_from_model(self, index: int, value: Model) -> None:
@@ -184,7 +184,7 @@ class Model(RuntimeObject):
         if value is None:
             raise UnexpectedNull("set_operand_value_from_model: value is None")
         self._check_building("set_operand_value_from_model")
-        built = value.built
+        built = value._built_model
         operand = self._operand("set_operand_value_from_model", index)
         operand.give(_L.SUBGRAPH, built)
 
@@ -340,16 +340,16 @@ class Model(RuntimeObject):
             BadState: the model is not finished, or not valid.
         """
         known = Manager.of_process() if manager is None else manager
-        listed = known.check_devices(devices)
-        self.check_open()
-        model, used = hal_model(self.finished)
-        pools = pools_of(self.memories)
+        listed = known._check_devices(devices)
+        self._check_open()
+        model, used = hal_model(self._finished_model)
+        pools = pools_of(self._memories)
         sliceable = SliceableModel(model)
         answers = [False] * len(self._operations)
         for device in listed:
-            asked = AskedDevice(device, pools, refuses_half=known.settings.refuses_half)
+            asked = AskedDevice(device, pools, refuses_half=known._settings.refuses_half)
             found = supported_operations(asked, sliceable, used)
-            for position, supported in zip(self.finished.run_orders[0], found, strict=True):
+            for position, supported in zip(self._finished_model.run_orders[0], found, strict=True):
                 answers[position] |= supported
         return answers
 
@@ -361,7 +361,7 @@ class Model(RuntimeObject):
         return self._finished is not None
 
     @property
-    def finished(self) -> FinishedModel:
+    def _finished_model(self) -> FinishedModel:
         """The model as planning takes it.
 
         Raises:
@@ -372,18 +372,18 @@ class Model(RuntimeObject):
         return self._finished
 
     @property
-    def built(self) -> BuiltModel:
+    def _built_model(self) -> BuiltModel:
         """The model with the client's numbers and order, as models that refer to it take it in.
 
         Raises:
             BadState: it is not finished, or not valid.
         """
-        self.finished  # noqa: B018 - checks the state
+        self._finished_model  # noqa: B018 - checks the state
         assert self._built is not None
         return self._built
 
     @property
-    def memories(self) -> tuple[Memory, ...]:
+    def _memories(self) -> tuple[Memory, ...]:
         """The memories that constants lie in, in the order of the pools."""
         return () if self._built is None else self._built.memories
 
@@ -421,7 +421,7 @@ class Model(RuntimeObject):
         return TYPES.code(extension, number)
 
     def _check_building(self, call: str) -> None:
-        self.check_open()
+        self._check_open()
         if self._completed:
             raise BadState(f"{call}: the model is finished and cannot change")
 

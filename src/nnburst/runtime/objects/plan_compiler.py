@@ -110,8 +110,8 @@ class PlanCompiler:
         self._devices = devices
         self._manager = manager
         self._options = options
-        self._pools = pools_of(model.memories)
-        half = manager.settings.refuses_half
+        self._pools = pools_of(model._memories)
+        half = manager._settings.refuses_half
         self.candidates: Final[list[Candidate]] = [
             AskedDevice(device, self._pools, refuses_half=half) for device in devices
         ]
@@ -151,7 +151,7 @@ class PlanCompiler:
             planned: the plan.
             may_fall_back: whether the CPU may compute what a step fails, if the mode allows that.
         """
-        options, settings = self._options, self._manager.settings
+        options, settings = self._options, self._manager._settings
         falls_back = may_fall_back and options.mode is PartitioningMode.WITH_FALLBACK
         return Executable(
             planned.plan,
@@ -164,22 +164,26 @@ class PlanCompiler:
             self._placed,
             planned.prepared,
             self._prepare_on_cpu if falls_back else None,
-            source=Source(self._model.finished.model, [np.asarray(pool) for pool in self._pools]),
+            source=Source(
+                self._model._finished_model.model, [np.asarray(pool) for pool in self._pools]
+            ),
             is_explicit=options.is_explicit,
             fell_back=planned.fell_back,
         )
 
     def _planner(self) -> Planner[PreparedPart]:
         return Planner(
-            self._model.finished,
+            self._model._finished_model,
             self.candidates,
             prepare=self.prepare,
             discard=PreparedPart.close,
             preference=self._options.preference,
-            strict_slicing=self._manager.settings.strict_slicing,
+            strict_slicing=self._manager._settings.strict_slicing,
         )
 
     def _prepare_on_cpu(self, step: ExecutionStep | None) -> PreparedPart:
         """A step, or the whole model, with default preference and priority and no deadline (RT:R14)."""
-        model, used = hal_model(self._model.finished) if step is None else (step.model, step.pools)
+        model, used = (
+            hal_model(self._model._finished_model) if step is None else (step.model, step.pools)
+        )
         return self._manager.cpu.prepare(model, [self._pools[n] for n in used])

@@ -79,7 +79,7 @@ class FrameworkPrepared:
         """Own compilation and burst; `counts` gets what is executed."""
         plan = compilation.plan
         steps = plan.execution_steps if isinstance(plan, CompoundPlan) else (plan,)
-        devices = compilation.executable.devices
+        devices = compilation._finished_executable.devices
         self._steps = sum(not devices[step.device].is_cpu for step in steps)
         self._counts = counts
         self._compilation = compilation
@@ -120,13 +120,13 @@ class FrameworkPrepared:
             if array is None:
                 execution.set_input(index, None)
                 continue
-            operand = self._compilation.operand(Direction.INPUT, index)
+            operand = self._compilation._operand(Direction.INPUT, index)
             description = OperandDescription(
                 operand.type, array.shape, operand.scale, operand.zero_point
             )
             execution.set_input(index, np.asarray(array, order="C"), description)
         for index, output in enumerate(outputs):
-            operand = self._compilation.operand(Direction.OUTPUT, index)
+            operand = self._compilation._operand(Direction.OUTPUT, index)
             size = size_bytes(OperandType(operand.type), operand.dimensions)
             execution.set_output(index, output[:size] if size and size < output.size else output)
 

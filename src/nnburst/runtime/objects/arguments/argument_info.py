@@ -57,7 +57,7 @@ class ArgumentInfo:
     @property
     def is_in_place(self) -> bool:
         """Whether a computation finds it where it is, each time anew."""
-        return self.memory is None or (self.memory.is_shared and not self.memory.is_described)
+        return self.memory is None or (self.memory.is_shared and not self.memory._is_described)
 
     @property
     def is_tensor(self) -> bool:
@@ -95,9 +95,9 @@ class ArgumentInfo:
         """
         if self.memory is None:
             return Argument(self.view, self.operand.dimensions)
-        if self.memory.buffer is not None:
-            return Argument(None, self.operand.dimensions, self.memory.buffer)
-        content = self.memory.room if is_output else self.memory.read
+        if self.memory._buffer is not None:
+            return Argument(None, self.operand.dimensions, self.memory._buffer)
+        content = self.memory._room if is_output else self.memory.read
         return Argument(content(self.offset, self.length), self.operand.dimensions)
 
     def write_back(self, argument: Argument) -> None:
@@ -171,7 +171,7 @@ def as_bytes(view: memoryview) -> Bytes:
 def check_initialized(info: ArgumentInfo, index: int) -> None:
     """RT:E5: an input in a device's memory holds something of the argument's dimensions."""
     memory = info.memory
-    if memory is None or not memory.is_described:
+    if memory is None or not memory._is_described:
         return
     if not memory.is_initialized:
         raise GeneralFailure(f"input {index}: its memory holds nothing")

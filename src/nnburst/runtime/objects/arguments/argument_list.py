@@ -106,10 +106,10 @@ class ArgumentList:
         operand = described(operand, description, what, may_be_unknown=may_be_unknown)
         role = Role(self._executable, self._direction, index)
         dimensions = None if description is None else operand.dimensions
-        memory.check_argument(role, dimensions, offset, length)
+        memory._check_argument(role, dimensions, offset, length)
         self._check_unset(index, what)
         self.were_set = True
-        if not memory.is_described:
+        if not memory._is_described:
             length = checked_length(operand, length, what, padding=padding)
         self._infos[index] = ArgumentInfo(operand, memory=memory, offset=offset, length=length)
 
