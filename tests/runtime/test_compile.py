@@ -196,7 +196,7 @@ def test_a_second_thread_on_a_burst_is_refused() -> None:
         nnburst.compile(chain(), manager=two_devices()) as compiled,
         compiled.open_burst() as burst,
     ):
-        gate = burst.bursts.gate
+        gate = burst._bursts.gate
         assert gate.enter(gate.holder())
         with pytest.raises(BurstBusy):
             burst.execute([X])

@@ -71,7 +71,7 @@ def test_device_that_is_slow_at_all_it_does_gets_nothing(tmp_path: Path) -> None
         Manager([device("slow", slow=ADD)]) as manager,
         measured(tmp_path, manager, chain(ADD, ADD)) as compiled,
     ):
-        plan = compiled._plan._plan
+        plan = compiled.plan._plan
         assert isinstance(plan, SimplePlan)
         assert plan.devices[plan.device] == "nnapi-reference"
         assert str(compiled.placement_report).splitlines()[-2].endswith("alone is the fastest.")

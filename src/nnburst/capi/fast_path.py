@@ -67,7 +67,7 @@ class FastPath:
             burst: that it ran on.
             burst_handle: 0 for the execution's own.
         """
-        bound = execution.bound_to(burst)
+        bound = execution._bound_to(burst)
         if bound is None:
             return
         offer = self._known(handle, bound)
@@ -90,7 +90,7 @@ class FastPath:
             NnburstError: what came of it.
         """
         offer = self._latest[handle]
-        offer.execution.compute_bound(offer.bound, offer.burst, code)
+        offer.execution._compute_bound(offer.bound, offer.burst, code)
         return offer.bound.is_current
 
     def disable(self, handle: int) -> None:

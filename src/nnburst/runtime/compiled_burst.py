@@ -42,7 +42,7 @@ class CompiledBurst(RuntimeObject):
     Attributes:
         inputs: what each input must look like.
         outputs: what each output must look like.
-        executable: what it executes.
+        _executable: what it executes.
         bursts: of the plan's parts.
     """
 
@@ -55,8 +55,8 @@ class CompiledBurst(RuntimeObject):
         super().__init__()
         self.inputs: Final = inputs
         self.outputs: Final = outputs
-        self.executable: Final = executable
-        self.bursts: Final = executable.open_bursts()
+        self._executable: Final = executable
+        self._bursts: Final = executable.open_bursts()
 
     def execute(
         self,
@@ -68,20 +68,20 @@ class CompiledBurst(RuntimeObject):
     ) -> ExecutionResult:
         """Execute once; as `CompiledModel.execute`, with the same errors, and BurstBusy."""
         self._check_open()
-        gate = self.bursts.gate
+        gate = self._bursts.gate
         holder = gate.holder()
         try:
             if not gate.enter(holder):
                 raise BurstBusy(BUSY)
             return execute_arrays(
-                self.executable,
+                self._executable,
                 self.inputs,
                 self.outputs,
                 inputs,
                 outputs,
                 measure=measure,
                 timeout=timeout,
-                bursts=self.bursts.of_parts,
+                bursts=self._bursts.of_parts,
             )
         finally:
             gate.leave(holder)
@@ -114,7 +114,7 @@ class CompiledBurst(RuntimeObject):
         return CompiledRequest(self, ins, outs)
 
     def _release(self) -> None:
-        self.bursts.close()
+        self._bursts.close()
 
 
 class CompiledRequest(OfOneProcess):
@@ -166,7 +166,7 @@ class CompiledRequest(OfOneProcess):
         self._call, self._bound = _by_python, None
         if before is not None:
             before.close()
-        bound = burst.executable.bind(*self._arguments, burst.bursts)
+        bound = burst._executable.bind(*self._arguments, burst._bursts)
         if bound is not None:
             weakref.finalize(self, bound.close).atexit = False
             is_staged = bound.inputs or bound.outputs
@@ -210,7 +210,7 @@ class CompiledRequest(OfOneProcess):
             try:
                 self._bind()
             except NnburstError as error:
-                if not self._burst.executable.allows_fallback:
+                if not self._burst._executable.allows_fallback:
                     raise
                 logger.info("a plan is executed without being bound: %s", error)
                 return
@@ -225,7 +225,7 @@ class CompiledRequest(OfOneProcess):
         if bound is None:
             return burst.execute(self.inputs, self.outputs, timeout=timeout_ns * 1e-9)
         options = Options(deadline_ns=boottime_deadline_ns(bound.steps.seconds_left))
-        outcome = burst.executable.conclude(bound, code, options, burst.bursts)
+        outcome = burst._executable.conclude(bound, code, options, burst._bursts)
         if bound.is_stale:
             self._timeout_ns = 0
         self._last = result_of(burst.outputs, self.outputs, outcome)

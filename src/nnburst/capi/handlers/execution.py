@@ -70,7 +70,7 @@ def execution_compute(execution: Execution) -> None:
     """See the table."""
     execution.compute()
     if execution.reusable:
-        burst = execution.own_burst()
+        burst = execution._own_burst()
         if burst is not None:
             FAST_PATH.offer(LIVING.handle(execution), execution, burst, 0)
 

@@ -38,6 +38,8 @@ class Operator:
         name: of its kind ("CONV_2D").
         graph: the subgraph that it belongs to.
         reference: number under which subgraph `index` of the file will be referenced.
+        input_tensors: indexes of its input tensors, -1 for an omitted one.
+        output_tensors: indexes of its output tensors.
     """
 
     def __init__(

@@ -228,10 +228,10 @@ class Execution(RuntimeObject):
             InvalidArgument: an argument is not set; BAD_DATA, and it is completed.
             NnburstError: what came of it.
         """
-        own = self.own_burst() if self._reusable else None
-        bound = None if own is None else self.bound_to(own)
+        own = self._own_burst() if self._reusable else None
+        bound = None if own is None else self._bound_to(own)
         if own is not None and bound is not None:
-            self.compute_bound(bound, own)
+            self._compute_bound(bound, own)
             return
         self._begin()
         _raise(self._compute())
@@ -250,15 +250,15 @@ class Execution(RuntimeObject):
         self._check_open()
         if burst._executable is not self._executable:
             raise InvalidArgument("burst: it belongs to another compilation")
-        bound = self.bound_to(burst) if self._reusable else None
+        bound = self._bound_to(burst) if self._reusable else None
         if bound is not None:
-            self.compute_bound(bound, burst)
+            self._compute_bound(bound, burst)
             return
         with burst._alone() as controllers:
             self._begin()
             _raise(self._compute(controllers))
 
-    def bound_to(self, burst: Burst) -> BoundPlan | None:
+    def _bound_to(self, burst: Burst) -> BoundPlan | None:
         """Its arguments bound to the steps of a burst, to be computed by one C call.
 
         None before it has computed well, and if only Python can compute it: what is measured, has a loop
@@ -270,11 +270,11 @@ class Execution(RuntimeObject):
             return None
         return self._bindings.bound_to(burst, arguments, self.timeout)
 
-    def own_burst(self) -> Burst | None:
+    def _own_burst(self) -> Burst | None:
         """The burst that it computes on if it is given none, once it can be bound; None before."""
         return None if self._repeated_arguments is None else self._bindings.own_burst()
 
-    def compute_bound(self, bound: BoundPlan, burst: Burst, code: int | None = None) -> None:
+    def _compute_bound(self, bound: BoundPlan, burst: Burst, code: int | None = None) -> None:
         """Compute by the steps bound to a burst, or finish what a run of them from C has begun.
 
         Args:

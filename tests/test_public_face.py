@@ -1,0 +1,150 @@
+"""The API page and the classes: what is public is on the page, and what is on the page exists."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import importlib
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+import nnburst
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "api.md"
+_DIRECTIVE: Final = re.compile(
+    r"^\.\. auto(class|exception|function|module):: (\S+)\n((?:   :.*\n(?:      .*\n)*)*)",
+    re.MULTILINE,
+)
+_MEMBERS: Final = re.compile(r":members:((?:[ ]+.*|\n      .*)*)")
+
+
+@cache
+def entries() -> dict[str, tuple[str, tuple[str, ...] | None]]:
+    """What the page prints: kind of each name and its members; None for all that there are."""
+    found = {}
+    for kind, name, options in _DIRECTIVE.findall(PAGE.read_text(encoding="utf-8")):
+        listed = _MEMBERS.search(options)
+        words = tuple(re.findall(r"\w+", listed[1])) if listed else ()
+        found[name] = kind, None if listed and not words else words
+    return found
+
+
+def resolve(name: str) -> Any:
+    """The object of a dotted name."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part)
+        return found
+    raise LookupError(name)
+
+
+def lists_itself(kind: type) -> bool:
+    """Whether the page needs no list of members: codes, and fields that the docstring describes."""
+    return issubclass(kind, enum.Enum | BaseException | msgspec.Struct) or dataclasses.is_dataclass(
+        kind
+    )
+
+
+def classes() -> list[str]:
+    """The classes on the page whose members are listed one by one."""
+    return [
+        n for n, (kind, _) in entries().items() if kind == "class" and not lists_itself(resolve(n))
+    ]
+
+
+def own_bases(kind: type) -> list[type]:
+    return [base for base in kind.__mro__ if base.__module__.startswith("nnburst")]
+
+
+def members(kind: type) -> set[str]:
+    """Public methods, properties and attributes of a class, those of our bases included."""
+    return {n for base in own_bases(kind) for n in vars(base) if not n.startswith("_")}
+
+
+def attributes(kind: type) -> set[str]:
+    """Public names that the class assigns to itself."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+        and not node.attr.startswith("_")
+    } - members(kind)
+
+
+def described(kind: type) -> set[str]:
+    """Names in the `Attributes` of its docstring."""
+    part = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
+    return set(re.findall(r"^    (\w+):", part, re.MULTILINE))
+
+
+def test_every_name_on_the_page_exists() -> None:
+    missing = []
+    for name, (_, listed) in entries().items():
+        found = resolve(name)
+        missing += [f"{name}.{member}" for member in listed or () if not hasattr(found, member)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", classes())
+def test_public_members_are_those_on_the_page(name: str) -> None:
+    kind, listed = resolve(name), entries()[name][1]
+    slots = {s for base in own_bases(kind) for s in getattr(base, "__slots__", ())}
+    assert set(listed or ()) - {"__call__"} == members(kind) - slots
+
+
+@pytest.mark.parametrize("name", classes())
+def test_public_members_have_a_docstring_and_attributes_a_line(name: str) -> None:
+    kind = resolve(name)
+    silent = {n for n in entries()[name][1] or () if not inspect.getdoc(getattr(kind, n))}
+    assert silent | (attributes(kind) - described(kind)) == set()
+
+
+def test_public_names_are_on_the_page() -> None:
+    on_page = {resolve(name) for name in entries()}
+    assert [n for n in nnburst.__all__ if getattr(nnburst, n) not in on_page] == []
+
+
+def test_what_public_members_return_is_on_the_page() -> None:
+    on_page = {resolve(name) for name, (kind, _) in entries().items() if kind != "module"}
+    missing = {
+        f"{kind.__module__}.{kind.__qualname__}"
+        for name in classes()
+        for member in entries()[name][1] or ()
+        for kind in returned(inspect.getattr_static(resolve(name), member))
+        if kind not in on_page
+    }
+    assert missing == set()
+
+
+def returned(member: Any) -> Iterator[type]:
+    """Classes of ours in what a method or property returns."""
+    function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError):  # a name for type checkers only
+        return
+    pending = [hint]
+    while pending:
+        found = pending.pop()
+        pending += typing.get_args(found)
+        if isinstance(found, type) and found.__module__.startswith("nnburst"):
+            yield found
