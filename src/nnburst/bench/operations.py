@@ -28,7 +28,7 @@ from nnburst.testing.models.litert import interpreter, to_tflite
 Array = npt.NDArray[Any]
 
 
-class Comparison(NamedTuple):
+class OperationTimes(NamedTuple):
     """Medians of one network.
 
     Attributes:
@@ -46,7 +46,7 @@ class Comparison(NamedTuple):
     largest_difference: float
 
 
-def compare(path: Path, rounds: int, repeats: int) -> Comparison:
+def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
     """Run one network both ways in turns.
 
     Args:
@@ -70,7 +70,7 @@ def compare(path: Path, rounds: int, repeats: int) -> Comparison:
     for _ in range(rounds):
         numpy_ms.append(_milliseconds(ours, repeats))
         litert_ms.append(_milliseconds(peer.invoke, repeats))
-    return Comparison(
+    return OperationTimes(
         path.name,
         statistics.median(numpy_ms),
         statistics.median(litert_ms),

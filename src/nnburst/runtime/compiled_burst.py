@@ -206,7 +206,7 @@ class CompiledRequest(OfOneProcess):
         self._burst._check_open()
         if self._bound is None or not self._bound.is_current:
             deadline_ns = boottime_deadline_ns(timeout_ns * 1e-9)
-            self._burst.executable.revive(deadline_ns, self._burst.bursts.of_parts)
+            self._burst._executable.revive(deadline_ns, self._burst._bursts.of_parts)
             try:
                 self._bind()
             except NnburstError as error:

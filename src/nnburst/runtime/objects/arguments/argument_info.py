@@ -77,7 +77,7 @@ class ArgumentInfo:
             GeneralFailure: it does not.
         """
         memory = self.memory
-        if memory is None or not memory.is_described:
+        if memory is None or not memory._is_described:
             return
         if not memory.is_initialized:
             raise GeneralFailure(f"input {index}: its memory holds nothing")
