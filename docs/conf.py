@@ -13,12 +13,14 @@ from nnburst.compat.conversion.timing import ExecutionTiming
 # Imported for type checkers only, so that clients start fast; here annotations are evaluated.
 nnburst.client.memory.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
 
-# These pages are made here and not kept: every change of a message or a module would change them.
+# These pages are made here and not kept: every change of a command, a message or a module would change them.
 _HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(_HERE.parent / "tools"))
+import cli_page  # noqa: E402
 import map_page  # noqa: E402
 import messages_page  # noqa: E402
 
+(_HERE / "commands.md").write_text(cli_page.page(), encoding="utf-8")
 (_HERE / "map.md").write_text(map_page.page(), encoding="utf-8")
 (_HERE / "messages.md").write_text(messages_page.page(), encoding="utf-8")
 

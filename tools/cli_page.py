@@ -1,22 +1,21 @@
-"""Writes docs/commands.md from the parsers of the commands: `python tools/cli_page.py`."""
+"""Prints every command and its options: what docs/commands.md has when the documentation is built."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from nnburst.cli import parser as parser_of_all
-
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 
 _HEAD: Final = """\
 # Commands
 
 `nnburst COMMAND --help` prints the same. A command exits with 0 if it succeeds, with 1 and one line on
 stderr if it fails, and with 2 for a wrong option. `-v` before the command logs more, `-vv` all;
-`--version` prints the version. `python tools/cli_page.py` writes this page from the commands' parsers.
+`--version` prints the version. `tools/cli_page.py` makes this page from the commands' parsers when the
+documentation is built.
 """
 
 
@@ -95,4 +94,4 @@ def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(page())
