@@ -7,7 +7,7 @@
  *
  * `lead` and `tail` follow the caller's jitter and this machine's wake-up latency by themselves: each
  * grows by a large step when an event was missed on its side and shrinks by a small one when the event
- * was caught, so that about one event in twenty is missed. Pure arithmetic on private memory.
+ * was caught, so that about one event in fifty is missed on its side. Pure arithmetic on private memory.
  *
  * For an answer there is more: the time of the question. There the period is how long answers take,
  * however irregular the questions are, and spinning before an answer keeps no caller waiting. */
@@ -16,6 +16,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Some callers keep to moments of their own, others pause for as long after each call. After a late call the former
+ * are back on their beat with the next one, the latter a period later: which of them it is follows from which
+ * prediction has been nearer lately. */
 
 /* How the waiter met an event. */
 enum nnb_rhythm_catch {
@@ -28,11 +32,16 @@ enum nnb_rhythm_catch {
 struct nnb_rhythm {
     uint64_t last_ns; /* latest event, or question; 0 before the first */
     uint64_t period_ns;
+    uint64_t beat_ns;       /* when the latest beat was due, as far as the events that kept the period say */
+    uint64_t gap_error_ns;  /* how far events are from a period after the last one, averaged */
+    uint64_t beat_error_ns; /* how far they are from a beat, likewise */
+    uint64_t other_ns;      /* the latest gap that was no period */
     uint64_t lead_ns;
     uint64_t tail_ns;
     uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */
+    uint32_t alike;           /* consecutive gaps that were no period, but like each other */
     uint32_t skips;           /* consecutive events that left beats out */
     uint32_t answers;         /* the events answer questions: lead and tail may be longer */
 };
