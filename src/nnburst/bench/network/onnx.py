@@ -4,16 +4,18 @@
 
 For each network how far the results by operations (executor litert) are from onnxruntime's, in parts of the
 output's range; whether those of the whole graph through a driver have the same bits; and what a burst takes
-beside the engine in process by its C library with bound buffers, rounds of both in turn.
+beside the engines in process: onnxruntime by its C library with bound buffers, and LiteRT on what the network
+was lowered to. All compute on the driver's core with one thread, rounds of each in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter_ns
@@ -23,7 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst
+from nnburst.bench.drivers import pinned
+from nnburst.bench.network.networks import in_process
+from nnburst.executor.litert.network import survey
 from nnburst.executor.onnxruntime.native import Border, Room, Session
+from nnburst.formats.onnx.rewriting import with_shapes
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.extensions.whole_graph import BY_NUMBER
@@ -86,14 +92,16 @@ def by_operations(
         )
     except NnburstError as error:
         return {"refused": str(error)}
+    here, there = sorted(os.sched_getaffinity(0))[:2]
     main = imported.model.main
     kinds = Counter(OperationType(operation.type).name for operation in main.operations)
     kept = [at for at, info in enumerate(engine.inputs) if info.name not in network.constants]
     random, off = np.random.default_rng(0), 0.0
     with (
-        nnburst.launch("litert") as device,
+        nnburst.launch("litert", cpus={there}) as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
+        pinned(here),
     ):
         bound = burst.bind()
         for _ in range(inputs):
@@ -103,13 +111,23 @@ def by_operations(
             bound.run(timeout=60)
             expected = engine.run(values)
             off = max(off, *map(_distance, bound.outputs, expected))
-        times = _in_turn(lambda: bound.run(timeout=60), lambda: engine.run(values))
+        cases: dict[str, tuple[Callable[[], object], int]] = {}
+        cases["burst"] = (lambda: bound.run(timeout=60), here)
+        floor = _bound(content, values, [a.shape for a in expected])
+        _done(floor.run())
+        cases["onnxruntime"] = (lambda: floor.run(), there)
+        lowered = survey(imported.model, list(imported.pools)).network
+        if lowered is not None:
+            same, _ = in_process(imported.model, bytes(lowered.content), bound)
+            cases["litert"] = (lambda: same.run(), there)
+        times = _in_turn(cases)
     return {
         "operations": sum(kinds.values()),
         "transposes": kinds["TRANSPOSE"],
         "off": off,
-        "burst_ms": times[0] / 1e6,
-        "onnxruntime_ms": times[1] / 1e6,
+        "us": {name: time / 1e3 for name, time in times.items()},
+        "to_litert": times["burst"] / times["litert"] if "litert" in times else None,
+        "to_onnxruntime": times["burst"] / times["onnxruntime"],
     }
 
 
@@ -121,19 +139,23 @@ def _distance(found: Array, expected: Array) -> float:
     return float(np.abs(found.reshape(-1).astype(np.float64) - numbers).max() / reach)
 
 
-def _in_turn(one: Any, other: Any) -> tuple[float, float]:  # noqa: ANN401 - two functions
-    """Shortest time of each: rounds in turn, of a few runs each, so that caches are the runner's own."""
-    best = [float("inf"), float("inf")]
+def _in_turn(cases: Mapping[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
+    """Shortest time of each: rounds in turn, of a few runs each, so that caches are the runner's own.
+
+    Each is called on the core that it names.
+    """
+    best = dict.fromkeys(cases, float("inf"))
     until = perf_counter_ns() + _LONGEST_NS
     for rounds in range(_MOST_ROUNDS):
-        for at, function in enumerate((one, other)):
-            for _ in range(_RUNS):
-                began = perf_counter_ns()
-                function()
-                best[at] = min(best[at], float(perf_counter_ns() - began))
+        for name, (function, core) in cases.items():
+            with pinned(core):
+                for _ in range(_RUNS):
+                    began = perf_counter_ns()
+                    function()
+                    best[name] = min(best[name], float(perf_counter_ns() - began))
         if rounds >= _FEWEST_ROUNDS and perf_counter_ns() > until:
             break
-    return best[0], best[1]
+    return best
 
 
 def as_graph(
@@ -141,11 +163,13 @@ def as_graph(
 ) -> dict[str, Any]:
     """The whole graph through an onnxruntime driver."""
     imported = nnburst.load(content, as_graph=True)
+    here, there = sorted(os.sched_getaffinity(0))[:2]
     random, different = np.random.default_rng(1), 0
     with (
-        nnburst.launch("onnxruntime") as device,
+        nnburst.launch("onnxruntime", cpus={there}) as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
+        pinned(here),
     ):
         for _ in range(inputs):
             values = values_for(network, engine, random)
@@ -156,11 +180,11 @@ def as_graph(
                 a.tobytes() != b.tobytes() for a, b in zip(found, expected, strict=True)
             )
         shapes = [array.shape for array in expected]
-        floor = _bound(content, values, shapes)
         shape = {i.name: v.shape for i, v in zip(engine.inputs, values, strict=True) if v.shape}
         fixed = nnburst.load(content, as_graph=True, shapes=shape)
         try:
             again = device.prepare(fixed)
+            floor = _bound(with_shapes(content, shape), values, shapes)  # the same file in both
             _done(floor.run())
         except NnburstError as error:
             return {"different": different, "with_shapes": f"refused: {error}"}
@@ -168,8 +192,13 @@ def as_graph(
             bound = second.bind(output_bytes=[a.nbytes for a in expected])
             for room, value in zip(bound.inputs, values, strict=True):
                 room[...] = value.reshape(room.shape)
-            times = _in_turn(lambda: bound.run(timeout=120), lambda: _done(floor.run()))
-    return {"different": different, "graph_us": times[0] / 1e3, "bound_us": times[1] / 1e3}
+            cases: dict[str, tuple[Callable[[], object], int]] = {
+                "graph": (lambda: bound.run(timeout=120), here),
+                "bound": (lambda: _done(floor.run()), there),
+            }
+            times = _in_turn(cases)
+    us = {name: time / 1e3 for name, time in times.items()}
+    return {"different": different, "us": us, "to_bound": times["graph"] / times["bound"]}
 
 
 def _done(failure: str) -> None:
