@@ -22,7 +22,7 @@ FILE = re.compile(
 COMMAND = re.compile(r"`nnburst ([a-z]+)(?: ([a-z]+))?")
 
 #: The table of threats has 23 rows, each of which is a promise.
-PROMISES = [f"P{number}" for number in range(1, 26)]
+PROMISES = [f"P{number}" for number in range(1, 27)]
 
 #: What the features are numbered by: letter and numbers, as ranges.
 FEATURES = {
@@ -35,7 +35,7 @@ FEATURES = {
     "G": [1, 2, 3, 6, 7, 8],
     "H": [2, *range(4, 13)],
     "I": [*range(4, 8), *range(12, 20)],
-    "J": [9],
+    "J": [*range(9, 13)],
 }
 
 

@@ -240,6 +240,25 @@ def test_weights_behind_dequantize_stay_eight_bits(by_channel: bool) -> None:
     np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
 
 
+def transposed(w: Array, b: Array, shape: tuple[int, ...], **attributes: Any) -> Any:
+    return model(
+        [node("ConvTranspose", "x w b", "y", strides=[2, 2], **attributes)],
+        [value("x", "f4", shape)], [value("y", "f4", None)], {"w": w, "b": b},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 0, 1, 1]])
+def test_groups_of_a_transposed_convolution_are_convolved_one_by_one(pads: list[int]) -> None:
+    w, b, x = normal(6, 2, 3, 2), normal(6, seed=1), normal(2, 6, 3, 4, seed=2)
+    made = transposed(w, b, x.shape, group=3, pads=pads)
+    assert kinds(made).count(_O.TRANSPOSE_CONV_2D) == 3
+    each = [  # onnx's own evaluator does not take groups of several outputs
+        expected(transposed(w[part], b[part], (2, 2, 3, 4), pads=pads), x[:, part])[0]
+        for part in (slice(0, 2), slice(2, 4), slice(4, 6))
+    ]
+    np.testing.assert_allclose(run(made, x)[0], np.concatenate(each, 1), rtol=1e-4, atol=1e-5)
+
+
 def test_labels_and_other_metadata_come_along() -> None:
     made = model(
         [node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))],

@@ -32,6 +32,8 @@ _T = OperandType
 #: Filters: outputs, rows, columns, inputs of a convolution; of one by channel 1, rows, columns, outputs.
 _OHWI: Final[Order] = (0, 2, 3, 1)
 _1HWO: Final[Order] = (1, 2, 3, 0)
+#: Groups that are convolved one by one at most.
+_MOST_GROUPS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ def _group_by_group(
     node: Node, image: Tensor, kernel: Tensor, bias: Tensor | None, window: Window, group: int
 ) -> Value:
     """NNAPI's grouped convolution has no dilation: each group by itself."""
-    node.require(group <= 64, f"{group} groups with dilation")
+    node.require(group <= _MOST_GROUPS, f"{group} groups with dilation")
     image, parts = node.graph.real(image), []
     per, out = kernel.shape[1], kernel.shape[0] // group
     for at in range(group):
@@ -317,18 +319,64 @@ def _conv_transpose(node: Node) -> None:
     signal = x.rank == 3
     image, kernel = as_image(x), as_image(kernel)
     node.require(image.rank == 4 and kernel.rank == 4, f"{x.rank - 2} axes, NNAPI has two")
-    node.require(node.integer("group", 1) == 1, "groups of a transposed convolution")
-    rank = x.rank - 2
+    group, rank = node.integer("group", 1), x.rank - 2
+    node.require(1 <= group <= _MOST_GROUPS, f"{group} groups of a transposed convolution")
+    if image.shape[1] != kernel.shape[0] or kernel.shape[0] % group:
+        raise Malformed(f"{image.shape[1]} channels in {group} groups for {list(kernel.shape)}")
     dilations = node.integer_list("dilations", [1] * rank) or []
     if any(d != 1 for d in dilations):
         kernel = _dilated(node, kernel, _pair(dilations))
     full, sides = _transposed_window(node, x, kernel, rank)
+    outputs = kernel.shape[1] * group
+    strides = _pair(node.integer_list("strides", [1] * rank) or [])
+    if group == 1:
+        made = _transposed(node, image, kernel, bias, strides, full)
+    else:
+        parts = _transposed_by_group(node, image, kernel, bias, group, strides, full)
+        made = concatenated(node, parts, 1).computed()
+    whole = Tensor((image.shape[0], outputs, *full), x.dtype, value=made, order=NHWC)
+    found = _trimmed(node, whole, sides, bias)
+    node.put(_as_signal(found) if signal else found)
+
+
+def _transposed_by_group(
+    node: Node,
+    image: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None,
+    group: int,
+    strides: tuple[int, int],
+    full: tuple[int, int],
+) -> list[Tensor]:
+    """NNAPI's transposed convolution has no groups: each by itself."""
+    per, outputs = kernel.shape[0] // group, kernel.shape[1]
+    parts = []
+    for at in range(group):
+        given, filters = ([slice(0, extent, 1) for extent in t.shape] for t in (image, kernel))
+        given[1] = filters[0] = slice(at * per, (at + 1) * per, 1)
+        part, own = sliced(node, image, given), sliced(node, kernel, filters)
+        of_bias = [slice(at * outputs, (at + 1) * outputs, 1)]
+        offsets = None if bias is None else sliced(node, bias, of_bias)
+        made = _transposed(node, part, own, offsets, strides, full)
+        shape = (image.shape[0], outputs, *full)
+        parts.append(Tensor(shape, image.dtype, value=made, order=NHWC))
+    return parts
+
+
+def _transposed(
+    node: Node,
+    image: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None,
+    strides: tuple[int, int],
+    full: tuple[int, int],
+) -> Value:
+    """The whole result of one group, without paddings."""
     outputs = kernel.shape[1]
     value = node.graph.stored(image, NHWC)
     filters = node.graph.stored(kernel, (1, 2, 3, 0))
-    strides = _pair(node.integer_list("strides", [1] * rank) or [])
     dims = (image.shape[0], *full, outputs)
-    made = node.emit(
+    return node.emit(
         _O.TRANSPOSE_CONV_2D,
         [
             value,
@@ -345,9 +393,6 @@ def _conv_transpose(node: Node) -> None:
         ],
         TensorType(value.type.type, dims),
     )
-    whole = Tensor((image.shape[0], outputs, *full), x.dtype, value=made, order=NHWC)
-    found = _trimmed(node, whole, sides, bias)
-    node.put(_as_signal(found) if signal else found)
 
 
 def _dilated(node: Node, kernel: Tensor, dilations: tuple[int, int]) -> Tensor:
