@@ -25,7 +25,7 @@ MARKED = re.compile(r"^(@|pytestmark = )pytest\.mark\.timing$", re.MULTILINE)
 SHARED = (ROOT / environment.SHARED.read()).resolve()
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
-# CI says about a change must not depend on luck; everywhere else each run tries new examples.
+# CI finds in a change must not depend on luck; everywhere else each run tries new examples.
 settings.register_profile(
     "nnburst", deadline=None, print_blob=True, max_examples=environment.EXAMPLES.read()
 )

@@ -1,4 +1,4 @@
-"""Imports go one way: what each layer may know of the others, read from the source."""
+"""Imports go one way: what each layer may use of the others, read from the source."""
 
 from __future__ import annotations
 

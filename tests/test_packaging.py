@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: What the installed wheel has to pass: a round trip in every way, and the commands. What packaging can break
 #: (a module, a data file or an entry point that is missing) these miss, too.
 TRIED = ("cli", "client/test_every_way.py")
-#: What an installation brings along unless somebody asks for extras.
+#: What an installation brings along without extras.
 NEEDED = {"numpy", "cffi", "msgspec", "posix_ipc"}
 
 

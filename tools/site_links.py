@@ -55,5 +55,4 @@ def _leads_somewhere(page: Path, link: str) -> bool:
 
 if __name__ == "__main__":
     problems = broken_links(Path(sys.argv[1]).resolve())
-    print("\n".join(problems), file=sys.stderr)
-    sys.exit(1 if problems else 0)
+    sys.exit("\n".join(problems) or None)

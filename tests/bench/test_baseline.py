@@ -1,4 +1,4 @@
-"""What `bench model` says of a network first, and beside an older report."""
+"""What `bench model` reports of a network first, and beside an older report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of the machine beside a measurement."""
+"""What is reported of the machine beside a measurement."""
 
 from __future__ import annotations
 

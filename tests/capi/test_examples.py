@@ -1,4 +1,4 @@
-"""The examples in C and C++ build without a warning and compute what they say, with each compiler."""
+"""The examples in C and C++ build without a warning and compute what they promise, with each compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the C interface, and that everything which is written from it is what it says."""
+"""The table of the C interface, and that everything which is written from it agrees with it."""
 
 from __future__ import annotations
 

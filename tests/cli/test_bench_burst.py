@@ -1,4 +1,4 @@
-"""`nnburst bench burst` measures every road and says what it found."""
+"""`nnburst bench burst` measures every road and reports what it found."""
 
 from __future__ import annotations
 

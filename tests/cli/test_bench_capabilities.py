@@ -1,4 +1,4 @@
-"""`nnburst bench capabilities`: what is measured is what drivers say from then on."""
+"""`nnburst bench capabilities`: what is measured is what drivers report from then on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst bench network` measures every contestant and says what it found."""
+"""`nnburst bench network` measures every contestant and reports what it found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst capi` says how C programs are built, `nnburst bench capi` what their calls cost."""
+"""`nnburst capi` prints how C programs are built, `nnburst bench capi` what their calls cost."""
 
 from __future__ import annotations
 

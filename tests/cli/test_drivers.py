@@ -119,7 +119,7 @@ def test_a_driver_whose_workers_fail_is_not_healthy(tmp_path: Path) -> None:
         env=driver_environment(),
     ) as driver:
         assert driver.stdout is not None
-        driver.stdout.readline()  # it listens all the same: clients are told what is wrong
+        driver.stdout.readline()  # it listens all the same: clients get the error
         shown = run("devices", "--check")
         driver.terminate()
     assert shown.returncode == 1

@@ -1,4 +1,4 @@
-"""`nnburst inspect` as it is typed, and what it says of models that an executor runs in parts."""
+"""`nnburst inspect` as it is typed, and what it reports of models that an executor runs in parts."""
 
 from __future__ import annotations
 

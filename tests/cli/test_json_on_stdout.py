@@ -1,4 +1,4 @@
-"""`--json -`: stdout is one JSON document, whatever a command tells people."""
+"""`--json -`: stdout is one JSON document, whatever a command prints for people."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def copy_model(inputs: int = 1) -> Model:
 
 
 def numbered_requests(burst: Burst, count: int) -> list[BoundRequest]:
-    """Requests whose input says which one they are."""
+    """Requests whose input is their number."""
     bound = [burst.bind() for _ in range(count)]
     for number, request in enumerate(bound):
         request.inputs[0][:] = number

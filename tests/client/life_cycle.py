@@ -1,4 +1,4 @@
-"""What the machine of `test_life_cycle.py` knows: what was closed, what has died, and what hangs on it."""
+"""What the machine of `test_life_cycle.py` keeps: what was closed, what has died, and what hangs on it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Pool(Thing):
 
 @dataclass(eq=False, repr=False)
 class OpenBurst(Thing):
-    """A burst; `out` are its submitted requests that nobody has collected, oldest first."""
+    """A burst; `out` are its submitted requests that are not collected yet, oldest first."""
 
     limit: int = 1
     out: list[Outcome] = field(default_factory=list)
@@ -106,7 +106,7 @@ class OpenBurst(Thing):
 
 @dataclass(eq=False, repr=False)
 class Bound(Thing):
-    """A bound request; `number` is what its inputs say."""
+    """A bound request; `number` is what its inputs hold."""
 
     burst: OpenBurst | None = None
     number: int = 0

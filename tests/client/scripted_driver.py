@@ -23,7 +23,7 @@ HANG = 20.0
 
 
 class Execution(executor_base.Execution):
-    """Runs what the script says."""
+    """Runs the script."""
 
     native: NativeCall | None = None
 

@@ -1,4 +1,4 @@
-"""Executions that nobody waits for."""
+"""Executions without a waiting caller."""
 
 from __future__ import annotations
 

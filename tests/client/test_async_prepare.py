@@ -1,4 +1,4 @@
-"""Preparations that nobody waits for: one notification each, whatever comes first."""
+"""Preparations without a waiting caller: one notification each, whatever comes first."""
 
 from __future__ import annotations
 

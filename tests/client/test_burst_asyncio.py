@@ -52,7 +52,7 @@ async def started(coroutine: object) -> asyncio.Task[object]:
 
 
 def kicks_waiting(burst: Burst) -> int:
-    """Bytes that nobody has taken."""
+    """Bytes that are not taken yet."""
     try:
         return len(burst._core.channels.kicks._socket.recv(100, socket.MSG_PEEK))
     except BlockingIOError:

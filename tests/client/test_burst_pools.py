@@ -1,4 +1,4 @@
-"""Pools that are closed while a burst gets to know them."""
+"""Pools that are closed while a burst adopts them."""
 
 from __future__ import annotations
 

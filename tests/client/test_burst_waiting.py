@@ -277,7 +277,7 @@ def test_pool_closed_under_a_submission_does_not_take_its_result(
     with standing_still(still):
         pending = bound.submit()
         memory.close()
-    # The driver may have been told to forget the slot before it saw the request.
+    # The driver may have been asked to release the slot before it saw the request.
     try:
         assert pending.result().outputs[0].tolist() == [4, 5]
     except nnburst.InvalidArgument:

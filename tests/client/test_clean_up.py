@@ -1,4 +1,4 @@
-"""What nobody refers to is freed: on the client by counting references, in the driver by its release."""
+"""What is unreferenced is freed: on the client by counting references, in the driver by its release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import nnburst
 from nnburst import Device, Model
 from nnburst.control.limits import MAX_MODELS
 
-#: Supports operations only while no model of it lives, and so says through the protocol whether one does.
+#: Supports operations only while no model of it lives, and so shows through the protocol whether one does.
 _COUNTING = """
 from nnburst.executor.null import NullExecutor, NullPrepared
 
@@ -42,14 +42,14 @@ class Executor(NullExecutor):
 
 @pytest.fixture
 def counting(make_module: Callable[[str, str], None]) -> Iterator[Device]:
-    """A driver that says whether it has prepared models."""
+    """A driver that shows whether it has prepared models."""
     make_module("counting", _COUNTING)
     with nnburst.launch("counting:Executor") as device:
         yield device
 
 
 def wait_until_gone(reference: weakref.ref[Any]) -> None:
-    """Another thread, on its way out of telling this one something, may hold it a moment longer."""
+    """Another thread, on its way out of notifying this one, may hold it a moment longer."""
     pause = threading.Event()
     for _ in range(5000):
         if reference() is None:

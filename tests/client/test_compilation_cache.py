@@ -515,7 +515,7 @@ def test_a_models_token_is_its_content() -> None:
 @pytest.mark.shared
 @needs_litert
 def test_a_network_comes_from_the_cache_in_half_the_time(shared_dir: Path, tmp_path: Path) -> None:
-    """Correct always; the time only if NNBURST_STRICT_TIMING=1 says that the machine is quiet."""
+    """Correct always; the time only if NNBURST_STRICT_TIMING=1 declares the machine quiet."""
     network = nnburst.load(shared_dir / "models/mobilenet_v2_1.0_224_uint8.tflite")
     image = np.random.default_rng(1).integers(0, 256, (1, 224, 224, 3), np.uint8)
 

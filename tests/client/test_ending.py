@@ -1,4 +1,4 @@
-"""How a driver ended, as far as its client can know."""
+"""How a driver ended, as far as its client can see."""
 
 from __future__ import annotations
 

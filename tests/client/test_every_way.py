@@ -1,4 +1,4 @@
-"""What holds for every way to execute: timing, failures, and what the executor is told."""
+"""What holds for every way to execute: timing, failures, and what the executor gets."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def reusable_fenced(prepared: PreparedModel, measure: bool) -> ExecutionResult:
         return execution.run_fenced(timeout=HANG).result(HANG)
 
 
-#: Those that AIDL brought say nanoseconds, too.
+#: Those that AIDL brought report nanoseconds, too.
 AIDL: Final[dict[str, Way]] = {
     "fenced": lambda p, m: p.execute_fenced(PAIR, measure=m).result(HANG),
     "reusable": reusable,

@@ -1,4 +1,4 @@
-"""Fenced executions: when they begin, what they say, and what becomes of them."""
+"""Fenced executions: when they begin, what they report, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_it_begins_when_the_last_fence_signals_and_not_before(relu: PreparedMode
     with pytest.raises(GeneralFailure, match="F8: the execution is not complete"):
         fenced.info()
     assert not fenced.done()
-    x[...] = [7, 8]  # the last fence says that this is written
+    x[...] = [7, 8]  # the last fence signals that this is written
     signallers[2].signal()
     assert output(fenced) == [7, 8]
     assert y.tolist() == [7, 8]
@@ -103,7 +103,7 @@ def test_failure_travels_along_a_chain(relu: PreparedModel) -> None:
     first, signaller = SyncFence.create()
     one = relu.execute_fenced([X], wait_for=[first])
     two = relu.execute_fenced([X], wait_for=[one.fence])
-    signaller.close()  # whoever was to signal has died
+    signaller.close()  # the signaller has died
     for fenced in (one, two):
         with pytest.raises(GeneralFailure, match="F4: a fence that was waited for"):
             fenced.result(HANG)
@@ -324,8 +324,8 @@ def test_driver_that_answers_with_no_fence_is_told_so(
     for _ in range(5):
         with pytest.raises(GeneralFailure, match="a sync fence must be a socket"):
             prepared.execute_fenced([X])
-    gc.collect()  # private memory that nobody may have again
-    # The driver, which is in this process, has yet to hear of the last releases; its waiter keeps two.
+    gc.collect()  # private memory that must not be used again
+    # The driver, which is in this process, has yet to learn of the last releases; its waiter keeps two.
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2)
 
 

@@ -314,7 +314,7 @@ def test_file_that_shrinks_while_it_is_read_is_refused(
 
 
 def mapped_memory() -> int:
-    """KiB that this process has for data of its own, whether Python knows of it or not."""
+    """KiB that this process has for data of its own, whether Python allocated it or not."""
     (line,) = [
         x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmData")
     ]

@@ -1,4 +1,4 @@
-"""What a forked child may not do, it is told; it does not crash and does not wait."""
+"""What a forked child may not do is refused; it does not crash and does not wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnburst.client.allocation import allocate_buffer
 
 
 def refused_in_child(use: Callable[[], object]) -> bool:
-    """Whether a forked child that does this is told that it may not."""
+    """Whether a forked child that does this gets an error."""
     child = os.fork()
     if child == 0:
         try:

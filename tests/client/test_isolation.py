@@ -169,7 +169,7 @@ def test_slot_is_resolved_by_the_client_that_named_it(served: Served) -> None:
     arguments = [RequestArgument(location=DataLocation(0, offset, 64)) for offset in (0, 1024)]
     request = Request((arguments[0],), (arguments[1],))
     with RawBurst(second.model) as burst:
-        for slot in range(4):  # the first client's burst has slot 0; this burst knows none
+        for slot in range(4):  # the first client's burst has slot 0; this burst has none
             packet = serialize_request(request, [slot], MeasureTiming.NO)
             found, _, _ = deserialize_result(burst.exchange(packet))
             assert found != ErrorStatus.NONE

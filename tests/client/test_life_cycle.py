@@ -311,7 +311,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @step(of="aidl_bursts", pool=one("pools"))
     def release_memory_resource(self, of: Thing, pool: Pool) -> None:
-        # Of a pool that it has never seen, or that was closed, there is nothing to tell the driver.
+        # Of a pool that it has never seen, or that was closed, there is nothing to send to the driver.
         attempt(lambda: of.real.release_memory_resource(pool.real), of, may_work=not of.closed)
 
     # --- bursts over shared memory ---
@@ -412,7 +412,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
-        """Nobody has it any more, and nobody has closed it."""
+        """It is not referred to any more, and was not closed."""
         kinds = ("buffers", "bursts", "requests", "submitted", "aidl_bursts", "reusables")
         kinds += ("executions", "preparations", "fenced")
         things = [thing for kind in kinds for thing in self.there(kind)]
@@ -446,15 +446,15 @@ class LifeCycle(RuleBasedStateMachine):
             assert result.outputs[0].tolist() == [of.value] * 4
 
     def teardown(self) -> None:
-        """Whoever has closed all holds nothing, here and in every driver."""
+        """A client that has closed all holds nothing, here and in every driver."""
         drivers = self.kinds.pop("devices", [])
         for thing in itertools.chain(*self.kinds.values()):
             self.drop(thing)
-        gc.collect()  # a burst and its submitted requests know each other
+        gc.collect()  # a burst and its submitted requests refer to each other
         for driver in drivers:
             fails = sys.exc_info()[0] is not None
             if driver.held is not None and not (driver.closed or driver.dead or fails):
-                warm_up(driver.real)  # what was dropped is told with the next call
+                warm_up(driver.real)  # what was dropped is sent with the next call
                 settle(driver.real.pid, driver.held)
             self.drop(driver)
         self.kinds.clear()

@@ -1,4 +1,4 @@
-"""Outcomes by themselves: how often they are told, for how long they are waited for, when they go."""
+"""Outcomes by themselves: how often they are delivered, for how long they are waited for, when they go."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ def test_what_is_closed_does_not_come_back(device: ResilientDevice) -> None:
 
 
 class _Thing:
-    """Alive until told otherwise."""
+    """Alive until set otherwise."""
 
     def __init__(self, number: int) -> None:
         self.number = number

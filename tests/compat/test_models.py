@@ -63,7 +63,7 @@ def vendor_model(prefix: int = PREFIX) -> Model:
 OEM = one_operation(OP.RELU)
 OEM = with_graph(OEM, operations=(replace(OEM.main.operations[0], type=OP.OEM_OPERATION),))
 
-#: Models with the first version that can say them.
+#: Models with the first version that can express them.
 NEEDS = {
     "1.0 operation": (one_operation(OP.ADD), FL.V1_0),
     "relaxed": (one_operation(OP.ADD, relax_computation_float32_to_float16=True), FL.V1_0),

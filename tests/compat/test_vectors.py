@@ -21,7 +21,7 @@ FOLDERS = ["V1_0", "V1_1", "V1_2", "V1_3", "AIDL_V2", "AIDL_V3"]
 
 
 def check(model: Model) -> None:
-    """The model survives the first version that can say it, and the one before refuses it."""
+    """The model survives the first version that can express it, and the one before refuses it."""
     level = requirement.model(model, SIGNATURES)
     made = to_hal.convert(model, level, signatures=SIGNATURES)
     back = to_canonical.convert(made, level, signatures=SIGNATURES)

@@ -1,4 +1,4 @@
-"""Calls whose answer nobody waits for: `Connection.launch`."""
+"""Calls without a caller that waits: `Connection.launch`."""
 
 from __future__ import annotations
 

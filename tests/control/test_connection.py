@@ -28,7 +28,7 @@ HANG = 10.0
 
 
 class LateReader(Channel):
-    """A channel whose receiver hears of the end only when it is allowed to."""
+    """A channel whose receiver learns of the end only when it is allowed to."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)
@@ -205,7 +205,7 @@ def test_an_answer_without_room_for_its_body_fails_its_call_alone(
 
 
 class Clock:
-    """Time that passes only if a test says so."""
+    """Time that passes only if a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -38,7 +38,7 @@ class Watched(Connection):
 
 
 class Peer:
-    """Hears every call on a thread and answers as the test says."""
+    """Receives every call on a thread and answers as the test sets."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -233,7 +233,7 @@ def test_handlers_that_raise_at_any_moment_lose_no_call_of_others(peer: Peer) ->
             try:
                 peer.connection.call(Ping(), Allocated, timeout=HANG)
                 done += 1
-            except Exception as error:  # of whatever kind: the test tells
+            except Exception as error:  # of whatever kind: the test shows it
                 failures.append(error)
                 return
 

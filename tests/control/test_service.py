@@ -339,7 +339,7 @@ def test_end_is_told_once_and_at_once_to_latecomers(ends: Ends) -> None:
 
 
 class HeldChannel(Channel):
-    """Receives, and hands out what it received only when told to."""
+    """Receives, and hands out what it received only when asked to."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)
@@ -468,7 +468,7 @@ def test_descriptors_beyond_the_budget_are_closed_and_their_call_is_refused() ->
     sent.join(timeout=10)
     assert ends.connection.call(two, Nothing, [given, given], timeout=10)[0] == Nothing()
     os.close(given)
-    assert os.read(kept, 1) == b""  # nobody else has the other end
+    assert os.read(kept, 1) == b""  # no other process has the other end
     os.close(kept)
     ends.close()
 

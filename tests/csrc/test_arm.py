@@ -14,7 +14,7 @@ from csrc.test_c_programs import SCRIPT
 COMPILER = "aarch64-linux-gnu-gcc"
 LIBRARIES = Path("/usr/aarch64-linux-gnu")
 EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
-#: What the emulator cannot do is said by the program itself.
+#: What the emulator cannot do is reported by the program itself.
 SKIPPED = 77
 
 pytestmark = pytest.mark.skipif(

@@ -51,7 +51,7 @@ def relu_model(output: Sequence[int] = (2,)) -> Model:
 
 
 class ScriptedExecution:
-    """Runs what the test says."""
+    """Runs the test's function."""
 
     native: NativeCall | None = None
 

@@ -1,4 +1,4 @@
-"""A driver process at the end of a bare channel: tests say what no honest client would."""
+"""A driver process at the end of a bare channel: tests send what no honest client would."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class RawClient:
 
 @pytest.fixture
 def raw() -> Iterator[RawClient]:
-    """A fresh driver that has heard nothing yet."""
+    """A fresh driver that has received nothing yet."""
     client = RawClient()
     yield client
     client.close()
@@ -105,7 +105,7 @@ def raw() -> Iterator[RawClient]:
 
 @pytest.fixture(scope="module")
 def known() -> Iterator[RawClient]:
-    """A driver that knows its client, shared by tests that it must survive."""
+    """A driver with an introduced client, shared by tests that it must survive."""
     client = RawClient()
     client.introduce()
     yield client

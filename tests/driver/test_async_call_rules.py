@@ -1,4 +1,4 @@
-"""device:P1 to P9 and E1 to E9: what is launched, what is refused, and that callbacks hear the same."""
+"""device:P1 to P9 and E1 to E9: what is launched, what is refused, and that callbacks get the same."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def boottime_ns() -> int:
 
 
 def prepare(driver: ScriptedDriver, fds: Sequence[int] = (), **fields: Any) -> AsyncOutcome:
-    """What is heard of a preparation with these fields."""
+    """What is learnt of a preparation with these fields."""
     message = replace(PrepareModel(MODEL, 0), **fields)
     return call_async(driver.device, lambda n: replace(message, callback=n), fds, HANG)
 
 
 def check_refused(launched: AsyncOutcome, status: ErrorStatus, text: str) -> None:
-    """Both the answer and the callback say so."""
+    """Both the answer and the callback have the error."""
     assert launched.answer is not None
     assert launched.agree
     for error in (launched.answer, launched.outcome):

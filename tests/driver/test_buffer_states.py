@@ -77,7 +77,7 @@ class Expected:
 
 
 class Buffers(RuleBasedStateMachine):
-    """Buffers of one client, some of whose size nobody knows yet."""
+    """Buffers of one client, some of unknown size."""
 
     alive: Bundle[Expected] = Bundle("alive")
     released: Bundle[Expected] = Bundle("released")
@@ -113,7 +113,7 @@ class Buffers(RuleBasedStateMachine):
         assert (status == NONE) == (len(self.known) < MOST)
         if status != NONE:
             assert status == ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
-            return expected  # token 0: nobody knows it
+            return expected  # token 0: unknown to all
         wanted = self.freed.pop() if self.freed else self.issued + 1
         self.issued = max(self.issued, wanted)
         assert expected.token == wanted

@@ -22,7 +22,7 @@ def bare(_token: int, closed: Callable[[], None]) -> Any:
 
 
 class Hasty(ObjectTable):
-    """Of a client that guesses the handle and releases it before it is told."""
+    """Of a client that guesses the handle and releases it before it gets it."""
 
     def add(self, target: Closable) -> int:
         handle = super().add(target)

@@ -45,7 +45,7 @@ _NONE, _FAILURE, _SHORT = (
 
 
 class Adder(Executor, Prepared, Execution):
-    """An executor that adds 1 to its input, if its output's room is enough, and can be told to fail."""
+    """An executor that adds 1 to its input, if its output's room is enough, and can be set to fail."""
 
     name = "adder"
     native: NativeCall | None = None

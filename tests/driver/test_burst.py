@@ -364,7 +364,7 @@ def test_hostile_counter_ends_that_burst_and_no_other(queue: str, grantor: int, 
         if queue == "requests":
             burst.requests.event_flag.wake(2)  # type: ignore[union-attr]
         if not ours:
-            # A counter of the driver's own is output only: nobody reads it back.
+            # A counter of the driver's own is output only: it is not read back.
             words[part.offset : part.offset + 8].view("<u8")[0] = before
             assert burst.exchange(burst.packet(0))[0] == ErrorStatus.NONE
         else:

@@ -1,4 +1,4 @@
-"""A worker ends with the process that it serves, whoever else holds that client's sockets; and not before."""
+"""A worker ends with the process that it serves, even if others hold its sockets; and not before."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Callable[[], list[int]]]]:
 
 @pytest.fixture
 def run() -> Iterator[Callable[..., Any]]:
-    """Starts clients, which have done their part once they have said so."""
+    """Starts clients, which have done their part once they have printed that."""
     started: list[Any] = []
 
     def start(code: str, *arguments: str) -> Any:

@@ -1,4 +1,4 @@
-"""A fenced execution in the driver tells how it went, whatever goes wrong around it."""
+"""A fenced execution in the driver reports its outcome, whatever goes wrong around it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def now() -> int:
 
 
 class Outcome:
-    """What a waiter says, and when."""
+    """What a waiter reports, and when."""
 
     def __init__(self) -> None:
         self.said: list[FenceStatus] = []

@@ -1,4 +1,4 @@
-"""A burst that nobody uses gives memory back, and takes it again with the next request."""
+"""A burst that is not used gives memory back, and takes it again with the next request."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_connections_that_break_the_rules_write_a_few_lines(tmp_path: Path) -> N
 
 
 def check_lines_of_connections_that_break_the_rules(count: int, tmp_path: Path) -> None:
-    """A driver writes at most 20 lines, some of which say that a connection ended."""
+    """A driver writes at most 20 lines, some of which report the end of a connection."""
     address, log = tmp_path / "here", tmp_path / "log"
     with log.open("wb") as errors:
         driver = subprocess.Popen(
@@ -159,7 +159,7 @@ def check_lines_of_connections_that_break_the_rules(count: int, tmp_path: Path) 
             connected.settimeout(60)
             connected.connect(str(address))
             connected.send(b"\xff")
-            assert not connected.recv(1)  # the worker has said what it had to say
+            assert not connected.recv(1)  # the worker has written its lines
     driver.terminate()
     driver.communicate(timeout=60)
     written = log.read_text().splitlines()

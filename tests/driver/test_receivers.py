@@ -1,4 +1,4 @@
-"""The threads of a worker that receive: one at a time, in order, and somebody always does."""
+"""The threads of a worker that receive: one at a time, in order, and one always does."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ HANG = 10.0
 
 
 class Gate:
-    """A job that has begun, and ends when told to."""
+    """A job that has begun, and ends when released."""
 
     def __init__(self) -> None:
         self.begun, self.opened = threading.Event(), threading.Event()

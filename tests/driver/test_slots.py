@@ -1,4 +1,4 @@
-"""Slots of a burst: what they stand for, and how long the client may take to say so."""
+"""Slots of a burst: what they stand for, and how long the client may take to answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The integer arithmetic of quantised kernels as its definitions say, one Python integer at a time."""
+"""The integer arithmetic of quantised kernels by its definitions, one Python integer at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expecting that an operation refuses its operands, and says why."""
+"""Expecting that an operation refuses its operands, with the reason."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def tensor(
 
 
 def scalar(value: float | bool, kind: OperandType | None = None, *, constant: bool = True) -> Given:
-    """A scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` says otherwise."""
+    """A scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` is given."""
     if kind is None:
         by_type = {bool: OperandType.BOOL, int: OperandType.INT32, float: OperandType.FLOAT32}
         kind = by_type[type(value)]

@@ -80,7 +80,7 @@ CONTROL_FLOW: Final = {
 
 
 class Fence:
-    """`size` bytes between two pages that nobody may touch, right against one of them."""
+    """`size` bytes between two pages that must not be touched, right against one of them."""
 
     def __init__(self, size: int, *, at_end: bool) -> None:
         page = mmap.PAGESIZE

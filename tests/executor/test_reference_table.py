@@ -45,7 +45,7 @@ def earliest(found: Iterable[tuple[OperandType, FeatureLevel]]) -> Since:
 
 
 def written_types(cell: str) -> Since | None:
-    """Types of a cell such as "1.0 F32 Q8; 1.2 F16"; None if it says more than that."""
+    """Types of a cell such as "1.0 F32 Q8; 1.2 F16"; None if it has more than that."""
     found = []
     for part in cell.replace("(zp 0)", "").split(";"):
         level, *names = part.split()

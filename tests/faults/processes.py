@@ -2,7 +2,7 @@
 
 NNBURST_KILLS says how often each fault is injected (3 by default, 10 in CI, 100 in `make faults`);
 NNBURST_STRICT_TIMING=1 (`make faults STRICT=1`) holds the times that are promised, which a busy machine
-cannot keep. The table says whether a time was asserted.
+cannot keep. The table shows whether a time was asserted.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Client:
         return json.loads(line)
 
     def lap(self) -> Any:
-        """What a client that stands by says about the time since the last lap."""
+        """What a client that stands by reports of the time since the last lap."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
         return self._line()
 
     def finish(self) -> Any:
-        """Let a client that stands by end; what it says about that."""
+        """Let a client that stands by end; what it reports of that."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         facts = self._line()
@@ -162,7 +162,7 @@ class Ending:
 
 
 def figures(facts: Any, quiet: Any = None) -> str:
-    """What a client that stands by says of a lap, for the table; beside a quiet one if that is given."""
+    """What a client that stands by reports of a lap, for the table; beside a quiet one if that is given."""
     text = (
         f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
         f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
@@ -183,13 +183,13 @@ def _excuse() -> str:
 
 
 def quiet_lap(bystander: Client) -> Any:
-    """What a client that stands by says of a time in which nothing else is done."""
+    """What a client that stands by reports of a time in which nothing else is done."""
     threading.Event().wait(LAP)
     return bystander.lap()
 
 
 def goes_on(bystander: Client) -> Any:
-    """Wait until a client that stands by has made a round since its last lap; what it says of that."""
+    """Wait until a client that stands by has made a round since its last lap; what it reports of that."""
     deadline = time.monotonic() + HANG
     while True:
         facts = bystander.lap()
@@ -245,5 +245,5 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def collect() -> None:
-    """Have the garbage collector close what nobody uses any more."""
+    """Have the garbage collector close what is not used any more."""
     gc.collect()

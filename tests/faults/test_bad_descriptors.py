@@ -28,7 +28,7 @@ from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_a
 from nnburst.testing.faults.footprint import footprint, settle
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
-#: What the HAL says of memory that cannot be mapped (device:§6); every other place is a model's, a
+#: What the HAL defines for memory that cannot be mapped (device:§6); every other place is a model's, a
 #: request's or a burst's, which are not valid then.
 COPIES = dict.fromkeys((places.copy_from, places.copy_to), ErrorStatus.GENERAL_FAILURE)
 #: Descriptors sent to each place; every kind is sent at least once.
@@ -93,7 +93,7 @@ def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(raw: RawClient
     with bad_descriptors(SIZE) as bad:
         stream = bad["stream socket"]
         refuse(raw, places.kicks, {kind: fd for kind, fd in bad.items() if fd != stream}, row)
-        assert places.kicks(raw)(stream) == NONE  # nobody reads it, which hurts nobody
+        assert places.kicks(raw)(stream) == NONE  # it is not read, which harms nothing
 
 
 @pytest.mark.parametrize("place", [places.fence, places.fence_of_a_reusable_execution])

@@ -60,7 +60,7 @@ def kill_amid(device: Device, activity: str, delay: float) -> Latency:
     assert not device.is_alive
     assert re.search("was killed by SIGKILL|has died$", str(error)), (
         error
-    )  # Linux < 6.15 cannot tell
+    )  # Linux < 6.15 does not report it
     return Latency((ending.at_ns - killed) / 1e6, (killed - due) / 1e6)
 
 
@@ -137,7 +137,7 @@ def test_worker_killed_while_clients_connect_is_a_typed_error(
     for _ in range(KILLS):
         ending = Ending(connecting())
         threading.Event().wait(chance.uniform(0, LATEST))
-        while ending.error is None:  # a worker that was leaving anyway is nobody's loss
+        while ending.error is None:  # a worker that was leaving anyway is no loss
             for worker in children(supervisor.pid):
                 kill_if_there(worker)
         assert isinstance(ending.wait(), DeadObject | DeviceUnavailable)

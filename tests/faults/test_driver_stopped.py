@@ -1,4 +1,4 @@
-"""A driver that is stopped is slow, not dead: deadlines hold, and late results reach nobody."""
+"""A driver that is stopped is slow, not dead: deadlines hold, and late results are dropped."""
 
 from __future__ import annotations
 

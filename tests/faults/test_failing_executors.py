@@ -121,7 +121,7 @@ def test_exceptions_of_an_executor_are_general_failures_and_its_worker_goes_on(
         ways = list(Ways(device).all())
         for number in range(KILLS * RAISED):
             raised = number % RAISED
-            # A burst's result cannot say that memory is exhausted.
+            # A burst's result cannot express that memory is exhausted.
             expected = GeneralFailure if raised else (GeneralFailure, ResourceExhausted)
             for way in ways:
                 with pytest.raises(expected):
@@ -132,7 +132,7 @@ def test_exceptions_of_an_executor_are_general_failures_and_its_worker_goes_on(
 
 
 def last_words(error: pytest.ExceptionInfo[DeadObject]) -> str:
-    """What a DeadObject says of how the driver ended, as soon as the kernel has told it."""
+    """How the driver ended by a DeadObject, as soon as the kernel has reported it."""
     deadline = time.monotonic() + HANG
     while True:
         said = str(error.value)
@@ -140,7 +140,7 @@ def last_words(error: pytest.ExceptionInfo[DeadObject]) -> str:
             return said
 
 
-#: What is told of somebody else's child that has been reaped: before Linux 6.15 that it has died.
+#: What is known of another process's child that has been reaped: before Linux 6.15 that it has died.
 ALSO = "" if LINUX >= (6, 15) else "|has died$"
 
 

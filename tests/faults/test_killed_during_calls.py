@@ -1,4 +1,4 @@
-"""`kill -9` of a driver amid every kind of call: its caller, or its callback, hears once, and at once.
+"""`kill -9` of a driver amid every kind of call: its caller, or callback, gets the error once, at once.
 
 The executors never finish, so each call is under way whenever the kill comes. Another way to execute
 is another entry of CALLS.
@@ -38,7 +38,7 @@ ENDLESS: Final = "nnburst.testing.faults.endless:"
 
 
 class Heard:
-    """How a call ended, how often that was heard, and when first."""
+    """How a call ended, how often that was delivered, and when first."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -73,7 +73,7 @@ class Heard:
         threading.Thread(target=run, daemon=True).start()
 
     def wait(self) -> BaseException | None:
-        """What was heard; forgotten here, with all that its traceback holds."""
+        """What was delivered; forgotten here, with all that its traceback holds."""
         assert self._called.wait(HANG), f"nothing was heard within {HANG} s"
         error, self._error = self._error, None
         return error

@@ -1,4 +1,4 @@
-"""`kill -9` of a driver with much memory: the client hears of it before the kernel has taken that apart."""
+"""`kill -9` of a driver with much memory: the client learns of it before the kernel has taken that apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnburst.testing.faults.footprint import resident_bytes
 
 #: Bytes that the driver holds.
 HELD = 512 << 20
-#: Milliseconds until the kernel tells of the end: of any driver, and more for each GiB that it takes apart.
+#: Milliseconds until the kernel reports the end: of any driver, and more for each GiB that it takes apart.
 PROMISED_END = 20.0
 PROMISED_END_OF_A_GIB = 100.0
 

@@ -92,7 +92,7 @@ def test_a_client_that_is_a_zombie_counts_as_gone(
     supervisor = serve()
     baseline = footprint(supervisor.pid)
     victim = client("cam", "burst_runs")
-    os.kill(victim.pid, signal.SIGKILL)  # and nobody waits for it
+    os.kill(victim.pid, signal.SIGKILL)  # without a wait for it
     os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
     settle(supervisor.pid, baseline)
     assert state(victim.pid) == "Z"
@@ -104,7 +104,7 @@ def test_a_worker_that_is_a_zombie_is_a_dead_object(serve: Callable[..., Supervi
         prepared = device.prepare(sum_model())
         bound = prepared.open_burst().bind()
         bound.run()
-        supervisor.process.send_signal(signal.SIGSTOP)  # so that it reaps nobody
+        supervisor.process.send_signal(signal.SIGSTOP)  # so that it reaps no process
         os.kill(device.pid, signal.SIGKILL)
         for use in (bound.run, lambda: prepared.execute(summands(1))):
             with pytest.raises(DeadObject):
@@ -112,7 +112,7 @@ def test_a_worker_that_is_a_zombie_is_a_dead_object(serve: Callable[..., Supervi
         assert not device.is_alive
         wait_until_gone(
             device.pid, time.monotonic(), HANG
-        )  # it was heard of before the kernel was done
+        )  # it was learnt of before the kernel was done
         assert state(device.pid) == "Z"
         supervisor.process.send_signal(signal.SIGCONT)
     collect()

@@ -29,7 +29,7 @@ def test_resilient_client_recovers_once_for_each_death_and_goes_on(
         KILLS,
         told=told,
         right_again=right,
-        deaths=f"{len(heard)} heard of, {KILLS - len(heard)} found and mended",
+        deaths=f"{len(heard)} learnt of, {KILLS - len(heard)} found and mended",
     )
     check_p99("DeadObject", heard, PROMISED_DEAD_OBJECT)
     assert own is not None
@@ -53,6 +53,6 @@ def test_resilient_client_repeats_no_execution_that_its_driver_died_of(
         KILLS,
         told=[recovery.told_ms for recovery in recoveries],
         right_again=[recovery.right_ms for recovery in recoveries],
-        deaths=f"{KILLS} heard of, none repeated",
+        deaths=f"{KILLS} learnt of, none repeated",
     )
     settle(supervisor.pid, baseline)

@@ -67,7 +67,7 @@ def test_every_kind_of_call_gives_right_results(storm: Storm, row: Row) -> None:
     with nnburst.launch("reference") as device:
         for name, activity in ACTIVITIES.items():
             if name == "idle":
-                continue  # waits until somebody dies
+                continue  # waits until a process dies
             steps = activity(device)
             end = storm.heard + 5 * KILLS
             while storm.heard < end:
@@ -140,7 +140,7 @@ def test_deadlines_are_neither_cut_nor_stretched(way: str, storm: Storm, row: Ro
         without=[seconds * 1000 for seconds in quiet],
     )
     assert min(stormy) >= DEADLINE
-    # Whoever begins to wait anew after a signal waits as long as they come.
+    # A waiter that begins anew after a signal waits as long as they come.
     assert statistics.median(stormy) <= 2 * statistics.median(quiet)
     if STRICT:
         assert max(*stormy, *quiet) <= DEADLINE + TOLERANCE

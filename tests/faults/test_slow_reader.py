@@ -1,4 +1,4 @@
-"""A client that does not read its results loses its burst, and nobody else loses anything."""
+"""A client that does not read its results loses its burst, and no other client loses anything."""
 
 from __future__ import annotations
 

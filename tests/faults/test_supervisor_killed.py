@@ -1,4 +1,4 @@
-"""`kill -9` of a supervisor: its workers end, its clients know at once, its name is free at once."""
+"""`kill -9` of a supervisor: its workers end, its clients notice at once, its name is free at once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from nnburst.driver.service.listener import Listener
 from nnburst.testing.faults.activities import ACTIVITIES
 from nnburst.testing.faults.footprint import children, spares
 
-#: Milliseconds from the start of a supervisor until whoever connects is let in, and waits for the rest of it.
+#: Milliseconds from the start of a supervisor until a client is let in, and waits for the rest of it.
 PROMISED_ACCEPTED = 100.0
-#: Milliseconds until it serves whoever came.
+#: Milliseconds until it serves that client.
 PROMISED_SERVED = 1000.0
 
 

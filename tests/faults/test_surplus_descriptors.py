@@ -65,7 +65,7 @@ def test_surplus_descriptors_beside_any_message_are_refused_and_closed(file: int
 
 
 def introduced(path: Path) -> tuple[socket.socket, socket.socket]:
-    """A connection that has said Hello, and its socket for upcalls."""
+    """A connection that has sent Hello, and its socket for upcalls."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(HANG)
     connection.connect(str(path))
@@ -94,7 +94,7 @@ def test_as_many_descriptors_as_a_packet_can_carry_end_that_connection_alone(
             rights = array.array("i", [file] * MOST)
             connection.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
             while connection.recv(1 << 16):
-                pass  # an error may be said before the end
+                pass  # an error may be sent before the end
             upcalls.close()
             connection.close()
         settle(supervisor.pid, baseline)

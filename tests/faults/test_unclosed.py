@@ -1,4 +1,4 @@
-"""What nobody closed is given up all the same, by driver and client."""
+"""What was not closed is given up all the same, by driver and client."""
 
 from __future__ import annotations
 

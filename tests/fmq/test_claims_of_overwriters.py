@@ -1,4 +1,4 @@
-"""A writer that never waits says what it is about to overwrite before it does, so that no reader takes it."""
+"""A writer that never waits announces what it is about to overwrite, so that no reader takes it."""
 
 from __future__ import annotations
 

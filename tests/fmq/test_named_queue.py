@@ -37,7 +37,7 @@ back.write(there.read_blocking(3, timeout=30)[::-1])
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """A name that nobody uses, removed afterwards."""
+    """A name that is not used, removed afterwards."""
     unique = f"/nnburst-test-{uuid.uuid4().hex}"
     yield unique
     if is_there(unique):

@@ -27,7 +27,7 @@ STARTS = st.sampled_from([0, 0, 5]) | st.integers(1, 12).map(lambda left: 2**62 
 
 
 def queue_at(start: int, capacity: int, flavor: Flavor) -> MessageQueue:
-    """An empty queue whose counters say that `start` elements went through it."""
+    """An empty queue as if `start` elements went through it."""
     queue = create(capacity, flavor)
     for grantor in (0, 1):
         counter(queue, grantor)[0] = start * ELEMENT.itemsize
@@ -110,13 +110,13 @@ class Machine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.claim is not None)
     def abandon_write(self) -> None:
-        """Nobody hears of a claim that is not committed; the next write begins at the same place."""
+        """No reader sees a claim that is not committed; the next write begins at the same place."""
         self.claim = None
 
     @rule()
     @precondition(lambda self: self.can_be_opened)
     def another_writer(self) -> None:
-        """Somebody else goes on writing where this one stopped; its claim goes with it."""
+        """Another writer goes on where this one stopped; its claim goes with it."""
         self.writer, self.claim = other_end(self.writer), None
 
     def _publish(self, count: int) -> None:
@@ -183,7 +183,7 @@ class SynchronizedQueue(Machine):
     @rule()
     @precondition(lambda self: self.can_be_opened)
     def another_reader(self) -> None:
-        """Somebody else goes on reading; what the last one has claimed and not committed is still there."""
+        """Another reader goes on; what the last one has claimed and not committed is still there."""
         self.reader, self.held = other_end(self.writer), None
 
     def _take(self, count: int) -> None:
@@ -215,7 +215,7 @@ class Reader:
 
 
 class UnsynchronizedQueue(Machine):
-    """Many readers, for whom the writer never waits: each gets all in order, or is told that it lost some."""
+    """Many readers, for whom the writer never waits: each gets all in order, or learns that it lost some."""
 
     flavor = Flavor.UNSYNCHRONIZED_WRITE
 
@@ -253,7 +253,7 @@ class UnsynchronizedQueue(Machine):
 
     @rule(who=SMALL, fewer=SMALL)
     def commit_read(self, who: int, fewer: int) -> None:
-        """Only a commit says whether what was claimed was still there when it was looked at."""
+        """Only a commit shows whether what was claimed was still there when it was looked at."""
         reader = self._reader(who)
         assume(reader.held is not None)
         assert reader.held is not None
@@ -282,7 +282,7 @@ class UnsynchronizedQueue(Machine):
     def _is_there(self, reader: Reader, count: int) -> bool:
         """Whether `count` elements can be read; a reader that was overtaken goes to the end."""
         if count > self.capacity:
-            return False  # which is said before anything is looked at
+            return False  # which is refused before anything is looked at
         if len(self.written) + self.scribbled - reader.at > self.capacity:
             reader.at, reader.held = len(self.written), None
             return False

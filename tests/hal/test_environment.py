@@ -19,7 +19,7 @@ from nnburst.hal.environment import Variable, unknown_names, variables, warn_of_
 ROOT = Path(__file__).resolve().parents[2]
 #: A name; those that end in _H keep a header from being read twice.
 NAME = re.compile(r"\bNNBURST_(?![A-Z_]*_H\b)[A-Z_]+\b")
-#: What a build of the C sources is told by -D, and no variable.
+#: What a build of the C sources gets by -D, and no variable.
 DEFINED = {"NNBURST_NO_TRACE_POINTS"}
 #: Names that tests make up.
 MADE_UP = {f"NNBURST_{name}" for name in ("TEST", "POLING_WINDOW", "SANDBOXX", "SOMETHING_ELSE")}

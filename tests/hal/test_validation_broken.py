@@ -1,4 +1,4 @@
-"""How a broken rule travels: with its id, from whoever found it to whoever knows the place."""
+"""How a broken rule travels: with its id, from what found it to what has the place."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def two_outputs() -> Model:
 
 
 def without_outputs() -> Model:
-    """A WHILE whose values nobody gets."""
+    """A WHILE whose values are not read."""
     model = looper()
     operands = model.main.operands[:3]
     return with_operation(with_graph(model, operands=operands, output_indexes=()), 0, outputs=())

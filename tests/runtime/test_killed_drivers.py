@@ -117,7 +117,7 @@ def test_a_killed_driver_costs_one_computation_at_most(
 
 
 def strike(pid: int, pause: float, died: list[float]) -> None:
-    """Kill a process in a moment, and say so."""
+    """Kill a process in a moment, and note it."""
     threading.Event().wait(pause)
     died.append(time.monotonic())
     os.kill(pid, signal.SIGKILL)

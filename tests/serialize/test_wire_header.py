@@ -1,4 +1,4 @@
-"""The C header, the dtypes and the packers say the same as the table."""
+"""The C header, the dtypes and the packers agree with the table."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Metrics say exactly what the clients have counted, for this user only, in a bounded number of series."""
+"""Metrics have exactly what the clients have counted, for this user only, in a bounded number of series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the front is told: words that do not go together are refused before anything starts."""
+"""The front's options: words that do not go together are refused before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packet mutators produce what the suite's table says, and each leaves its input alone."""
+"""The packet mutators produce what the suite's table has, and each leaves its input alone."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Every rule of validation has its tests, and the command that says so can say otherwise."""
+"""Every rule of validation has its tests, and the command that checks it can fail."""
 
 from __future__ import annotations
 

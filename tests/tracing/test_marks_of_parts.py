@@ -1,4 +1,4 @@
-"""What a trace says of models in parts: a slice for each partition, and for each step of a plan."""
+"""What a trace has of models in parts: a slice for each partition, and for each step of a plan."""
 
 from __future__ import annotations
 

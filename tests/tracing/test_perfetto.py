@@ -89,7 +89,7 @@ def test_page_shows_the_trace_and_loads_nothing_from_elsewhere(tmp_path: Path) -
             viewer.cancel()
             thread.join()
     assert loaded
-    blocked = "perfetto-ui-internal"  # asked for by the page, refused by what the server says
+    blocked = "perfetto-ui-internal"  # asked for by the page, refused by the server
     assert [
         a for a in loaded if not a.startswith((viewer.address, "data:", "blob:")) and blocked not in a
         and ":9001/" not in a

@@ -1,4 +1,4 @@
-"""What a keyword network hears: mel-frequency cepstral coefficients of a clip of speech."""
+"""What a keyword network gets: mel-frequency cepstral coefficients of a clip of speech."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models say in several operations and the engine computes in one."""
+"""What models have in several operations and the engine computes in one."""
 
 from __future__ import annotations
 

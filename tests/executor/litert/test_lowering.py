@@ -146,7 +146,7 @@ def test_claimed_vectors_pass_and_their_integers_exactly(shared_dir: Path, tmp_p
 
 
 def check_claimed(files: Sequence[Path], tmp_path: Path, jobs: int) -> None:
-    """The engine gives what the vectors say for all that it claims."""
+    """The engine gives what the vectors expect for all that it claims."""
     selection = Selection("litert", suites=("run",), exact=True, dump=tmp_path)
     results = [r for found in run_files(files, selection, jobs) for r in found]
     assert unexcused(results, LocalRunner("litert"), rounds_its_own_way=True) == []

@@ -93,7 +93,7 @@ def test_no_thread_of_an_idle_driver_spins(count: int, device: nnburst.Device) -
     _, bound = bound_convolution(device, count)
     for _ in range(100):
         bound.run()
-    busy_for(0.05)  # whoever looks for more work right after a run has found none
+    busy_for(0.05)  # a thread that looks for more work right after a run found none
     before = sum(cpu_ns(device.pid).values())
     busy_for(0.4)
     used = sum(cpu_ns(device.pid).values()) - before
@@ -101,7 +101,7 @@ def test_no_thread_of_an_idle_driver_spins(count: int, device: nnburst.Device) -
 
 
 def busy_for(seconds: float) -> None:
-    """Use so much CPU: time that passes for whoever spins beside."""
+    """Use so much CPU: time that passes for threads that spin beside."""
     began = time.process_time()
     while time.process_time() - began < seconds:
         pass

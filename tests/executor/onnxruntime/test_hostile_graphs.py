@@ -162,7 +162,7 @@ def test_an_initializer_that_is_there_twice_hides_nothing() -> None:
 
 
 def test_a_location_of_64_bits_hides_nothing() -> None:
-    """An enumeration's number is cut to 32 bits: 2**32 + 1 says EXTERNAL, too."""
+    """An enumeration's number is cut to 32 bits: 2**32 + 1 means EXTERNAL, too."""
     made = plain()
     in_initializer(made, "weights")
     content = made.SerializeToString().replace(b"\x70\x01", b"\x70" + varint((1 << 32) + 1), 1)

@@ -107,7 +107,7 @@ def saturate16(x: Any) -> Any:
 
 
 def exact_hard_swish(centred: Any, scale: float, new_scale: Any, zero: Any) -> Any:
-    """One stored value as the definition says, in Python integers."""
+    """One stored value by the definition, in Python integers."""
     fine = np.float32(1 / 128) * np.float32(scale)
     om, oe = c_multiplier(float(fine / np.float32(new_scale)))
     rm, re = c_multiplier(float(fine / np.float32(3 / 32768)))

@@ -1,4 +1,4 @@
-"""Whatever shapes, axes and indexes say, an operation answers or refuses in its own words."""
+"""Whatever shapes, axes and indexes are, an operation answers or refuses in its own words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NNAPI cannot say is refused by operator, index and reason."""
+"""What NNAPI cannot express is refused by operator, index and reason."""
 
 from __future__ import annotations
 
