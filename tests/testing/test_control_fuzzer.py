@@ -45,14 +45,24 @@ def faulty(make_module: Callable[[str, str], None]) -> str:
 
 @pytest.mark.parametrize("executor", ["null", "reference"])
 def test_mutated_messages_are_answered_and_leave_nothing_behind(executor: str) -> None:
-    report = fuzz_control(1500, seed=1, executor=executor)
+    answered_and_left_nothing(500, executor)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("executor", ["null", "reference"])
+def test_many_mutated_messages_are_answered_and_leave_nothing_behind(executor: str) -> None:
+    answered_and_left_nothing(5000, executor)
+
+
+def answered_and_left_nothing(count: int, executor: str) -> None:
+    report = fuzz_control(count, seed=1, executor=executor)
     assert not report.failures
-    assert report.messages == 1500
+    assert report.messages == count
     assert {"NONE", "INVALID_ARGUMENT"} <= set(report.outcomes)
 
 
 def test_a_driver_that_leaks_descriptors_is_found(faulty: str) -> None:
-    assert "descriptors" in fuzz_control(1500, executor=f"{faulty}:Leaks").failures[0]
+    assert "descriptors" in fuzz_control(500, executor=f"{faulty}:Leaks").failures[0]
 
 
 def test_a_driver_that_dies_is_found(faulty: str) -> None:

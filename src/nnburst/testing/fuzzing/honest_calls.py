@@ -6,6 +6,7 @@ that its type allows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Final, get_type_hints
 
@@ -47,17 +48,18 @@ _WORDS: Final[Mapping[str, object]] = {
 }
 
 
-def honest_calls(handle: int) -> list[Call]:
+@functools.lru_cache(maxsize=8)
+def honest_calls(handle: int) -> tuple[Call, ...]:
     """One of each kind, and a second one if a kind has optional fields that there are words for.
 
     Args:
         handle: what each of them is about.
     """
-    return [
+    return tuple(
         call
         for kind in sorted(CALLS, key=lambda kind: kind.__name__)
         for call in _variants(kind, handle)
-    ]
+    )
 
 
 def takes_a_handle(kind: type[Call]) -> bool:
