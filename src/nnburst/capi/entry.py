@@ -151,7 +151,7 @@ _handlers: Final = [
 ]
 
 
-@ffi.def_extern(name="nnb_capi_call", error=_OP_FAILED)  # type: ignore[untyped-decorator]
+@ffi.def_extern(name="nnb_capi_call", error=_OP_FAILED)
 def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
     """Carry a call out: its code."""
     handler = _handlers[number]
@@ -170,7 +170,7 @@ def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
     return 0
 
 
-@ffi.def_extern(name="nnb_capi_finish", error=_OP_FAILED)  # type: ignore[untyped-decorator]
+@ffi.def_extern(name="nnb_capi_finish", error=_OP_FAILED)
 def _finish(handle: int, status: int) -> int:
     """Finish a run from C that did not end as the one before: its code, and whether the offer stands."""
     try:

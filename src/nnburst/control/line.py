@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from threading import get_ident
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nnburst._native import ffi, lib
 from nnburst.hal.errors import ResourceExhausted
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_caller, nnb_line
 
 ANSWERED: Final = int(lib.NNB_LINE_ANSWERED)
 TIMED_OUT: Final = int(lib.NNB_LINE_TIMED_OUT)
@@ -37,7 +40,7 @@ class Caller:
 
     def __init__(self, call: int = 0) -> None:
         """Wait for the answer of `call`."""
-        self.struct: Any = _new("struct nnb_caller *")
+        self.struct: nnb_caller = _new("struct nnb_caller *")
         self.struct.id = call
 
     @property
@@ -63,7 +66,7 @@ class Line:
         Raises:
             ResourceExhausted: this process may have no more descriptors.
         """
-        self._struct: Any = ffi.new("struct nnb_line *")
+        self._struct: nnb_line = ffi.new("struct nnb_line *")
         failed = lib.nnb_line_open(self._struct, socket)
         self._open = not failed
         if failed:

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
 from nnburst.fmq.shared_memory import Bytes, SharedMemory
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument, QueueCorrupted
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_ring
 
 Elements = npt.NDArray[Any]
 
@@ -77,7 +80,7 @@ class MessageQueue(Closing):
         self.memories = tuple(memories)
         self.dtype = dtype
         self._views = tuple(views)
-        self.ring: Any = ffi.new("struct nnb_ring *")
+        self.ring: nnb_ring = ffi.new("struct nnb_ring *")
         read, write, data, *flag = descriptor.grantors
         self.event_flag = EventFlag(views[flag[0].fd_index], flag[0].offset) if flag else None
         self._open = True

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from operator import is_
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from nnburst._native import ffi, lib
 from nnburst.client.burst.core import (
@@ -43,6 +43,9 @@ from nnburst.hal.of_one_process import OfOneProcess
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_bound
 
 _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 #: Longer waits are cut to this, about 146 years.
@@ -108,7 +111,7 @@ class BoundRequest(OfOneProcess):
         self._timeout_ns = _DEFAULT_TIMEOUT_NS
         self._packet = serialize_request(request, list(places.slots), measure)
         self._result = ffi.new("uint8_t[]", core.result_bytes)
-        self._bound: Any = ffi.new(
+        self._bound: nnb_bound = ffi.new(
             "struct nnb_bound *",
             {
                 "client": core.client,

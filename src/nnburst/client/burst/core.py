@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from functools import partial
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from nnburst._native import ffi, lib
 from nnburst.client.burst.channels import BurstChannels
@@ -28,6 +28,9 @@ from nnburst.hal.errors import (
 )
 from nnburst.serialize import DATUM_BYTES
 from nnburst.tracing.flows import flow_base
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_client
 
 #: Seconds that a control call about the burst may take.
 _CALL_TIMEOUT: Final = 30.0
@@ -264,7 +267,7 @@ def _abandon_all_in_child() -> None:
 os.register_at_fork(after_in_child=_abandon_all_in_child)
 
 
-def _new_client(requests: MessageQueue, results: MessageQueue) -> Any:  # noqa: ANN401
+def _new_client(requests: MessageQueue, results: MessageQueue) -> nnb_client:
     """A struct nnb_client over the two channels."""
     if requests.event_flag is None or results.event_flag is None:
         raise InvalidArgument("both channels need an event flag")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nnburst._native import lib
 from nnburst.client.burst.channels import BurstChannels
 from nnburst.control.connection import Connection
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_client
 
 T = TypeVar("T")
 
@@ -17,7 +20,7 @@ T = TypeVar("T")
 class BurstStop:
     """Ends every wait of a burst. Keeps its queues mapped, and not the burst itself."""
 
-    def __init__(self, client: Any, channels: BurstChannels) -> None:  # noqa: ANN401 - nnb_client *
+    def __init__(self, client: nnb_client, channels: BurstChannels) -> None:
         """End the waits of `client`, whose queues are `channels`."""
         self._client = client
         self._channels = channels

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nnburst._native import lib
 from nnburst.client.session.one_thread import OneThread
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_client
 
 
 class InFlight(Protocol):
@@ -44,7 +47,7 @@ class SubmissionQueue(deque[Submission]):
         one_thread: keeps other threads out, since order is all that matches results with requests.
     """
 
-    def __init__(self, client: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_client *
+    def __init__(self, client: nnb_client) -> None:
         """Count against `client`."""
         super().__init__()
         self._client = client

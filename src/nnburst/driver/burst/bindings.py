@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nnburst._native import ffi, lib
 from nnburst.driver.model.raised import outcome_of
@@ -17,6 +17,9 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
 from nnburst.serialize import serialize_result
 from nnburst.tracing.slices import Layer, Phase, trace
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_server
 
 CAPACITY: Final = int(lib.NNB_MAX_BINDINGS)
 
@@ -78,7 +81,7 @@ class Binding:
 class BindingTable:
     """The bindings of one burst. Used by the burst's thread only."""
 
-    def __init__(self, server: Any) -> None:  # noqa: ANN401 - a cffi struct nnb_server *
+    def __init__(self, server: nnb_server) -> None:
         """Fill the table of `server`."""
         self._server = server
         self._bindings: dict[int, Binding] = {}

@@ -19,7 +19,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,6 +49,9 @@ from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
 from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
 from nnburst.tracing.flows import flow_base
 from nnburst.tracing.slices import Layer, Phase, trace
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_server
 
 logger = logging.getLogger(__name__)
 
@@ -367,7 +370,7 @@ class BurstContext:
         return binding
 
 
-def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: int) -> Any:  # noqa: ANN401
+def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: int) -> nnb_server:
     """A struct nnb_server over the two channels, without its buffers."""
     if requests.event_flag is None or results.event_flag is None:
         raise InvalidArgument("both channels need an event flag")

@@ -9,12 +9,15 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Channel, Disconnected
 from nnburst.control.messages.message import Message
 from nnburst.control.service import Service
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_turn
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class Receivers:
         self._most = 1 + min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE)
         self._threads = 1
         self._standing_by: set[int] = set()
-        self._turn: Any = ffi.new("struct nnb_turn *")
+        self._turn: nnb_turn = ffi.new("struct nnb_turn *")
         if lib.nnb_turn_init(self._turn):
             raise MemoryError("no memory for the mutex of the receivers")
 
