@@ -28,8 +28,8 @@ from nnburst.tracing.slices import Layer, Phase
 log = logging.getLogger("nnburst.executor")
 
 PACKAGE: Final = "ai-edge-litert"
-#: The declarations in csrc/litert.c are those of this minor version; they have changed between two.
-_MINOR: Final = "2.1."
+#: Minor versions on which the declarations in csrc/litert.c were tried; they have changed between two before.
+_MINORS: Final = ("2.1.", "2.2.", "2.3.")
 _FUNCTION: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_litert_run")))
 
 _T = OperandType
@@ -92,7 +92,8 @@ def _missing() -> str:
     if _library() is None:
         return "the library is not there"
     found = package_version()
-    return "" if found.startswith(_MINOR) else f"{PACKAGE} is {found}, not {_MINOR}x"
+    tried = ", ".join(f"{minor}x" for minor in _MINORS)
+    return "" if found.startswith(_MINORS) else f"{PACKAGE} is {found}, expected one of {tried}"
 
 
 def _failed_open() -> str:
