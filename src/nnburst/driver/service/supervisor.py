@@ -154,6 +154,7 @@ class Supervisor:
             raise RuntimeError(f"{threads} threads before forking, expected 1")
         gc.collect()
         gc.freeze()  # a collection in a worker then leaves the shared pages alone
+        gc.enable()
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._stop = self._stop or number != signal.SIGCHLD

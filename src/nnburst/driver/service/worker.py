@@ -6,6 +6,7 @@ within milliseconds, whatever a thread is doing.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -66,6 +67,8 @@ def serve_client(
     enter_sandbox(None if has_cache_key() else _remembered())
     worker = Worker(executor, name)
     worker.load()
+    gc.freeze()  # what was imported stays
+    gc.enable()
     if is_spare:
         worker.rehearse()
     channel = Channel(client())
