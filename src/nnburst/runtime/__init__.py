@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nnburst.runtime.objects.memory_desc import MemoryDesc
     from nnburst.runtime.objects.model import Model
     from nnburst.runtime.objects.operand_description import OperandDescription
+    from nnburst.runtime.records import CompilationRecord, ExecutionRecord
 
 __all__ = [
     "Manager",
@@ -35,6 +36,8 @@ __all__ = [
     "Burst",
     "Memory",
     "MemoryDesc",
+    "CompilationRecord",
+    "ExecutionRecord",
 ]
 
 _HOME: Final = {
@@ -48,6 +51,8 @@ _HOME: Final = {
     "Burst": "nnburst.runtime.objects.burst",
     "Memory": "nnburst.runtime.objects.memory",
     "MemoryDesc": "nnburst.runtime.objects.memory_desc",
+    "CompilationRecord": "nnburst.runtime.records",
+    "ExecutionRecord": "nnburst.runtime.records",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ from nnburst.hal.errors import InvalidArgument, error_for_code
 from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.records import ExecutionMode
 
 
 def execute_arrays(
@@ -42,6 +44,7 @@ def execute_arrays(
     arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
     rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
     options = Options(measure, deadline_ns)
+    began_ns = time.monotonic_ns()
     executable.revive(deadline_ns, bursts)
     while True:
         places = [
@@ -49,6 +52,9 @@ def execute_arrays(
             for parameter, room in zip(gives, rooms, strict=True)
         ]
         outcome = executable.execute(arguments, places, options, bursts)
+        mode = ExecutionMode.BURST if bursts else ExecutionMode.SYNC
+        took = time.monotonic_ns() - began_ns
+        executable.recorder.executed(mode, outcome.code, took, outcome.timing)
         if outcome.code == ResultCode.NO_ERROR:
             return _result(gives, given, rooms, outcome)
         is_short = outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE

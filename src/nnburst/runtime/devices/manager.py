@@ -24,6 +24,7 @@ from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.engine_device import EngineDevice, is_installed
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.planning.plan import PartitioningMode
+from nnburst.runtime.records import Records
 from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
@@ -109,6 +110,7 @@ class Manager(RuntimeObject):
         if settings is None:
             settings = Settings.of_environment() if devices is None else Settings()
         self._settings: Final = settings
+        self._records: Final = Records()
         level = settings.feature_level
         self.cpu: Final[Device] = CpuDriver(level) if settings.cpu_driver else CpuDevice(level)
         self._lock = threading.Lock()
@@ -130,6 +132,11 @@ class Manager(RuntimeObject):
             if cls._one is None or cls._one.closed or cls._one._process != os.getpid():
                 cls._one = cls()
             return cls._one
+
+    @property
+    def records(self) -> Records:
+        """Where records of compilations and executions go: set its `callback`."""
+        return self._records
 
     @property
     def devices(self) -> list[Device]:

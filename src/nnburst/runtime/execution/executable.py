@@ -38,6 +38,7 @@ from nnburst.runtime.execution.temporaries import Temporaries
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.memory_preference import MemoryPreference, of_device, of_roles
 from nnburst.runtime.planning.plan import Direction, ExecutionStep, Plan, SimplePlan, StepRole
+from nnburst.runtime.records import PlanRecorder
 from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger("nnburst.runtime")
@@ -70,6 +71,7 @@ class Executable:
         parts: one for a simple plan, else one for each execution step.
         allows_fallback: whether the CPU computes what a device fails to (RT:R15).
         is_explicit: whether the compilation lists its devices.
+        recorder: is given each computation once it has ended.
         fell_back: whether the CPU has the whole model since planning failed (RT:P2).
     """
 
@@ -83,6 +85,7 @@ class Executable:
         *,
         source: Source,
         is_explicit: bool,
+        recorder: PlanRecorder,
         fell_back: bool = False,
     ) -> None:
         """Own the parts.
@@ -95,6 +98,7 @@ class Executable:
             prepare_on_cpu: has the CPU prepare a step, or for None the whole model; None without fallback.
             source: the model that was placed.
             is_explicit: see the attributes.
+            recorder: see the attributes.
             fell_back: see the attributes.
         """
         self.plan: Final = plan
@@ -103,6 +107,7 @@ class Executable:
         self.parts: Final = tuple(parts)
         self.allows_fallback: Final = prepare_on_cpu is not None
         self.is_explicit: Final = is_explicit
+        self.recorder: Final = recorder
         self.fell_back: Final = fell_back
         self._prepare_on_cpu: Final = prepare_on_cpu
         self._fallback: PreparedPart | None = None
@@ -226,12 +231,14 @@ class Executable:
             timeout: seconds of each run.
 
         Returns:
-            None if `execute` alone can do it: a step has no burst, the plan has control flow or shapes that
-            are not known, or an argument lies in a buffer.
+            None if `execute` alone can do it: records are kept, a step has no burst, the plan has control
+            flow or shapes that are not known, or an argument lies in a buffer.
 
         Raises:
             NnburstError: an argument does not fit, or a driver cannot be reached.
         """
+        if self.recorder.is_on:
+            return None
         if self._compound is None:
             return bind_simple(inputs, outputs, bursts, timeout)
         return bind_compound(self._compound, inputs, outputs, bursts, timeout)

@@ -18,7 +18,7 @@ from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.measuring.measuring import Measuring
 from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.burst import Burst
-from nnburst.runtime.objects.compile_plan import compile_plan
+from nnburst.runtime.objects.compile_plan import recorded_plan
 from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.execution import Execution
 from nnburst.runtime.objects.model import Model
@@ -161,21 +161,19 @@ class Compilation(RuntimeObject):
         deadline_ns = None
         if self._timeout_ns is not None:
             deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
-        self._executable, self._placement_report = compile_plan(
-            self.model,
-            self.devices,
-            self._manager,
-            CompileOptions(
-                self._preference,
-                PRIORITIES[self._priority],
-                PartitioningMode.WITHOUT_FALLBACK
-                if self._is_explicit
-                else self._manager._settings.partitioning,
-                deadline_ns,
-                self._caching,
-                self._is_explicit,
-                self._measuring,
-            ),
+        options = CompileOptions(
+            self._preference,
+            PRIORITIES[self._priority],
+            PartitioningMode.WITHOUT_FALLBACK
+            if self._is_explicit
+            else self._manager._settings.partitioning,
+            deadline_ns,
+            self._caching,
+            self._is_explicit,
+            self._measuring,
+        )
+        self._executable, self._placement_report = recorded_plan(
+            self.model, self.devices, self._manager, options
         )
 
     # -- what it has become ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Final
 
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.diagnostics.graph_files import write_picture
+from nnburst.hal.enums import ResultCode
 from nnburst.hal.environment import GRAPH_DIR
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
@@ -27,23 +28,47 @@ from nnburst.runtime.planning.drawing.graph import plan_dot
 from nnburst.runtime.planning.drawing.table import plan_table
 from nnburst.runtime.planning.placement.schedule_search import Schedule
 from nnburst.runtime.planning.plan import Plan
+from nnburst.runtime.records import CompilationRecord
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
 _log: Final = logging.getLogger("nnburst.runtime")
 
 
-def compile_plan(
+def recorded_plan(
     model: Model, devices: Sequence[Device], manager: Manager, options: CompileOptions
 ) -> tuple[Executable, PlacementReport | None]:
-    """Place and prepare a model (RT:P1 to P20); with it what was measured, if it was.
+    """Place and prepare a model (RT:P1 to P20), and record it; with it what was measured, if it was.
 
     Raises:
         InvalidArgument: no device can run an operation.
         NnburstError: what a device answers, if there is no fallback.
     """
-    record_if_asked()
     compiler = PlanCompiler(model, devices, manager, options)
+    began_ns = time.monotonic_ns()
+    code, executable = ResultCode.OP_FAILED, None
+    try:
+        executable, report = _compiled(compiler, model, options)
+        code = ResultCode.NO_ERROR
+    except NnburstError as error:
+        code = error.code
+        raise
+    finally:
+        if manager.records.callback is not None:
+            record = CompilationRecord(
+                facts=compiler.facts(None if executable is None else executable.plan),
+                code=code,
+                duration_ns=time.monotonic_ns() - began_ns,
+                fell_back_to_cpu=executable is not None and executable.fell_back,
+            )
+            manager.records._emit(record)
+    return executable, report
+
+
+def _compiled(
+    compiler: PlanCompiler, model: Model, options: CompileOptions
+) -> tuple[Executable, PlacementReport | None]:
+    record_if_asked()
     if options.measuring is None:
         with trace(Layer.RUNTIME, Phase.COMPILATION, "place and prepare"):
             found = compiler.executable(compiler.planned()), None

@@ -35,6 +35,7 @@ from nnburst.runtime.objects.event import Event
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.operand_description import OperandDescription
 from nnburst.runtime.planning.plan import Direction
+from nnburst.runtime.records import ExecutionMode
 from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
@@ -68,6 +69,7 @@ class Execution(RuntimeObject):
         self._padding = False
         self._reusable = False
         self._measure = False
+        self._mode, self._began_ns = ExecutionMode.SYNC, 0
         self._timeout_ns: int | None = None
         self._loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
         self._outcome = Outcome()
@@ -233,7 +235,7 @@ class Execution(RuntimeObject):
         if own is not None and bound is not None:
             self._compute_bound(bound, own)
             return
-        self._begin()
+        self._begin(ExecutionMode.SYNC)
         _raise(self._compute())
 
     def burst_compute(self, burst: Burst) -> None:
@@ -255,7 +257,7 @@ class Execution(RuntimeObject):
             self._compute_bound(bound, burst)
             return
         with burst._alone() as controllers:
-            self._begin()
+            self._begin(ExecutionMode.BURST)
             _raise(self._compute(controllers))
 
     def _bound_to(self, burst: Burst) -> BoundPlan | None:
@@ -286,7 +288,7 @@ class Execution(RuntimeObject):
             NnburstError: as `compute`.
         """
         before = self._outcome
-        self._begin()
+        self._begin(ExecutionMode.BURST)
         infos = self._outputs.given
         options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
         try:
@@ -305,7 +307,7 @@ class Execution(RuntimeObject):
             self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), infos)
             raise
         self._bindings.close_stale(burst)
-        _raise(self._complete(outcome, infos))
+        _raise(self._recorded(self._complete(outcome, infos)))
 
     @property
     def _repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
@@ -343,7 +345,7 @@ class Execution(RuntimeObject):
         Raises:
             BadState, InvalidArgument: as `compute`; then there is no event.
         """
-        self._begin()
+        self._begin(ExecutionMode.ASYNC)
         if self._executable.interface.starts_inline:
             return Event(outcome=self._compute())
         try:
@@ -370,7 +372,7 @@ class Execution(RuntimeObject):
         """
         if dependencies is None or any(event is None for event in dependencies):
             raise UnexpectedNull("dependencies: the list or an entry is None")
-        self._begin()
+        self._begin(ExecutionMode.ASYNC_WITH_DEPS)
         limit = nanoseconds("duration", duration)
         if limit is not None and not self._executable.interface.is_one_explicit_device:
             self._fail(InvalidArgument("duration: needs a compilation for one explicit device"))
@@ -391,7 +393,7 @@ class Execution(RuntimeObject):
         _raise(outcome)
         return Event(outcome=outcome)
 
-    def _begin(self) -> None:
+    def _begin(self, mode: ExecutionMode) -> None:
         """RT:E4: become computing, with all arguments set."""
         self._check_open()
         with self._lock:
@@ -400,6 +402,7 @@ class Execution(RuntimeObject):
             if self._state == State.COMPLETED and not self._reusable:
                 raise BadState("execution: it has computed and is not reusable")
             self._state = State.COMPUTATION
+            self._mode, self._began_ns = mode, time.monotonic_ns()
         for arguments in (self._inputs, self._outputs):
             if arguments.missing is not None:
                 self._fail(InvalidArgument(f"{arguments.missing}: it is not set"))
@@ -432,7 +435,13 @@ class Execution(RuntimeObject):
         except BaseException:
             self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), infos)
             raise
-        return self._complete(outcome, infos)
+        return self._recorded(self._complete(outcome, infos))
+
+    def _recorded(self, outcome: Outcome) -> Outcome:
+        """What a computation came to, noted for the application (RT:T4)."""
+        took = time.monotonic_ns() - self._began_ns
+        self._executable.recorder.executed(self._mode, outcome.code, took, outcome.timing)
+        return outcome
 
     def _execute(
         self, outputs: list[Argument], bursts: Sequence[BurstController | None], options: Options

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from nnburst.client.memory.memory import Memory as Pool
-from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.enums import ExecutionPreference, OperationType, Priority
 from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.devices.asked_device import AskedDevice
 from nnburst.runtime.devices.device import CacheRequest, Device
@@ -23,10 +23,20 @@ from nnburst.runtime.planning.cache_token import cache_token
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.placement.schedule_search import Schedule
-from nnburst.runtime.planning.plan import ExecutionStep, Part, PartitioningMode, SimplePlan
+from nnburst.runtime.planning.plan import (
+    CompoundPlan,
+    ExecutionStep,
+    Part,
+    PartitioningMode,
+    Plan,
+    SimplePlan,
+)
 from nnburst.runtime.planning.planned import Planned
 from nnburst.runtime.planning.planner import Planner
+from nnburst.runtime.records import PlanFacts, PlanRecorder, operand_class
 from nnburst.tracing.slices import Layer, Phase, trace
+
+_CONTROL_FLOW: Final = (OperationType.IF, OperationType.WHILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +179,25 @@ class PlanCompiler:
             ),
             is_explicit=options.is_explicit,
             fell_back=planned.fell_back,
+            recorder=PlanRecorder(self._manager.records, self.facts(planned.plan)),
+        )
+
+    def facts(self, plan: Plan | None) -> PlanFacts:
+        """What records say of a plan; None if planning failed."""
+        model = self._model._finished_model
+        graphs = (model.model.main, *model.model.referenced)
+        operations = {operation.type for graph in graphs for operation in graph.operations}
+        versions = {f"{device.name}={device.version_string}" for device in self._devices}
+        return PlanFacts(
+            architecture_hash=model.architecture_hash,
+            device_id=",".join(sorted(versions)),
+            input_class=operand_class(self._model.inputs),
+            output_class=operand_class(self._model.outputs),
+            is_explicit=self._options.is_explicit,
+            has_caching=self._options.caching is not None,
+            has_control_flow=not operations.isdisjoint(_CONTROL_FLOW),
+            has_dynamic_temporaries=isinstance(plan, CompoundPlan)
+            and bool(plan.dynamic_temporaries),
         )
 
     def _planner(self) -> Planner[PreparedPart]:

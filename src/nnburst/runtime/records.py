@@ -1,0 +1,203 @@
+"""Records of compilations and executions, for the application that compiles and executes.
+
+    def keep(record): ...                       # a CompilationRecord or an ExecutionRecord
+    manager.records.callback = keep             # nothing is recorded before, and nothing is sent anywhere
+
+NNAPI: RT:T4 to T6. DEVIATES: there is no number of the process and no merging, since nothing leaves it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from nnburst.hal.enums import OperandType, ResultCode
+from nnburst.hal.limits import NO_TIMING
+from nnburst.hal.model import Operand
+from nnburst.hal.timing import Timing
+
+logger = logging.getLogger("nnburst.runtime")
+
+
+class OperandClass(IntEnum):
+    """Of what kind the inputs or outputs of a model are (RT:T5)."""
+
+    UNKNOWN = 0
+    OTHER = 1
+    FLOAT32 = 2
+    FLOAT16 = 3
+    QUANT = 4
+    MIXED = 5
+
+
+class ExecutionMode(IntEnum):
+    """By which call an execution was computed (RT:T5)."""
+
+    ASYNC = 0
+    SYNC = 1
+    BURST = 2
+    ASYNC_WITH_DEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFacts:
+    """What the records of a compilation and of its executions have in common.
+
+    Attributes:
+        architecture_hash: 32 bytes over all of the model but its weights (RT:T6).
+        device_id: "name=version" of all devices of the compilation's list, sorted, comma-separated.
+        input_class: over the model's inputs.
+        output_class: over its outputs.
+        is_explicit: whether the devices were listed.
+        has_caching: whether the compilation caches.
+        has_control_flow: whether the model has an IF or a WHILE.
+        has_dynamic_temporaries: whether a value between steps is of unknown size.
+    """
+
+    architecture_hash: bytes
+    device_id: str
+    input_class: OperandClass
+    output_class: OperandClass
+    is_explicit: bool
+    has_caching: bool
+    has_control_flow: bool
+    has_dynamic_temporaries: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilationRecord:
+    """One finish of a compilation, with or without success.
+
+    Attributes:
+        facts: of the model and its plan.
+        code: what it came to.
+        duration_ns: nanoseconds.
+        fell_back_to_cpu: whether the CPU has the whole model since planning failed.
+    """
+
+    facts: PlanFacts
+    code: ResultCode
+    duration_ns: int
+    fell_back_to_cpu: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRecord:
+    """One computation that has ended.
+
+    Attributes:
+        facts: of the model and its plan.
+        mode: by which call.
+        code: what it came to.
+        runtime_ns: nanoseconds from its start; None for ASYNC_WITH_DEPS.
+        driver_ns: nanoseconds in the driver; None if not measured.
+        hardware_ns: nanoseconds on the hardware; None if not measured.
+    """
+
+    facts: PlanFacts
+    mode: ExecutionMode
+    code: ResultCode
+    runtime_ns: int | None
+    driver_ns: int | None
+    hardware_ns: int | None
+
+
+Record = CompilationRecord | ExecutionRecord
+
+
+class Records:
+    """Where the records of a manager's compilations go. Thread-safe.
+
+    Attributes:
+        callback: is called with each record, on the thread that the compilation or computation ended on; None
+            for no records. What it raises is logged. While it is set, reusable executions and bound requests
+            that were not bound before are computed by Python, since C keeps no records.
+    """
+
+    def __init__(self) -> None:
+        """Record nothing."""
+        self.callback: Callable[[Record], None] | None = None
+
+    def _emit(self, record: Record) -> None:
+        """Give the callback a record, if there is one."""
+        callback = self.callback
+        if callback is None:
+            return
+        try:
+            callback(record)
+        except Exception:
+            logger.exception("the callback for records failed: the record is dropped")
+
+
+class PlanRecorder:
+    """Records the executions of one plan. Thread-safe.
+
+    Attributes:
+        facts: of the plan.
+    """
+
+    def __init__(self, records: Records, facts: PlanFacts) -> None:
+        """Record to `records`."""
+        self._records: Final = records
+        self.facts: Final = facts
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything takes records."""
+        return self._records.callback is not None
+
+    def executed(self, mode: ExecutionMode, code: ResultCode, took_ns: int, timing: Timing) -> None:
+        """Record a computation.
+
+        Args:
+            mode: by which call.
+            code: what it came to.
+            took_ns: nanoseconds from its start.
+            timing: microseconds, as the driver has them.
+        """
+        if not self.is_on:
+            return
+        is_fenced = mode == ExecutionMode.ASYNC_WITH_DEPS
+        self._records._emit(
+            ExecutionRecord(
+                facts=self.facts,
+                mode=mode,
+                code=code,
+                runtime_ns=None if is_fenced else took_ns,
+                driver_ns=_nanoseconds(timing.time_in_driver),
+                hardware_ns=_nanoseconds(timing.time_on_device),
+            )
+        )
+
+
+_CLASSES: Final = {
+    OperandType.TENSOR_FLOAT32: OperandClass.FLOAT32,
+    OperandType.TENSOR_FLOAT16: OperandClass.FLOAT16,
+    OperandType.TENSOR_QUANT8_ASYMM: OperandClass.QUANT,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: OperandClass.QUANT,
+    OperandType.TENSOR_QUANT8_SYMM: OperandClass.QUANT,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL: OperandClass.QUANT,
+    OperandType.TENSOR_QUANT16_SYMM: OperandClass.QUANT,
+    OperandType.TENSOR_QUANT16_ASYMM: OperandClass.QUANT,
+}
+
+
+def operand_class(operands: Iterable[Operand]) -> OperandClass:
+    """The class of all inputs or outputs of a model: real numbers and quantised ones count, others do not."""
+    found = OperandClass.UNKNOWN
+    for operand in operands:
+        kind = _CLASSES.get(operand.type)  # type: ignore[call-overload]
+        if kind is None:
+            found = max(found, OperandClass.OTHER)
+        elif found in (OperandClass.UNKNOWN, OperandClass.OTHER):
+            found = kind
+        elif found != kind:
+            found = OperandClass.MIXED
+    return found
+
+
+def _nanoseconds(micros: int) -> int | None:
+    return None if micros == NO_TIMING else min(micros * 1000, NO_TIMING - 1)
