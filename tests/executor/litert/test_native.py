@@ -26,7 +26,7 @@ def test_network_with_another_result_fails_the_trial(monkeypatch: pytest.MonkeyP
 
 
 def test_library_of_another_minor_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_MINOR", "1.0.")
+    monkeypatch.setattr(native, "_MINORS", ("1.0.",))
     native.available.cache_clear()
     assert not native.available()
     native.available.cache_clear()
