@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from nnburst.importer.imported_model import ImportedModel
     from nnburst.importer.load import load
     from nnburst.runtime.compile import compile  # noqa: A004 - NNAPI's word
-    from nnburst.runtime.compiled_burst import CompiledBurst, CompiledRequest
+    from nnburst.runtime.compiled_burst import CompiledBurst, CompiledRequest, SubmittedPlan
     from nnburst.runtime.compiled_model import CompiledModel
 
 __version__: Final = "0.1.0"
@@ -93,6 +93,7 @@ __all__ = [
     "AidlBurst",
     "ReusableExecution",
     "FencedExecution",
+    "SubmittedPlan",
     "SyncFence",
     "Memory",
     "Buffer",
@@ -131,7 +132,7 @@ _HOMES: Final = {
     "nnburst.importer.imported_model": ("ImportedModel",),
     "nnburst.runtime.compile": ("compile",),
     "nnburst.runtime.compiled_model": ("CompiledModel",),
-    "nnburst.runtime.compiled_burst": ("CompiledBurst", "CompiledRequest"),
+    "nnburst.runtime.compiled_burst": ("CompiledBurst", "CompiledRequest", "SubmittedPlan"),
     "nnburst.client.launch": ("launch",),
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),

@@ -139,7 +139,7 @@ def c(monkeypatch: pytest.MonkeyPatch) -> Iterator[CInterface]:
 def computations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the framework's computations as they are called."""
     called: list[str] = []
-    for name in ("compute", "burst_compute", "compute_bound"):
+    for name in ("compute", "burst_compute", "_compute_bound"):
         way = getattr(Execution, name)
 
         def count(self: Execution, *args: Any, name: str = name, way: Any = way) -> None:
@@ -158,7 +158,7 @@ def test_after_two_computations_no_python_is_called(
     for value in range(50):
         assert addition.compute(value, way) == 0
     first = "burst_compute" if way == "burstCompute" else "compute"
-    assert computations == [first, "compute_bound"]
+    assert computations == [first, "_compute_bound"]
     addition.close()
 
 

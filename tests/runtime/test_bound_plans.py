@@ -248,7 +248,7 @@ def test_a_reusable_execution_runs_by_one_call_from_its_second_time_on(
 ) -> None:
     compilation, execution, out = computing(drivers, explicit=True)
     ways: list[str] = []
-    for name in ("_compute", "compute_bound"):
+    for name in ("_compute", "_compute_bound"):
         call = getattr(Execution, name)
 
         def note(self: Execution, *args: object, name: str = name, call: object = call) -> object:
@@ -265,7 +265,7 @@ def test_a_reusable_execution_runs_by_one_call_from_its_second_time_on(
                 execution.compute()
             assert out.tolist() == [2.0, 8.0, 18.0]
             assert execution.output_dimensions(0) == (3,)
-    assert ways == ["_compute", *["compute_bound"] * 3]
+    assert ways == ["_compute", *["_compute_bound"] * 3]
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -200,17 +200,20 @@ def _plans(
 ) -> list[dict[str, Any]]:
     """Plans of two steps on two drivers, each on a core of its own if there are so many."""
     from nnburst.bench.drivers import pinned
-    from nnburst.bench.plans.cases import plans_of_two
+    from nnburst.bench.plans.cases import pipelines, plans_of_two
     from nnburst.bench.rounds import run_rounds
 
     here, first, *more = cores
     with ExitStack() as stack:
-        contestants = plans_of_two(stack, (first, more[0] if more else first))
+        drivers = (first, more[0] if more else first)
+        contestants = [*plans_of_two(stack, drivers), *pipelines(stack, drivers)]
         stack.enter_context(pinned(here))
         with progress("plans", args.rounds) as advance:
             measured = run_rounds(contestants, args.rounds, lambda: advance(1))
     two, futex = measured["plan_of_two_steps"], measured["futex_two_cores"]
     report["ratios"]["plan_of_two_steps / 2 futex_two_cores"] = two.typical_ratio_to(futex) / 2
+    one, many = measured["pipeline_of_one"], measured["pipeline_of_two"]
+    report["ratios"]["throughput: pipeline_of_two / pipeline_of_one"] = one.ratio_to(many)
     for name in ("plan_of_two_150KB", "plan_of_two_1MB"):
         report["ratios"][f"{name} / plan_of_two_steps"] = measured[name].typical_ratio_to(two)
     return [case.as_json() for case in measured.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,12 +22,13 @@ from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.staging import Layout
 from nnburst.client.session.one_thread import BUSY
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, NnburstError, error_for_code
+from nnburst.hal.errors import BurstBusy, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.of_one_process import OfOneProcess
 from nnburst.runtime.argument import Options
 from nnburst.runtime.array_execution import arguments_of, execute_arrays, result_of
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.execution.pipeline import Pipeline, PlanInFlight
 from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
@@ -42,14 +44,16 @@ class CompiledBurst(RuntimeObject):
     Attributes:
         inputs: what each input must look like.
         outputs: what each output must look like.
-        _executable: what it executes.
-        bursts: of the plan's parts.
     """
 
     _instead = "open one in the other process; arrays and results can be pickled"
 
     def __init__(
-        self, executable: Executable, inputs: Sequence[Parameter], outputs: Sequence[Parameter]
+        self,
+        executable: Executable,
+        inputs: Sequence[Parameter],
+        outputs: Sequence[Parameter],
+        max_in_flight: int = 1,
     ) -> None:
         """Use `CompiledModel.open_burst`."""
         super().__init__()
@@ -57,6 +61,9 @@ class CompiledBurst(RuntimeObject):
         self.outputs: Final = outputs
         self._executable: Final = executable
         self._bursts: Final = executable.open_bursts()
+        self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
+        end = weakref.finalize(self, self._pipeline.close_soon)
+        end.atexit = False
 
     def execute(
         self,
@@ -115,6 +122,7 @@ class CompiledBurst(RuntimeObject):
 
     def _release(self) -> None:
         self._bursts.close()
+        self._pipeline.close()
 
 
 class CompiledRequest(OfOneProcess):
@@ -126,6 +134,7 @@ class CompiledRequest(OfOneProcess):
     Attributes:
         inputs: write them before a run, not during it; None if omitted.
         outputs: written by every run.
+        in_flight: whether it was submitted and is not settled yet.
     """
 
     _instead = "bind one in the other process; results can be pickled"
@@ -138,6 +147,7 @@ class CompiledRequest(OfOneProcess):
         "_call",
         "_last",
         "_timeout_ns",
+        "in_flight",
         "inputs",
         "outputs",
     )
@@ -149,6 +159,7 @@ class CompiledRequest(OfOneProcess):
         self._burst = burst
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.in_flight = False
         self._arguments = arguments_of(burst.inputs, burst.outputs, inputs, outputs)
         self._bound: BoundPlan | None = None
         self._last: ExecutionResult | None = None
@@ -201,9 +212,53 @@ class CompiledRequest(OfOneProcess):
                 self._timeout_ns = 0  # so that the next run looks whether it is to be bound anew
             raise
 
+    def submit(self, timeout: float = 30.0) -> SubmittedPlan:
+        """Begin an execution without waiting; its result is in `outputs` once it is there.
+
+        Executions end in the order of their submission. While one is on its second step, the next one is on
+        its first. A plan that cannot be bound is executed now.
+
+        Args:
+            timeout: seconds that it may take.
+
+        Raises:
+            BurstBusy: `max_in_flight` are under way, this request is, or another execution uses the burst.
+            Closed: the burst is closed.
+            NnburstError: a driver of an explicit list cannot be reached.
+        """
+        seconds = check_timeout(timeout)
+        self._burst._check_open()
+        if self.in_flight:
+            raise BurstBusy("this request is under way: its memory is in use")
+        if self._bound is None or self._timeout_ns == 0:
+            self._set_timeout(_DEFAULT_TIMEOUT_NS)
+        bound = self._bound
+        if bound is None:
+            return SubmittedPlan(self._burst, self.outputs, self.run(seconds))
+        request = PlanInFlight(bound, seconds, self._settled)
+        self.in_flight = True
+        try:
+            self._burst._pipeline.submit(request)
+        except BaseException:
+            self.in_flight = False
+            raise
+        return SubmittedPlan(self._burst, self.outputs, request)
+
+    def _settled(self) -> None:
+        """Called by the pipeline: what a run that ends like this one gives, and whether there can be one."""
+        bound = self._bound
+        if bound is None or not bound.is_current:
+            self._timeout_ns = 0
+        else:
+            with contextlib.suppress(NnburstError):  # too little room for a shape that is not known
+                self._last = result_of(self._burst.outputs, self.outputs, bound.outcome)
+        self.in_flight = False
+
     def _set_timeout(self, timeout_ns: int) -> None:
         """Prepare the next run, which has so many nanoseconds."""
         self._burst._check_open()
+        if self.in_flight:
+            raise BurstBusy("this request is under way: its memory is in use")
         if self._bound is None or not self._bound.is_current:
             deadline_ns = boottime_deadline_ns(timeout_ns * 1e-9)
             self._burst._executable.revive(deadline_ns, self._burst._bursts.of_parts)
@@ -230,6 +285,41 @@ class CompiledRequest(OfOneProcess):
             self._timeout_ns = 0
         self._last = result_of(burst.outputs, self.outputs, outcome)
         return self._last
+
+
+class SubmittedPlan(OfOneProcess):
+    """A submitted request of a plan. Thread-safe."""
+
+    _instead = "wait for it here; results can be pickled"
+
+    def __init__(
+        self,
+        burst: CompiledBurst,
+        outputs: Sequence[Array],
+        request: PlanInFlight | ExecutionResult,
+    ) -> None:
+        """Made by `CompiledRequest.submit`."""
+        self._gives: Final = burst.outputs
+        self._outputs: Final = outputs
+        self._request: Final = request
+
+    def result(self, timeout: float = 30.0) -> ExecutionResult:
+        """Wait for the result. May be called again.
+
+        Args:
+            timeout: seconds to wait; the execution goes on behind them.
+
+        Raises:
+            MissedDeadline: it is not there in time, or the execution took too long.
+            NnburstError: what came of it, as `CompiledRequest.run` says.
+        """
+        seconds = check_timeout(timeout)
+        if isinstance(self._request, ExecutionResult):
+            return self._request
+        outcome = self._request.wait(seconds)
+        if outcome is None:
+            raise MissedDeadline(f"timeout: {timeout:g} s: the result is not there yet")
+        return result_of(self._gives, self._outputs, outcome)
 
 
 def _by_python() -> int:

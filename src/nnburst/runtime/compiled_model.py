@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nnburst.client.burst.binding import check_integer
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, parameters
 from nnburst.hal.extensions import Extension
 from nnburst.runtime.array_execution import execute_arrays
@@ -101,14 +102,21 @@ class CompiledModel(RuntimeObject):
         """`execute` on a thread, while the event loop goes on."""
         return await asyncio.to_thread(self.execute, inputs, outputs, **options)
 
-    def open_burst(self) -> CompiledBurst:
+    def open_burst(self, *, max_in_flight: int = 1) -> CompiledBurst:
         """Open a burst on each step whose device has any: executions over shared memory.
 
+        Args:
+            max_in_flight: requests that may be under way at once (`CompiledRequest.submit`), each on another
+                step.
+
         Raises:
+            InvalidArgument: `max_in_flight` is not 1 to 1,024.
             Closed: this is closed.
         """
         self._check_open()
-        return CompiledBurst(self.compilation._finished_executable, self.inputs, self.outputs)
+        check_integer("max_in_flight", max_in_flight, 1, 1024)
+        executable = self.compilation._finished_executable
+        return CompiledBurst(executable, self.inputs, self.outputs, max_in_flight)
 
     def _release(self) -> None:
         self.compilation.close()

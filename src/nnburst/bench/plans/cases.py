@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
@@ -12,6 +14,7 @@ from nnburst._native import ffi, lib
 from nnburst.bench.contestants import WARM_UP, BareFutex, Contestant, Looped, Samples
 from nnburst.bench.drivers import adding_model
 from nnburst.bench.peer import Peer
+from nnburst.bench.plans.timed_wait import TimedWait
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.steps import BoundSteps, Gate
 from nnburst.client.launch import launch
@@ -37,8 +40,8 @@ _KINDS: Final = (OperationType.ADD, OperationType.MUL)
 class _OneKind(DriverDevice):
     """The null executor, asked for one kind of operation only."""
 
-    def __init__(self, kind: OperationType, core: int) -> None:
-        super().__init__(lambda: launch("null", cpus={core}), name=kind.name.lower())
+    def __init__(self, kind: OperationType, core: int, executor: str = "null") -> None:
+        super().__init__(lambda: launch(executor, cpus={core}), name=kind.name.lower())
         self._kind = kind
 
     def supported_operations(self, model: Model, pools: Sequence[Memory]) -> list[bool]:  # noqa: ARG002
@@ -80,6 +83,44 @@ def plans_of_two(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:
         BareFutex(peer, "futex_two_cores"),
         *(Looped(name, run) for name, run in runs.items()),
     ]
+
+
+class _Pipelined:
+    """Executions of two steps that wait a millisecond each, so many of them under way at once."""
+
+    def __init__(self, name: str, requests: Sequence[CompiledRequest]) -> None:
+        self.name = name
+        self._requests = requests
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return float(np.mean(self.samples(count)))
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`; the first ones fill the pipeline and are not counted."""
+        out = deque(request.submit() for request in self._requests)
+        stamps = [0] * (count + 1)
+        for index in range(count + 1):
+            out.popleft().result()
+            stamps[index] = time.perf_counter_ns()
+            out.append(self._requests[index % len(self._requests)].submit())
+        for pending in out:
+            pending.result()
+        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+
+
+def pipelines(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:
+    """One and two executions under way at once, over two drivers that wait."""
+    executor = f"{TimedWait.__module__}:{TimedWait.__name__}"
+    devices = [_OneKind(kind, core, executor) for kind, core in zip(_KINDS, cores, strict=True)]
+    manager = stack.enter_context(Manager(devices))
+    names = [device.name for device in devices]
+    compiled = stack.enter_context(compile_model(_two_steps(64), names, manager=manager))
+    cases: list[Contestant] = []
+    for name, most in (("pipeline_of_one", 1), ("pipeline_of_two", 2)):
+        burst = stack.enter_context(compiled.open_burst(max_in_flight=most))
+        cases.append(_Pipelined(name, [burst.bind() for _ in range(most)]))
+    return cases
 
 
 class _InOneProcess:

@@ -17,7 +17,7 @@ from nnburst.client.memory.staging import Layout
 from nnburst.fmq.cores import each_may_spin
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, Closed, NnburstError, error_for_code
+from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import (
     SUCCESS,
@@ -202,6 +202,36 @@ class BoundPlan(Closing):
             self.is_stale = True
             raise
         return None
+
+    def run_step(self, number: int, timeout: float) -> Sequence[BurstController] | None:
+        """Run one step; the steps before it have been run.
+
+        Args:
+            number: of the step.
+            timeout: seconds; the step fails at once if no time is left.
+
+        Returns:
+            As `conclude`.
+
+        Raises:
+            Closed: a burst or a pool was closed.
+        """
+        step, request = self._each[number], self.steps.requests[number]
+        try:
+            if timeout <= 0:
+                raise MissedDeadline(f"the deadline has passed before step {number}")
+            outcome = step.burst.outcome(request.run(timeout), step.outputs)
+        except Closed:
+            self.is_stale = True
+            raise
+        except NnburstError as error:
+            outcome = Outcome.of(error)
+        if outcome.code == ResultCode.NO_ERROR:
+            if len(self._each) == 1:
+                self.outcome = outcome
+            return None
+        self.is_stale = self.temporaries is not None or not self.is_current
+        return [*([_Ended(SUCCESS)] * number), _Ended(outcome)]
 
     def close(self) -> None:
         """Give the memory up that is this plan's; twice is fine."""

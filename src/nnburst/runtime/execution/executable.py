@@ -263,12 +263,16 @@ class Executable:
         if ended is None:
             outcome = bound.outcome
         else:
-            inputs, outputs = bound.arguments
-            remaining = [*ended, *bursts.of_parts[len(ended) :]]
-            outcome = self.execute(inputs, outputs, options, remaining, bound.temporaries)
+            outcome = self.go_on(bound, [*ended, *bursts.of_parts[len(ended) :]], options)
         if outcome.code == ResultCode.NO_ERROR:
             bound.copy_out()
         return outcome
+
+    def go_on(
+        self, bound: BoundPlan, bursts: Sequence[BurstController | None], options: Options
+    ) -> Outcome:
+        """Execute a bound plan the ordinary way; some of the bursts only stand for steps that have ended."""
+        return self.execute(*bound.arguments, options, bursts, bound.temporaries)
 
     @property
     def measured(self) -> dict[int, float]:

@@ -1,0 +1,134 @@
+"""Several requests of a plan under way at once: in order, each right, and one time for each."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.burst_helpers import standing_still
+from nnburst import BurstBusy, MissedDeadline
+from nnburst.hal.errors import Closed, DeadObject, InvalidArgument
+from nnburst.runtime import Manager
+from runtime.half_drivers import two_halves
+from runtime.test_bound_plans import BOTH, X, chain
+
+
+@pytest.fixture(scope="module")
+def drivers() -> Iterator[Manager]:
+    with two_halves() as manager:
+        yield manager
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_results_come_in_order_and_are_each_its_own(
+    drivers: Manager, most: int, steps: int
+) -> None:
+    with (
+        nnburst.compile(chain(steps=steps), BOTH, manager=drivers) as compiled,
+        compiled.open_burst(max_in_flight=most) as burst,
+    ):
+        requests = [burst.bind() for _ in range(most)]
+        out = []
+        for round_ in range(30):
+            request = requests[round_ % most]
+            if len(out) == most:
+                value, pending, taken = out.pop(0)
+                expected = np.full_like(X, value)
+                for step in range(steps):
+                    expected = expected * value if step % 2 else expected + value
+                assert pending.result().outputs[0] is taken
+                assert taken.tolist() == expected.tolist()
+            request.inputs[0].fill(round_ % 7)
+            out.append((round_ % 7, request.submit(), request.outputs[0]))
+        for _, pending, _ in out:
+            pending.result()
+        assert requests[0].run().outputs[0].shape == X.shape, "the burst is free again"
+
+
+def test_while_one_is_on_its_second_step_the_next_is_on_its_first(drivers: Manager) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst(max_in_flight=2) as burst,
+    ):
+        requests = [burst.bind(), burst.bind()]
+        for request in requests:
+            request.inputs[0][...] = X
+            request.run()
+        first_part = burst._bursts.of_parts[0]._burst.last  # type: ignore[union-attr]
+        before = first_part.statistics()["executions"]
+        with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+            pending = [request.submit() for request in requests]
+            while first_part.statistics()["executions"] < before + 2:
+                assert requests[1].in_flight
+            with pytest.raises(BurstBusy, match="under way"):
+                requests[0].submit()
+            with pytest.raises(BurstBusy, match="as many as agreed"):
+                burst.bind().submit()
+            with pytest.raises(BurstBusy):
+                requests[0].run()
+            with pytest.raises(BurstBusy):
+                burst.execute([X])
+            with pytest.raises(MissedDeadline):
+                pending[0].result(0.01)
+        assert [p.result(60).outputs[0].tolist() for p in pending] == [(2 * X * X).tolist()] * 2
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_request_that_fails_is_the_only_one(drivers: Manager, explicit: bool) -> None:
+    with (
+        nnburst.compile(chain(), BOTH if explicit else None, manager=drivers) as compiled,
+        compiled.open_burst(max_in_flight=2) as burst,
+    ):
+        slow, quick = burst.bind(), burst.bind()
+        for request in (slow, quick):
+            request.inputs[0][...] = X
+            request.run()
+        with standing_still(drivers.device("first")):  # type: ignore[arg-type]
+            pending = slow.submit(0.3)
+            if explicit:
+                with pytest.raises(MissedDeadline):
+                    pending.result(60)
+            else:
+                assert pending.result(60).outputs[0].tolist() == (2 * X * X).tolist()
+        for request in (quick, slow, quick):
+            assert request.submit(60).result(60).outputs[0].tolist() == (2 * X * X).tolist()
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_driver_that_dies_costs_only_what_was_under_way(drivers: Manager, explicit: bool) -> None:
+    with (
+        nnburst.compile(chain(), BOTH if explicit else None, manager=drivers) as compiled,
+        compiled.open_burst(max_in_flight=2) as burst,
+    ):
+        requests = [burst.bind(), burst.bind()]
+        os.kill(drivers.device("second").pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        for round_ in range(40):
+            request = requests[round_ % 2]
+            request.inputs[0][...] = X
+            try:
+                assert request.submit(60).result(60).outputs[0].tolist() == (2 * X * X).tolist()
+            except DeadObject:
+                assert explicit
+        assert request.submit(60).result(60).outputs[0].tolist() == (2 * X * X).tolist()
+
+
+def test_a_burst_that_is_closed_ends_what_is_under_way(drivers: Manager) -> None:
+    with nnburst.compile(chain(), BOTH, manager=drivers) as compiled:
+        burst = compiled.open_burst(max_in_flight=2)
+        request = burst.bind()
+        request.run()
+        with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+            pending = request.submit(60)
+            burst.close()
+            with pytest.raises(Closed):
+                pending.result(60)
+        with pytest.raises(Closed):
+            request.submit()
+        with pytest.raises(InvalidArgument, match="max_in_flight"):
+            compiled.open_burst(max_in_flight=0)
