@@ -1,0 +1,1 @@
+"""`make container`: the steps of the Dockerfile in roots of debootstrap, then two containers."""
