@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import nnburst
+from faults.processes import wait_until_gone
 from nnburst.hal import environment
 from nnburst.hal.enums import OperationType, ResultCode
 from nnburst.hal.errors import NnburstError
@@ -121,6 +122,7 @@ def strike(pid: int, pause: float, died: list[float]) -> None:
     threading.Event().wait(pause)
     died.append(time.monotonic())
     os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid, died[0])  # it may answer until then
 
 
 def one(compute: Callable[[], None], out: np.ndarray, may_die: bool) -> float:
