@@ -22,7 +22,7 @@ from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedM
 from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
-from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
@@ -280,9 +280,10 @@ class DriverBurst:
             NnburstError: an argument does not fit or lies in no pool, or the driver is dead.
         """
         ins, outs = self._part._arrays(inputs, outputs)
-        return self._burst.last.bind(
-            cast("list[Array | None]", ins), cast("list[Array | None]", outs)
-        )
+        burst = self._burst.last
+        if not burst.is_alive:
+            raise DeadObject("burst: its driver has died, and the next computation opens it again")
+        return burst.bind(cast("list[Array | None]", ins), cast("list[Array | None]", outs))
 
     def holds(self, request: BoundRequest) -> bool:
         """Whether a request is bound to the burst as it is now, and can be run."""
