@@ -163,7 +163,7 @@ def test_a_driver_that_never_answers_costs_the_time_that_a_computation_has(step:
 def test_a_compiled_model_misses_its_deadline_on_a_driver_that_never_answers(step: int) -> None:
     with Drivers(step, f"{FAULTY}.endless:EndlessExecuting") as drivers:
         model = nnburst.compile(
-            drivers.compiled(explicit=True).model.finished.model,
+            drivers.compiled(explicit=True).model._finished_model.model,
             [kind.name.lower() for kind in KINDS],
             manager=drivers.manager,
         )
@@ -184,8 +184,8 @@ def test_a_compiled_model_misses_its_deadline_on_a_driver_that_never_answers(ste
 def test_a_driver_that_lies_about_support_leaves_the_whole_model_to_the_cpu(step: int) -> None:
     with Drivers(step, f"{FAULTY}.misbehaving:Lying") as drivers:
         compilation = drivers.compiled(explicit=False)
-        assert compilation.executable.fell_back
-        assert compilation.executable.devices[compilation.plan.device].name == CPU_NAME  # type: ignore[union-attr]
+        assert compilation._executable.fell_back
+        assert compilation._executable.devices[compilation.plan.device].name == CPU_NAME  # type: ignore[union-attr]
         for way in WAYS:
             out = np.zeros(2, np.float32)
             assert code_of(compilation, way, out) == ResultCode.NO_ERROR
