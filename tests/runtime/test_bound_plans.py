@@ -162,7 +162,9 @@ def test_a_plan_that_cannot_be_bound_is_executed_all_the_same() -> None:
 
 
 def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> None:
-    size = 16 * MIB
+    size = (
+        48 * MIB
+    )  # more than this process touches of its own meanwhile, however many tests came before
     with (
         nnburst.compile(chain(size // 4), BOTH, manager=drivers) as compiled,
         compiled.open_burst() as burst,
@@ -200,7 +202,7 @@ def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> Non
         assert 0.7 * size < seen < size + MIB
     for seen, tensors in zip(of_arguments, (2, 1, 2), strict=True):
         assert 0.7 * tensors * size < seen < tensors * size + MIB
-    assert max(of_others) < size / 2, "there is a copy of a tensor"
+    assert max(of_others) < 0.7 * size, "there is a copy of a tensor"
 
 
 def inode(memory: Memory) -> int:

@@ -118,6 +118,7 @@ def test_a_driver_that_dies_costs_only_what_was_under_way(drivers: Manager, expl
         assert request.submit(60).result(60).outputs[0].tolist() == (2 * X * X).tolist()
 
 
+@pytest.mark.campaign  # closing waits its 30 seconds for a driver that stands still
 def test_a_burst_that_is_closed_ends_what_is_under_way(drivers: Manager) -> None:
     with nnburst.compile(chain(), BOTH, manager=drivers) as compiled:
         burst = compiled.open_burst(max_in_flight=2)

@@ -9,7 +9,7 @@ import pytest
 
 from nnburst.cli import main
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, ResourceExhausted
-from nnburst.testing.stress.client import WrongResult, outcome_of
+from nnburst.testing.stress.client import WrongAnswer, outcome_of
 from nnburst.testing.stress.profiles import PROFILES
 
 WRONG = '''
@@ -79,7 +79,7 @@ def test_results_that_change_are_found(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_each_error_has_its_outcome() -> None:
-    errors = (WrongResult(), DeadObject(""), MissedDeadline(""), InvalidArgument(""))
+    errors = (WrongAnswer(), DeadObject(""), MissedDeadline(""), InvalidArgument(""))
     assert [outcome_of(error) for error in errors] == ["wrong result", "crash", "hang", "failure"]
     assert outcome_of(ResourceExhausted("")) == "refused"
 

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from nnburst.client.connect import connect
 from nnburst.hal.errors import NnburstError
-from nnburst.testing.stress.client import PATIENCE, SUCCESS, Network, WrongResult, outcome_of
+from nnburst.testing.stress.client import PATIENCE, SUCCESS, Network, WrongAnswer, outcome_of
 
 #: Seconds between two of its executions.
 _PAUSE: Final = 0.05
@@ -40,7 +40,7 @@ class Checker:
         while not self._done.is_set():
             try:
                 self._connection()
-            except (NnburstError, WrongResult) as error:
+            except (NnburstError, WrongAnswer) as error:
                 self.counts[outcome_of(error)] += 1
                 self.messages.append(f"checker: {type(error).__name__}: {error}"[:300])
                 self._done.wait(_PAUSE)

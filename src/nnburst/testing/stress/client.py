@@ -34,7 +34,7 @@ SUCCESS, REFUSED, FAILURE, CRASH, HANG, WRONG = (
 BAD: Final = (FAILURE, CRASH, HANG, WRONG)
 
 
-class WrongResult(Exception):
+class WrongAnswer(Exception):
     """The same inputs gave other bits than before."""
 
 
@@ -60,13 +60,13 @@ class Network:
         """Compare with the first results.
 
         Raises:
-            WrongResult: they differ.
+            WrongAnswer: they differ.
         """
         if self._expected is None:
             self._expected = [np.array(output) for output in outputs]
         pairs = zip(outputs, self._expected, strict=True)
         if not all(np.array_equal(mine, first, equal_nan=True) for mine, first in pairs):
-            raise WrongResult
+            raise WrongAnswer
 
 
 def infer(device: Device, network: Network, until: float, note: Callable[[str], None]) -> None:
@@ -114,7 +114,7 @@ def graphs(device: Device, number: int, until: float, note: Callable[[str], None
 
 def outcome_of(error: BaseException) -> str:
     """What an error counts as."""
-    if isinstance(error, WrongResult):
+    if isinstance(error, WrongAnswer):
         return WRONG
     if isinstance(error, DeadObject):
         return CRASH
@@ -143,7 +143,7 @@ def run(address: str, work: str, threads: int, seconds: float, path: str) -> dic
                         graphs(device, number, until, note)
                     else:
                         (load_again if work == LOADING else infer)(device, network, until, note)
-                except (NnburstError, WrongResult) as error:
+                except (NnburstError, WrongAnswer) as error:
                     note(outcome_of(error))
                     messages.append(f"{type(error).__name__}: {error}"[:300])
                     if isinstance(error, DeadObject):

@@ -25,7 +25,7 @@ _GRACE: Final = PATIENCE + 30.0
 
 
 @dataclass
-class Report:
+class StressReport:
     """What became of it.
 
     Attributes:
@@ -68,7 +68,7 @@ def stress(
     life: float = _LIFE,
     seed: int = 1,
     progress: Callable[[], None] = lambda: None,
-) -> Report:
+) -> StressReport:
     """Run a profile against the driver at `address`.
 
     Args:
@@ -80,7 +80,7 @@ def stress(
         seed: of who is killed when.
         progress: called about once a second.
     """
-    report = Report()
+    report = StressReport()
     lock = threading.Lock()
     until = time.monotonic() + seconds
 
@@ -137,7 +137,7 @@ def _one(
     return found
 
 
-def _add(report: Report, found: dict[str, Any]) -> None:
+def _add(report: StressReport, found: dict[str, Any]) -> None:
     report.processes += 1
     report.killed += bool(found.get("killed"))
     report.clients.update(found.get("counts", {}))
