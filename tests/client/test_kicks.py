@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from nnburst import Closed
-from nnburst.client.burst.kicks import Kicks
+from nnburst.client.burst.transport.kicks import Kicks
 
 
 def test_closed_kicks_cannot_be_watched() -> None:

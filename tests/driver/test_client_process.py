@@ -16,8 +16,8 @@ import pytest
 
 import nnburst
 from driver.conftest import add_model
-from nnburst.client.burst import channels as burst_channels
-from nnburst.client.burst.kicks import Kicks
+from nnburst.client.burst.transport import channels as burst_channels
+from nnburst.client.burst.transport.kicks import Kicks
 from nnburst.client.launch import driver_environment
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Channel

@@ -18,11 +18,11 @@ from nnburst._native import ffi, lib
 from nnburst.client.burst.arrays import ArrayExecutor
 from nnburst.client.burst.binding import bind, bind_with_private, check_integer
 from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.channels import BurstChannels
 from nnburst.client.burst.core import BurstCore
-from nnburst.client.burst.ending import BurstEnded
 from nnburst.client.burst.function import BurstFunction, arrays_like
 from nnburst.client.burst.slots import SlotTable
+from nnburst.client.burst.transport.channels import BurstChannels
+from nnburst.client.burst.transport.ending import BurstEnded
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import (

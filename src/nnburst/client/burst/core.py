@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from nnburst._native import ffi, lib
-from nnburst.client.burst.channels import BurstChannels
-from nnburst.client.burst.ending import BurstEnded, BurstStop, abandon_burst, weakly
 from nnburst.client.burst.slots import SlotReleaser, SlotTable
 from nnburst.client.burst.submission_queue import SubmissionQueue
+from nnburst.client.burst.transport.channels import BurstChannels
+from nnburst.client.burst.transport.ending import BurstEnded, BurstStop, abandon_burst, weakly
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import Array
 from nnburst.client.memory.memory import Memory, find_memory

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import lib
-from nnburst.client.burst.channels import BurstChannels
 from nnburst.client.burst.slots import SlotTable
+from nnburst.client.burst.transport.channels import BurstChannels
 from nnburst.client.memory.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.upcalls import BurstCallback

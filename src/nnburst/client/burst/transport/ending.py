@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from nnburst._native import lib
-from nnburst.client.burst.channels import BurstChannels
+from nnburst.client.burst.transport.channels import BurstChannels
 from nnburst.control.connection import Connection
 
 if TYPE_CHECKING:

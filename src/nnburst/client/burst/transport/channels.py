@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from nnburst.client.burst.kicks import Kicks
+from nnburst.client.burst.transport.kicks import Kicks
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.session.upcalls import BurstCallback
 from nnburst.control.messages.burst import FreeMemory, OpenBurst
