@@ -177,7 +177,7 @@ def test_client_and_driver_never_import_each_other() -> None:
 
 
 #: Folders whose modules are entries of a registry, one each, so that they may be many.
-REGISTRIES: Final = ("cli", "executor/operations", "executor/reference/operations", "importer/")
+REGISTRIES: Final = ("cli/", "executor/operations/", "executor/reference/operations/", "importer/")
 MOST_MODULES: Final = 15
 
 
