@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "burst_pair.h"
+#include "random.h"
 
 struct burst {
     struct channel requests;
@@ -20,13 +21,6 @@ struct burst {
     nnb_atomic_u32 finished; /* the client has had enough */
     uint64_t taken;          /* results that were right */
 };
-
-static uint64_t next_random(uint64_t *state) { /* xorshift64* */
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545F4914F6CDD1Du;
-}
 
 static void *serve(void *argument) {
     struct burst *burst = argument;

@@ -6,27 +6,21 @@
 #include <string.h>
 
 #include "../ring_buffer.h"
+#include "random.h"
 
 static uint64_t state;
 
-static uint64_t next_random(void) { /* xorshift64* */
-    state ^= state >> 12;
-    state ^= state << 25;
-    state ^= state >> 27;
-    return state * 0x2545F4914F6CDD1Du;
-}
-
 /* A counter that tends towards the values where arithmetic goes wrong. */
 static uint64_t hostile(uint64_t near, uint64_t capacity, uint64_t quantum) {
-    switch (next_random() % 8) {
+    switch (next_random(&state) % 8) {
     case 0: return near;
-    case 1: return near + next_random() % (capacity + 2 * quantum);
-    case 2: return near - next_random() % (capacity + 2 * quantum);
-    case 3: return near + capacity + (next_random() % 3 - 1) * quantum;
-    case 4: return near + next_random() % (capacity / quantum + 1) * quantum;
-    case 5: return UINT64_MAX - next_random() % 64;
-    case 6: return (uint64_t)1 << (next_random() % 64);
-    default: return next_random();
+    case 1: return near + next_random(&state) % (capacity + 2 * quantum);
+    case 2: return near - next_random(&state) % (capacity + 2 * quantum);
+    case 3: return near + capacity + (next_random(&state) % 3 - 1) * quantum;
+    case 4: return near + next_random(&state) % (capacity / quantum + 1) * quantum;
+    case 5: return UINT64_MAX - next_random(&state) % 64;
+    case 6: return (uint64_t)1 << (next_random(&state) % 64);
+    default: return next_random(&state);
     }
 }
 
@@ -65,9 +59,9 @@ int main(int argc, char **argv) {
     PROMISE(read_counter != NULL && write_counter != NULL);
     for (uint64_t i = 0; i < rounds; i++) {
         if (i % 4096 == 0 || ring.corrupted) { /* a new ring, now and then of another size */
-            uint64_t quantum = i % 4096 == 0 ? quanta[next_random() % 6] : ring.quantum;
+            uint64_t quantum = i % 4096 == 0 ? quanta[next_random(&state) % 6] : ring.quantum;
             uint64_t capacity =
-                i % 4096 == 0 ? quantum * (1 + next_random() % 33) : ring.capacity_bytes;
+                i % 4096 == 0 ? quantum * (1 + next_random(&state) % 33) : ring.capacity_bytes;
             if (i % 4096 == 0) {
                 free(data);
                 free(copy);
@@ -75,20 +69,20 @@ int main(int argc, char **argv) {
                 copy = calloc(1, capacity);
                 PROMISE(data != NULL && copy != NULL);
             }
-            uint64_t start = next_random() % 4 == 0 ? UINT64_MAX / quantum * quantum
-                                                    : next_random() % 1000 * quantum;
+            uint64_t start = next_random(&state) % 4 == 0 ? UINT64_MAX / quantum * quantum
+                                                    : next_random(&state) % 1000 * quantum;
             nnb_store_relaxed_u64(write_counter, start);
             nnb_store_relaxed_u64(read_counter, start);
             PROMISE(nnb_ring_init(&ring, data, read_counter, write_counter, capacity, quantum,
-                                  next_random() % 4 != 0) == NNB_RING_OK);
+                                  next_random(&state) % 4 != 0) == NNB_RING_OK);
         }
         nnb_store_relaxed_u64(write_counter, hostile(ring.read_index, ring.capacity_bytes, ring.quantum));
         nnb_store_relaxed_u64(read_counter, hostile(ring.write_index, ring.capacity_bytes, ring.quantum));
         uint64_t elements = ring.capacity_bytes / ring.quantum;
-        uint64_t count = next_random() % (elements + 2);
+        uint64_t count = next_random(&state) % (elements + 2);
         struct nnb_ring_regions regions;
         int status;
-        switch (next_random() % 6) {
+        switch (next_random(&state) % 6) {
         case 0:
             PROMISE(nnb_ring_available_to_read(&ring) <= elements);
             break;

@@ -6,6 +6,7 @@
 
 #include "../liveness.h"
 #include "burst_pair.h"
+#include "random.h"
 
 enum { PAIRS = 2, MOST_STEPS = 64 };
 
@@ -25,13 +26,6 @@ static nnb_atomic_u32 stop;
 static uint64_t native_executions;
 static uint64_t outcomes[16];
 static uint64_t events[8];
-
-static uint64_t next_random(uint64_t *state) { /* xorshift64* */
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545F4914F6CDD1Du;
-}
 
 /* A counter that tends to be possible, or nearly. */
 static uint64_t hostile_counter(nnb_atomic_u64 *counter, const struct channel *channel, uint64_t chance) {

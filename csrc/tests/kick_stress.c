@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "burst_pair.h"
+#include "random.h"
 
 enum { LIMIT = 4, PATIENCE_MS = 20000 };
 
@@ -24,13 +25,6 @@ struct burst {
     uint64_t waits; /* for a byte */
     uint64_t state;
 };
-
-static uint64_t next_random(uint64_t *state) { /* xorshift64* */
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545F4914F6CDD1Du;
-}
 
 static void *serve(void *argument) {
     struct burst *burst = argument;

@@ -7,6 +7,7 @@
 
 #include "../steps.h"
 #include "burst_pair.h"
+#include "random.h"
 
 enum { STEPS = 3, BURSTS = 2, CALLERS = 2 };
 
@@ -38,13 +39,6 @@ struct caller {
     uint64_t state;
     uint32_t number;
 };
-
-static uint64_t next_random(uint64_t *state) { /* xorshift64* */
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545F4914F6CDD1Du;
-}
 
 static void *serve(void *argument) {
     struct burst *burst = argument;
