@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nnburst.executor.base import (
     DEFAULT_OPTIONS,
@@ -48,44 +48,50 @@ class _Answering(Execution):
         return self._outcome
 
 
-class _RefusingPrepared(Prepared):
+class _Preparing(Prepared):
+    def __init__(self, outcome: Callable[[Sequence[Argument]], Outcome]) -> None:
+        self._outcome = outcome
+
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:  # noqa: ARG002
-        return _Answering(Outcome(ErrorStatus.GENERAL_FAILURE, message="refusing: no execution"))
+        return _Answering(self._outcome(outputs))
 
 
-class Refusing(Executor):
+class _WithoutComputing(Executor):
+    """Prepares every model, and answers each execution by `outcome` of its outputs."""
+
+    def prepare(
+        self,
+        model: Model,  # noqa: ARG002
+        pools: Sequence[Bytes],  # noqa: ARG002
+        options: PrepareOptions = DEFAULT_OPTIONS,  # noqa: ARG002
+    ) -> Prepared:
+        """Nothing to do."""
+        return _Preparing(self.outcome)
+
+    def outcome(self, outputs: Sequence[Argument]) -> Outcome:
+        """What an execution on such outputs ends with."""
+        raise NotImplementedError
+
+
+class Refusing(_WithoutComputing):
     """Prepares every model, and refuses each execution."""
 
     name = "refusing"
 
-    def prepare(
-        self,
-        model: Model,  # noqa: ARG002
-        pools: Sequence[Bytes],  # noqa: ARG002
-        options: PrepareOptions = DEFAULT_OPTIONS,  # noqa: ARG002
-    ) -> Prepared:
-        """Nothing to do."""
-        return _RefusingPrepared()
+    def outcome(self, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
+        """GENERAL_FAILURE."""
+        return Outcome(ErrorStatus.GENERAL_FAILURE, message="refusing: no execution")
 
 
-class _MisshapenPrepared(Prepared):
-    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:  # noqa: ARG002
-        shapes = tuple(
-            OutputShape((3,) * (len(argument.dimensions) + 1), True) for argument in outputs
-        )
-        return _Answering(Outcome(output_shapes=shapes))
-
-
-class Misshapen(Executor):
+class Misshapen(_WithoutComputing):
     """Computes nothing, and reports each output with a dimension more than it has."""
 
     name = "misshapen"
 
-    def prepare(
-        self,
-        model: Model,  # noqa: ARG002
-        pools: Sequence[Bytes],  # noqa: ARG002
-        options: PrepareOptions = DEFAULT_OPTIONS,  # noqa: ARG002
-    ) -> Prepared:
-        """Nothing to do."""
-        return _MisshapenPrepared()
+    def outcome(self, outputs: Sequence[Argument]) -> Outcome:
+        """Success, with shapes that are wrong."""
+        return Outcome(
+            output_shapes=tuple(
+                OutputShape((3,) * (len(argument.dimensions) + 1), True) for argument in outputs
+            )
+        )
