@@ -22,80 +22,46 @@ from nnburst.executor.graph.signatures import (
 )
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.hal.enums import OperationType
-from nnburst.hal.signature import Signature
 
 
-def _comparison(type: OperationType, summary: str) -> Signature:  # noqa: A002 - NNAPI's word
-    return signature(
-        type,
-        V1_2,
-        summary,
-        inputs=[data("input0"), data("input1")],
-        outputs=[data("output", B8)],
-        rows=rows(V1_2=[B8, F16, F32, I32, Q8], V1_3=[Q8S]),
+def _declare_comparison(type: OperationType, summary: str) -> None:  # noqa: A002 - NNAPI's word
+    declare(
+        signature(
+            type,
+            V1_2,
+            summary,
+            inputs=[data("input0"), data("input1")],
+            outputs=[data("output", B8)],
+            rows=rows(V1_2=[B8, F16, F32, I32, Q8], V1_3=[Q8S]),
+        ),
+        shape=broadcast_shape,
     )
 
 
-declare(
-    _comparison(OperationType.EQUAL, "Whether x = y, broadcasting."),
-    shape=broadcast_shape,
-)
+_declare_comparison(OperationType.EQUAL, "Whether x = y, broadcasting.")
+_declare_comparison(OperationType.NOT_EQUAL, "Whether x ≠ y, broadcasting.")
+_declare_comparison(OperationType.LESS, "Whether x < y, broadcasting.")
+_declare_comparison(OperationType.LESS_EQUAL, "Whether x ≤ y, broadcasting.")
+_declare_comparison(OperationType.GREATER, "Whether x > y, broadcasting.")
+_declare_comparison(OperationType.GREATER_EQUAL, "Whether x ≥ y, broadcasting.")
 
 
-declare(
-    _comparison(OperationType.NOT_EQUAL, "Whether x ≠ y, broadcasting."),
-    shape=broadcast_shape,
-)
+def _declare_logical(type: OperationType, summary: str) -> None:  # noqa: A002 - NNAPI's word
+    declare(
+        signature(
+            type,
+            V1_2,
+            summary,
+            inputs=[data("input0", B8), data("input1", B8)],
+            outputs=[data("output", B8)],
+            rows=[row(V1_2)],
+        ),
+        shape=broadcast_shape,
+    )
 
 
-declare(
-    _comparison(OperationType.LESS, "Whether x < y, broadcasting."),
-    shape=broadcast_shape,
-)
-
-
-declare(
-    _comparison(OperationType.LESS_EQUAL, "Whether x ≤ y, broadcasting."),
-    shape=broadcast_shape,
-)
-
-
-declare(
-    _comparison(OperationType.GREATER, "Whether x > y, broadcasting."),
-    shape=broadcast_shape,
-)
-
-
-declare(
-    _comparison(OperationType.GREATER_EQUAL, "Whether x ≥ y, broadcasting."),
-    shape=broadcast_shape,
-)
-
-
-declare(
-    signature(
-        OperationType.LOGICAL_AND,
-        V1_2,
-        "Whether both are true, broadcasting.",
-        inputs=[data("input0", B8), data("input1", B8)],
-        outputs=[data("output", B8)],
-        rows=[row(V1_2)],
-    ),
-    shape=broadcast_shape,
-)
-
-
-declare(
-    signature(
-        OperationType.LOGICAL_OR,
-        V1_2,
-        "Whether either is true, broadcasting.",
-        inputs=[data("input0", B8), data("input1", B8)],
-        outputs=[data("output", B8)],
-        rows=[row(V1_2)],
-    ),
-    shape=broadcast_shape,
-)
+_declare_logical(OperationType.LOGICAL_AND, "Whether both are true, broadcasting.")
+_declare_logical(OperationType.LOGICAL_OR, "Whether either is true, broadcasting.")
 
 
 declare(

@@ -26,7 +26,7 @@ from nnburst.executor.graph.signatures import (
     signature,
 )
 from nnburst.executor.graph.tensor import TensorType
-from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import QUANTIZED_RANGES
@@ -135,35 +135,26 @@ declare(
 )
 
 
-def _extremum_rows() -> dict[str, list[OperandType]]:
-    return {"V1_2": [F16, F32, I32, Q8], "V1_3": [Q8S]}
+def _declare_extremum(type: OperationType, summary: str) -> None:  # noqa: A002 - NNAPI's word
+    declare(
+        signature(
+            type,
+            V1_2,
+            summary,
+            inputs=_INPUTS[:2],
+            outputs=_OUTPUTS,
+            rows=rows(V1_2=[F16, F32, I32, Q8], V1_3=[Q8S]),
+        ),
+        shape=broadcast_shape,
+        omitted_status=ErrorStatus.INVALID_ARGUMENT,
+    )
 
 
-declare(
-    signature(
-        OperationType.MAXIMUM,
-        V1_2,
-        "The larger of two tensors, element by element, broadcasting.",
-        inputs=_INPUTS[:2],
-        outputs=_OUTPUTS,
-        rows=rows(**_extremum_rows()),
-    ),
-    shape=broadcast_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
+_declare_extremum(
+    OperationType.MAXIMUM, "The larger of two tensors, element by element, broadcasting."
 )
-
-
-declare(
-    signature(
-        OperationType.MINIMUM,
-        V1_2,
-        "The smaller of two tensors, element by element, broadcasting.",
-        inputs=_INPUTS[:2],
-        outputs=_OUTPUTS,
-        rows=rows(**_extremum_rows()),
-    ),
-    shape=broadcast_shape,
-    omitted_status=ErrorStatus.INVALID_ARGUMENT,
+_declare_extremum(
+    OperationType.MINIMUM, "The smaller of two tensors, element by element, broadcasting."
 )
 
 
