@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,12 @@ def test_wrong_result_ends_the_command_with_1(
     status, report = plans(2, tmp_path / "report.json")
     assert status == 1
     assert "output 0 differs" in str(report["failures"])
+
+
+def test_the_log_of_the_framework_is_as_before_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("nnburst.runtime")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    plans(1, tmp_path / "report.json")
+    assert logger.level == logging.INFO

@@ -8,7 +8,6 @@ for bit, and every plan must keep the rules of plans.
 from __future__ import annotations
 
 import argparse
-import logging
 import time
 from collections import Counter
 
@@ -30,13 +29,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run all graphs; 0 only if none differs."""
+    from nnburst.testing.framework.quiet_log import quiet_log
     from nnburst.testing.partitioning.campaign import run_seeds
 
-    logging.getLogger("nnburst.runtime").setLevel(logging.CRITICAL)  # failures are what is drawn
     started = time.monotonic()
     counts: Counter[str] = Counter()
     failures = []
-    with text_for_people(args.json), progress("random plans", args.graphs) as advance:
+    progressing = progress("random plans", args.graphs)
+    with text_for_people(args.json), quiet_log(), progressing as advance:
         for found in run_seeds(range(args.first, args.first + args.graphs)):
             counts += found.counts
             if found.reason:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import sys
+from contextlib import ExitStack
 from typing import Final
 
 from nnburst.client.launch import launch
@@ -11,6 +11,7 @@ from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.manager import Settings
 from nnburst.testing.framework.framework_runner import FrameworkRunner
+from nnburst.testing.framework.quiet_log import quiet_log
 from nnburst.testing.partitioning.device import uniform
 
 #: Name and cost of each.
@@ -29,7 +30,6 @@ class PricedDriver(DriverDevice):
 def two_drivers(executor: str) -> Manager:
     """A manager over two drivers of an executor, each of which refuses a pseudo-random half."""
     drivers = [PricedDriver(executor, name, cost) for name, cost in COSTS]
-    logging.getLogger("nnburst.runtime").setLevel(logging.CRITICAL)
     return Manager(drivers, settings=Settings(refuses_half=True))
 
 
@@ -41,12 +41,15 @@ class PlansRunner(FrameworkRunner):
     def __init__(self, executor: str) -> None:
         """Launch the drivers."""
         super().__init__(two_drivers(executor), burst=self.over_bursts)
+        self._quiet = ExitStack()
+        self._quiet.enter_context(quiet_log())
 
     def close(self) -> None:
         """Close the drivers, and report what there was."""
         counted = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
         sys.stderr.write(f"plans: {counted}\n")
         super().close()
+        self._quiet.close()
 
 
 class PlansBurstRunner(PlansRunner):
