@@ -25,7 +25,7 @@ from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.objects.arguments.argument_info import ArgumentInfo, check_initialized, checked
+from nnburst.runtime.objects.arguments.argument_info import ArgumentInfo, checked
 from nnburst.runtime.objects.arguments.argument_list import ArgumentList
 from nnburst.runtime.objects.arguments.bindings import Bindings
 from nnburst.runtime.objects.buffers import Readable
@@ -448,7 +448,7 @@ class Execution(RuntimeObject):
     ) -> Outcome:
         inputs = []
         for index, info in enumerate(self._inputs.given):
-            check_initialized(info, index)
+            info.check_initialized(index)
             inputs.append(info.as_argument())
         outputs += [info.as_argument(is_output=True) for info in self._outputs.given]
         return self._executable.execute(inputs, outputs, options, bursts)

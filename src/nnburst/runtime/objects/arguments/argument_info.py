@@ -168,20 +168,6 @@ def as_bytes(view: memoryview) -> Bytes:
     return found
 
 
-def check_initialized(info: ArgumentInfo, index: int) -> None:
-    """RT:E5: an input in a device's memory holds something of the argument's dimensions."""
-    memory = info.memory
-    if memory is None or not memory._is_described:
-        return
-    if not memory.is_initialized:
-        raise GeneralFailure(f"input {index}: its memory holds nothing")
-    if memory.dimensions != info.operand.dimensions:
-        raise GeneralFailure(
-            f"input {index}: its memory holds {list(memory.dimensions)}, the argument has"
-            f" {list(info.operand.dimensions)}"
-        )
-
-
 def checked(outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
     """The outcome, or OP_FAILED if it reports of an output what cannot be (RT:R10)."""
     return checked_outcome(
