@@ -34,6 +34,7 @@ from nnburst.executor.operations.families.lstm_operands import (
 )
 from nnburst.executor.operations.families.recurrence import (
     Linking,
+    bidirectional_forms,
     linking,
     require_merged_count,
     results,
@@ -215,18 +216,12 @@ def _bidirectional_inputs() -> tuple[Slot, ...]:
 
 def _bidirectional_forms() -> tuple[Form, ...]:
     inputs = _bidirectional_inputs()
-    merged, separate = [data("output")], [data("fw_output"), data("bw_output")]
     states = [
         data(f"{prefix}{name}")
         for prefix in ("fw_", "bw_")
         for name in ("output_state_out", "cell_state_out")
     ]
-    return (
-        Form(inputs, tuple(merged), name="merged"),
-        Form(inputs, tuple(separate), name="separate"),
-        Form(inputs, (*merged, *states), since=V1_3, name="merged, with states"),
-        Form(inputs, (*separate, *states), since=V1_3, name="separate, with states"),
-    )
+    return bidirectional_forms(inputs, states)
 
 
 declare(

@@ -24,6 +24,7 @@ from nnburst.executor.graph.signatures import (
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.operations.families.recurrence import (
     Linking,
+    bidirectional_forms,
     linking,
     require_activation,
     require_merged_count,
@@ -158,14 +159,8 @@ def _bidirectional_forms() -> tuple[Form, ...]:
         control("time_major", BOOL),
         control("merge_outputs", BOOL),
     )
-    merged, separate = [data("output")], [data("fw_output"), data("bw_output")]
     states = [data("fw_hidden_state_out"), data("bw_hidden_state_out")]
-    return (
-        Form(inputs, tuple(merged), name="merged"),
-        Form(inputs, tuple(separate), name="separate"),
-        Form(inputs, (*merged, *states), since=V1_3, name="merged, with states"),
-        Form(inputs, (*separate, *states), since=V1_3, name="separate, with states"),
-    )
+    return bidirectional_forms(inputs, states)
 
 
 declare(

@@ -7,7 +7,9 @@ from enum import Enum
 
 from nnburst.executor.graph.operand_dimensions import require_rank
 from nnburst.executor.graph.operation import Node
+from nnburst.executor.graph.signatures import V1_3, data
 from nnburst.executor.graph.tensor import TensorType
+from nnburst.hal.signature import Form, Slot
 
 
 class Linking(Enum):
@@ -78,3 +80,14 @@ def linking(node: Node, aux_weights: Sequence[str]) -> Linking:
         node.require(not given, "weights of 'aux_input' are given although it is omitted")
         return Linking.NONE
     return Linking.CROSS if given else Linking.PARALLEL
+
+
+def bidirectional_forms(inputs: tuple[Slot, ...], states: Sequence[Slot]) -> tuple[Form, ...]:
+    """Of a BIDIRECTIONAL_SEQUENCE operation: one output or one for each direction, with or without states."""
+    merged, separate = [data("output")], [data("fw_output"), data("bw_output")]
+    return (
+        Form(inputs, tuple(merged), name="merged"),
+        Form(inputs, tuple(separate), name="separate"),
+        Form(inputs, (*merged, *states), since=V1_3, name="merged, with states"),
+        Form(inputs, (*separate, *states), since=V1_3, name="separate, with states"),
+    )
