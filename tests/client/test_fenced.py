@@ -20,6 +20,7 @@ import nnburst
 from client.burst_helpers import copy_model, held_by, standing_still, wait_until
 from client.conftest import add_model
 from client.scripted_driver import ScriptedDriver
+from descriptors import descriptors
 from nnburst import (
     Closed,
     DeadObject,
@@ -320,13 +321,13 @@ def test_driver_that_answers_with_no_fence_is_told_so(
     lying: Callable[[Callable[[], Fds], bool], PreparedModel],
 ) -> None:
     prepared = lying(lambda: Fds([os.open(os.devnull, os.O_RDWR)]), False)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(5):
         with pytest.raises(GeneralFailure, match="a sync fence must be a socket"):
             prepared.execute_fenced([X])
     gc.collect()  # private memory that must not be used again
     # The driver, which is in this process, has yet to learn of the last releases; its waiter keeps two.
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2)
+    wait_until(lambda: len(descriptors() - before) <= 2)
 
 
 def test_driver_that_is_done_already_sends_no_fence(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import nnburst
+from descriptors import descriptors
 from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDeadline, Model
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, Fds
@@ -31,10 +32,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         pause.wait(0.002)
-
-
-def count_fds() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def is_running(pid: int) -> bool:
@@ -81,11 +78,11 @@ def test_environment_reaches_the_driver() -> None:
 
 def test_no_thread_or_descriptor_outlives_the_device() -> None:
     nnburst.launch("null").close()
-    threads, fds = threading.active_count(), count_fds()
+    threads, fds = threading.active_count(), descriptors()
     for _ in range(3):
         nnburst.launch("null").close()
     assert threading.active_count() <= threads  # those of earlier tests may have ended meanwhile
-    assert count_fds() <= fds
+    assert descriptors() <= fds
 
 
 def test_client_killed_takes_its_driver_along() -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from descriptors import descriptors
 from nnburst import Closed, InvalidArgument, MissedDeadline, ResourceExhausted
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
@@ -48,11 +49,11 @@ def test_signaller_that_is_forgotten_leaves_an_error() -> None:
 
 
 def test_fence_that_is_forgotten_costs_no_descriptor() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(50):
         SyncFence.create()[1].signal()
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert descriptors() <= before
 
 
 def test_wait_ends_with_the_signal() -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 import pytest
 
+from descriptors import descriptors
 from nnburst import Device, InvalidArgument, Memory
 from nnburst.client.session.upcalls import BurstCallback, UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_FDS
 from nnburst.control.messages.burst import GetMemories, Memories
-
-
-def count_fds() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("slots", [MAX_FDS + 1, 900])
@@ -36,7 +32,7 @@ def test_more_pools_than_a_message_carries_are_refused_before_any_is_duplicated(
     driver = Connection(Channel(theirs), "the client")
     with device.allocate(64) as memory:
         number = server.register(BurstCallback(lambda asked: [memory] * len(asked), lambda _: None))
-        before = count_fds()
+        before = descriptors()
         with pytest.raises(InvalidArgument, match="at most 64"):
             driver.call(GetMemories(number, (0,) * slots), Memories, timeout=20)
         assert not duplicated
@@ -45,4 +41,4 @@ def test_more_pools_than_a_message_carries_are_refused_before_any_is_duplicated(
             assert len(fds) == len(found.sizes) == MAX_FDS
     driver.close()
     server.close()
-    assert count_fds() <= before
+    assert descriptors() <= before

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,9 +23,3 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 def channels(sockets: tuple[socket.socket, socket.socket]) -> tuple[Channel, Channel]:
     """The same as channels."""
     return Channel(sockets[0]), Channel(sockets[1])
-
-
-@pytest.fixture
-def count_fds() -> Callable[[], int]:
-    """Counts the descriptors of this process."""
-    return lambda: len(list(Path("/proc/self/fd").iterdir()))

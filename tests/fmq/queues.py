@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
-
 import numpy as np
 import numpy.typing as npt
 
@@ -35,9 +32,3 @@ def counter(queue: MessageQueue, grantor: int) -> npt.NDArray[np.uint64]:
 def numbers(start: int, count: int) -> npt.NDArray[np.uint32]:
     """`count` elements that count up from `start`."""
     return np.arange(start, start + count, dtype=ELEMENT)
-
-
-def descriptors() -> int:
-    """How many this process holds, less those that only garbage holds: earlier tests leave some."""
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))

