@@ -16,6 +16,7 @@ import pytest
 import nnburst
 from nnburst import DeviceUnavailable
 from nnburst.client.launch import driver_environment
+from nnburst.driver.service.supervisor import _end_with_parent
 from nnburst.testing.faults.footprint import children, is_running, spares
 
 PATIENCE = 30.0
@@ -130,6 +131,17 @@ def test_spare_ends_with_its_supervisor(serve: Serve, number: signal.Signals) ->
     _, errors = supervisor.communicate(timeout=PATIENCE)
     wait_for(lambda: not is_running(spare))
     assert errors == ""
+
+
+def test_worker_whose_supervisor_has_ended_already_ends_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pid = os.fork()
+    if pid == 0:
+        _end_with_parent(1 << 30)
+        os._exit(1)
+    assert os.waitpid(pid, 0) == (pid, 0)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_executor_that_ends_its_process_is_tried_ahead_once_for_each_client(
