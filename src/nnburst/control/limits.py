@@ -43,5 +43,6 @@ MAX_HELD_FDS: Final = 4096
 MAX_NOTIFICATIONS: Final = 2048
 #: Characters of an error message.
 MAX_MESSAGE_CHARACTERS: Final = 4096
-#: Seconds that a release may take; the driver only drops a reference.
-RELEASE_TIMEOUT: Final = 30.0
+#: Seconds that closing an object waits for the driver, which only drops a reference. One that stands still,
+#: in a debugger say, has the release before it, and drops it when it goes on.
+RELEASE_TIMEOUT: Final = 2.0

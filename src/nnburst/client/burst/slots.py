@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from nnburst.client.memory.memory import Memory
+from nnburst.control.limits import RELEASE_TIMEOUT
 from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError
 
 #: Slots that the driver may have yet to forget when another pool gets one: far below its quota of pools.
@@ -127,10 +128,13 @@ class SlotReleaser:
                 self._progress.wait(left)
 
     def close(self) -> None:
-        """End the thread after the slot that it is at: with the burst the driver forgets all the others."""
+        """End the thread after the slot that it is at: with the burst the driver forgets all the others.
+
+        A driver that stands still is not waited for: then the thread ends with its call.
+        """
         self._closing = True
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(RELEASE_TIMEOUT)
 
     def abandon(self, clean_up: Callable[[], None]) -> None:
         """End the thread, soon; `clean_up` is the last thing that it runs. Reentrant."""

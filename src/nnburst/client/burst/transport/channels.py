@@ -102,7 +102,7 @@ class BurstChannels:
     def close(self) -> None:
         """Release the driver's end and this one; fine with a dead driver."""
         try:
-            self._connection.release(self.handle, _TIMEOUT)
+            self._connection.release(self.handle)
         finally:
             self._release()
 
