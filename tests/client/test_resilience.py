@@ -75,6 +75,19 @@ def test_a_bound_request_keeps_its_arrays(device: ResilientDevice) -> None:
         assert outputs[0].tolist() == (X + X).tolist()
 
 
+def test_what_dies_during_a_call_is_made_again_by_the_next_one(device: ResilientDevice) -> None:
+    with device.prepare(model()) as prepared, prepared.open_burst() as burst:
+        began_ns = time.monotonic_ns()
+        kill(device.current)
+        for mortal in (prepared, burst):
+            with pytest.raises(nnburst.DeadObject, match="the next call has it made again"):
+                mortal.recover(None, began_ns)
+        assert (prepared.recoveries, burst.recoveries) == (0, 0)
+        burst.recover(None, time.monotonic_ns())
+        prepared.recover(None, began_ns)  # what is there needs nothing
+        assert (prepared.recoveries, burst.recoveries) == (1, 1)
+
+
 def test_an_event_loop_runs_a_bound_request_on_a_new_driver(device: ResilientDevice) -> None:
     with device.prepare(model()) as prepared, prepared.open_burst() as burst:
         bound = burst.bind()

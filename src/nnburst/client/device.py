@@ -118,6 +118,11 @@ class Device(Closing):
         """Whether the driver is there and this object is open."""
         return self._session.is_alive
 
+    @property
+    def _ended_ns(self) -> int:
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        return self._session.ended_ns
+
     def on_death(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the driver dies or the device is closed, on a thread of its own.
 

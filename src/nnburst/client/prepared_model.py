@@ -268,6 +268,11 @@ class PreparedModel(Closing):
         """Whether the driver is there and this object is open."""
         return not self._prepared.closed and self._prepared.session.is_alive
 
+    @property
+    def _ended_ns(self) -> int:
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        return self._prepared.session.ended_ns
+
     def close(self) -> None:
         """Release the model; its bursts and the executions under way go on.
 

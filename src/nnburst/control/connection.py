@@ -183,7 +183,7 @@ class Connection:
         self._abandoned: set[int] = set()
         self._abandoned_once = 0  # the last call of those that were too many
         self._later: collections.deque[Message] = collections.deque()
-        self._ended = False
+        self._ended_ns = 0
         self._on_end: list[Callable[[], None]] = []
         self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
         self._reader.start()
@@ -191,7 +191,12 @@ class Connection:
     @property
     def is_alive(self) -> bool:
         """Whether the peer was there when last looked at."""
-        return not self._ended
+        return not self._ended_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """When the end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        return self._ended_ns
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the connection ends; at once if it has ended already.
@@ -199,7 +204,7 @@ class Connection:
         Callbacks must not block: all run on the thread that noticed, the one added last first.
         """
         with self._lock:
-            if not self._ended:
+            if not self._ended_ns:
                 self._on_end.append(callback)
                 return
         callback()
@@ -291,8 +296,8 @@ class Connection:
     def _broken(self, error: ProtocolError) -> NnburstError:
         """The peer has broken the rules: nothing more is read from it, and the reader does the rest."""
         with self._lock:
-            if not self._ended:
-                self._dead, self._ended = _again(error), True
+            if not self._ended_ns:
+                self._dead, self._ended_ns = _again(error), time.monotonic_ns()
         self._channel.shutdown()
         return self._dead()
 
@@ -399,7 +404,7 @@ class Connection:
 
     def _register(self, pending: _Pending) -> int:
         with self._lock:
-            ended = self._ended
+            ended = self._ended_ns
             if not ended:
                 call = next(self._ids)
                 self._pending[call] = pending
@@ -421,7 +426,7 @@ class Connection:
         have noticed yet; it does the rest.
         """
         with self._lock:
-            self._ended = True
+            self._ended_ns = self._ended_ns or time.monotonic_ns()
         self._channel.shutdown()
         return self._dead()
 
@@ -454,7 +459,7 @@ class Connection:
     def _expect_no_more(self, call: int) -> bool:
         """Whether an answer may still come, which will then be disposed of."""
         with self._lock:
-            waits = self._pending.pop(call, None) is not None and not self._ended
+            waits = self._pending.pop(call, None) is not None and not self._ended_ns
             if waits:
                 self._abandoned.add(call)
             if len(self._abandoned) > _MOST_ABANDONED:
@@ -488,7 +493,7 @@ class Connection:
         with self._lock:
             pending = self._pending.pop(incoming.id, None)
             unwanted = (
-                self._ended
+                self._ended_ns
                 or incoming.id in self._abandoned
                 or 0 < incoming.id <= self._abandoned_once
             )
@@ -513,7 +518,7 @@ class Connection:
         calls: dict[int, _Pending] = {}
         silent: list[Callable[[], None]] = []
         with self._lock:  # nothing is made in here: the collector could run what wants the lock
-            self._ended = True
+            self._ended_ns = self._ended_ns or time.monotonic_ns()
             waiting, self._pending = self._pending, calls
             callbacks, self._on_end = self._on_end, silent
         self._channel.shutdown()
@@ -530,7 +535,7 @@ class Connection:
 
     def abandon_in_child(self) -> None:
         """Leave the connection to the parent of this forked process."""
-        self._ended = True
+        self._ended_ns = time.monotonic_ns()
         self._line.abandon_in_child()
         self._channel.abandon_in_child()
 
@@ -542,7 +547,7 @@ class Connection:
         """End the connection; pending calls end with Closed. Twice is fine."""
         dead = _again(Closed(f"the connection to {self._name} was closed"))
         with self._lock:
-            if not self._ended:
+            if not self._ended_ns:
                 self._dead = dead
         self._channel.shutdown()
         if threading.current_thread() is not self._reader:

@@ -82,14 +82,15 @@ SUCCESS: Final = Outcome()
 class BurstController(Protocol):
     """A burst of one step."""
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Open it again if its driver has died; called before a computation, never during one.
 
         Args:
             seconds: from now; None if it may take as long as it takes.
+            began_ns: when the computation began, on CLOCK_MONOTONIC: what has died since stays dead for it.
 
         Raises:
-            NnburstError: the driver is not there again after `seconds`.
+            NnburstError: the driver is not there again after `seconds`, or has died since `began_ns`.
         """
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
@@ -102,14 +103,15 @@ class BurstController(Protocol):
 class PreparedPart(Protocol):
     """A model or a step that a device has prepared. Thread-safe."""
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Prepare it again if its driver has died; called before a computation, never during one.
 
         Args:
             seconds: from now; None if it may take as long as it takes.
+            began_ns: when the computation began, on CLOCK_MONOTONIC: what has died since stays dead for it.
 
         Raises:
-            NnburstError: the driver is not there again after `seconds`.
+            NnburstError: the driver is not there again after `seconds`, or has died since `began_ns`.
         """
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:

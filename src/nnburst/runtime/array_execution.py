@@ -37,6 +37,7 @@ def execute_arrays(
     bursts: Sequence[BurstController | None] = (),
 ) -> ExecutionResult:
     """Execute once; see `CompiledModel.execute`."""
+    began_ns = time.monotonic_ns()
     deadline_ns = boottime_deadline_ns(check_timeout(timeout))
     check_count("inputs", inputs, takes)
     given = [None] * len(gives) if outputs is None else outputs
@@ -44,8 +45,7 @@ def execute_arrays(
     arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
     rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
     options = Options(measure, deadline_ns)
-    began_ns = time.monotonic_ns()
-    executable.revive(deadline_ns, bursts)
+    executable.revive(deadline_ns, began_ns, bursts)
     while True:
         places = [
             Argument(as_bytes(room), parameter.dimensions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -255,13 +256,14 @@ class CompiledRequest(OfOneProcess):
         self.in_flight = False
 
     def _set_timeout(self, timeout_ns: int) -> None:
-        """Prepare the next run, which has so many nanoseconds."""
+        """Prepare the next run, which has so many nanoseconds and begins now."""
+        began_ns = time.monotonic_ns()
         self._burst._check_open()
         if self.in_flight:
             raise BurstBusy("this request is under way: its memory is in use")
         if self._bound is None or not self._bound.is_current:
             deadline_ns = boottime_deadline_ns(timeout_ns * 1e-9)
-            self._burst._executable.revive(deadline_ns, self._burst._bursts.of_parts)
+            self._burst._executable.revive(deadline_ns, began_ns, self._burst._bursts.of_parts)
             try:
                 self._bind()
             except NnburstError as error:

@@ -99,7 +99,7 @@ class KnownPart:
             device.clock.now += factor * device.seconds(model)
         return Outcome(ResultCode.OP_FAILED) if self.fails else Outcome()
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """It cannot die."""
 
     def open_burst(self) -> None:

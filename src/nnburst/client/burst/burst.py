@@ -115,6 +115,11 @@ class Burst(Closing):
         return not self._core.closed and self._core.connection.is_alive
 
     @property
+    def _ended_ns(self) -> int:
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        return self._core.connection.ended_ns
+
+    @property
     def inputs(self) -> Sequence[Parameter]:
         """What each input must look like."""
         return self._core.inputs

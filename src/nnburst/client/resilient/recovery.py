@@ -24,6 +24,10 @@ class Mortal(Protocol):
     def is_alive(self) -> bool:
         """Whether its driver is there."""
 
+    @property
+    def _ended_ns(self) -> int:
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+
     def close(self) -> None:
         """Give it up."""
 
@@ -80,19 +84,24 @@ class Recoverable(Generic[T]):
                 self._recover()
             return self._current
 
-    def get_within(self, seconds: float | None) -> T:
+    def get_within(self, seconds: float | None, began_ns: int | None = None) -> T:
         """As `get`, but a recovery that takes longer is left to go on; the next call finds it further on.
 
         So callers that can wait for less than a driver takes to start get it back all the same.
 
         Args:
             seconds: from now; None for a recovery on the caller's thread, however long it takes.
+            began_ns: when the caller began, on CLOCK_MONOTONIC: what has died since is not made again now, so
+                that a death costs the call that it falls into no start of a driver. None makes it again.
 
         Raises:
             MissedDeadline: it is still being made again.
-            DeadObject, InvalidDevice, Closed: as `get`.
+            DeadObject: as `get`, or it has died since `began_ns`.
+            InvalidDevice, Closed: as `get`.
         """
         current = self._current
+        if began_ns is not None and current._ended_ns > began_ns and not self._closed:
+            raise DeadObject("the driver has died meanwhile; the next call has it made again")
         if seconds is None or (current.is_alive and not self._closed):
             return self.get()
         with self._helper_lock:

@@ -33,9 +33,9 @@ class ResilientBurst(Closing):
         """The one opened last, dead or alive."""
         return self._bursts.last
 
-    def recover(self, seconds: float | None) -> None:
+    def recover(self, seconds: float | None, began_ns: int | None = None) -> None:
         """Open it again if the driver has died; see `Recoverable.get_within`."""
-        self._bursts.get_within(seconds)
+        self._bursts.get_within(seconds, began_ns)
 
     @property
     def recoveries(self) -> int:

@@ -37,9 +37,9 @@ class ResilientPreparedModel(Closing):
         """The one prepared last, dead or alive."""
         return self._models.last
 
-    def recover(self, seconds: float | None) -> None:
+    def recover(self, seconds: float | None, began_ns: int | None = None) -> None:
         """Prepare again if the driver has died; see `Recoverable.get_within`."""
-        self._models.get_within(seconds)
+        self._models.get_within(seconds, began_ns)
 
     @property
     def model(self) -> Model:

@@ -118,6 +118,11 @@ class Session:
         return not self.closed and self._connection.is_alive
 
     @property
+    def ended_ns(self) -> int:
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        return self._connection.ended_ns
+
+    @property
     def connection(self) -> Connection:
         """The control connection.
 

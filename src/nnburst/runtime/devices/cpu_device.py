@@ -121,7 +121,7 @@ class CpuPrepared:
         """Own what the executor has made."""
         self._prepared = prepared
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Nothing: it lives as long as this process."""
 
     def execute(

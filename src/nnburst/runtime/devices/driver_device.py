@@ -180,13 +180,13 @@ class DriverPart:
         """Own `prepared`."""
         self.prepared: Final = prepared
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Connect and prepare again if the driver has died.
 
         Raises:
-            NnburstError: it is not there again after `seconds`.
+            NnburstError: it is not there again after `seconds`, or has died since `began_ns`.
         """
-        self.prepared.recover(seconds)
+        self.prepared.recover(seconds, began_ns)
 
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
@@ -249,13 +249,13 @@ class DriverBurst:
         self._part: Final = part
         self._burst: Final = burst
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Connect, prepare and open again if the driver has died.
 
         Raises:
-            NnburstError: it is not there again after `seconds`.
+            NnburstError: it is not there again after `seconds`, or has died since `began_ns`.
         """
-        self._burst.recover(seconds)
+        self._burst.recover(seconds, began_ns)
 
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options

@@ -249,7 +249,7 @@ class _Ended:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome: Final = outcome
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Nothing: it has ended."""
 
     def execute(

@@ -164,20 +164,25 @@ class Executable:
         return self.fall_back(inputs, outputs, options, outcome)
 
     def revive(
-        self, deadline_ns: int | None, bursts: Sequence[BurstController | None] = ()
+        self,
+        deadline_ns: int | None,
+        began_ns: int | None,
+        bursts: Sequence[BurstController | None] = (),
     ) -> None:
         """Have prepared again what died with its driver, before anything is computed.
 
-        A driver that is not there again stays dead for the computation: its steps fail as DEAD_OBJECT.
+        A driver that is not there again, or has died since the computation began, stays dead for it: its
+        steps fail as DEAD_OBJECT.
 
         Args:
             deadline_ns: on CLOCK_BOOTTIME; None if it may take as long as it takes.
+            began_ns: when the computation began, on CLOCK_MONOTONIC; None for one that is still to begin.
             bursts: as for `execute`.
         """
         for number, part in enumerate(self.parts):
             executor = (bursts[number] if bursts else None) or part
             try:
-                executor.revive(_seconds_until(deadline_ns))
+                executor.revive(_seconds_until(deadline_ns), began_ns)
             except NnburstError as error:
                 logger.warning("a step has no driver (%s): this computation goes on without", error)
 
@@ -295,7 +300,7 @@ class Executable:
                 if self._fallback is None:
                     assert self._prepare_on_cpu is not None
                     self._fallback = self._prepare_on_cpu(None)
-            self._fallback.revive(None)  # the CPU may be a driver
+            self._fallback.revive(None, None)  # the CPU may be a driver
         except NnburstError as error:
             logger.warning("the CPU cannot stand in: %s", error)
             return failure
@@ -317,7 +322,7 @@ class Executable:
                 step = self.plan.execution_steps[number]
                 self._steps_on_cpu[number] = self._prepare_on_cpu(step)
             part = self._steps_on_cpu[number]
-        part.revive(None)  # the CPU may be a driver
+        part.revive(None, None)  # the CPU may be a driver
         return part
 
     def open_bursts(self) -> Bursts:

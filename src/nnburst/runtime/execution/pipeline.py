@@ -168,7 +168,7 @@ class _InTurn:
         self._burst: Final = burst
         self._lock: Final = lock
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Nothing: a driver that died is there again for the requests that are submitted later."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:

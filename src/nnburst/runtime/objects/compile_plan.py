@@ -129,7 +129,7 @@ class WholePlan:
         planned = compiler.following(schedule)
         self._executable = compiler.executable(planned, may_fall_back=False)
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Nothing: a plan that is being measured fails if a driver dies."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
@@ -150,7 +150,7 @@ class _PlanBurst:
         self._executable = executable
         self._bursts = executable.open_bursts()
 
-    def revive(self, seconds: float | None) -> None:
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Nothing, as for the whole plan."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:

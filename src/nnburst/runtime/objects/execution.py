@@ -230,12 +230,13 @@ class Execution(RuntimeObject):
             InvalidArgument: an argument is not set; BAD_DATA, and it is completed.
             NnburstError: what came of it.
         """
+        began_ns = time.monotonic_ns()
         own = self._own_burst() if self._reusable else None
         bound = None if own is None else self._bound_to(own)
         if own is not None and bound is not None:
             self._compute_bound(bound, own)
             return
-        self._begin(ExecutionMode.SYNC)
+        self._begin(ExecutionMode.SYNC, began_ns)
         _raise(self._compute())
 
     def burst_compute(self, burst: Burst) -> None:
@@ -247,6 +248,7 @@ class Execution(RuntimeObject):
             BadState: the burst is busy, and otherwise as `compute`.
             NnburstError: as `compute`.
         """
+        began_ns = time.monotonic_ns()
         if burst is None:
             raise UnexpectedNull("burst: it is None")
         self._check_open()
@@ -257,7 +259,7 @@ class Execution(RuntimeObject):
             self._compute_bound(bound, burst)
             return
         with burst._alone() as controllers:
-            self._begin(ExecutionMode.BURST)
+            self._begin(ExecutionMode.BURST, began_ns)
             _raise(self._compute(controllers))
 
     def _bound_to(self, burst: Burst) -> BoundPlan | None:
@@ -288,7 +290,7 @@ class Execution(RuntimeObject):
             NnburstError: as `compute`.
         """
         before = self._outcome
-        self._begin(ExecutionMode.BURST)
+        self._begin(ExecutionMode.BURST, time.monotonic_ns())
         infos = self._outputs.given
         options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
         try:
@@ -345,7 +347,7 @@ class Execution(RuntimeObject):
         Raises:
             BadState, InvalidArgument: as `compute`; then there is no event.
         """
-        self._begin(ExecutionMode.ASYNC)
+        self._begin(ExecutionMode.ASYNC, time.monotonic_ns())
         if self._executable.interface.starts_inline:
             return Event(outcome=self._compute())
         try:
@@ -372,7 +374,7 @@ class Execution(RuntimeObject):
         """
         if dependencies is None or any(event is None for event in dependencies):
             raise UnexpectedNull("dependencies: the list or an entry is None")
-        self._begin(ExecutionMode.ASYNC_WITH_DEPS)
+        self._begin(ExecutionMode.ASYNC_WITH_DEPS, time.monotonic_ns())
         limit = nanoseconds("duration", duration)
         if limit is not None and not self._executable.interface.is_one_explicit_device:
             self._fail(InvalidArgument("duration: needs a compilation for one explicit device"))
@@ -393,8 +395,8 @@ class Execution(RuntimeObject):
         _raise(outcome)
         return Event(outcome=outcome)
 
-    def _begin(self, mode: ExecutionMode) -> None:
-        """RT:E4: become computing, with all arguments set."""
+    def _begin(self, mode: ExecutionMode, began_ns: int) -> None:
+        """RT:E4: become computing, with all arguments set; `began_ns` is on CLOCK_MONOTONIC."""
         self._check_open()
         with self._lock:
             if self._state == State.COMPUTATION:
@@ -402,7 +404,7 @@ class Execution(RuntimeObject):
             if self._state == State.COMPLETED and not self._reusable:
                 raise BadState("execution: it has computed and is not reusable")
             self._state = State.COMPUTATION
-            self._mode, self._began_ns = mode, time.monotonic_ns()
+            self._mode, self._began_ns = mode, began_ns
         for arguments in (self._inputs, self._outputs):
             if arguments.missing is not None:
                 self._fail(InvalidArgument(f"{arguments.missing}: it is not set"))
@@ -412,9 +414,9 @@ class Execution(RuntimeObject):
         raise error
 
     def _ready(self, bursts: Sequence[BurstController | None] = ()) -> Options:
-        """From here on the deadline counts; drivers that have died are connected to first."""
+        """From here on the deadline counts; drivers that died before it began are connected to first."""
         deadline_ns = self._deadline_ns()
-        self._executable.revive(deadline_ns, bursts)
+        self._executable.revive(deadline_ns, self._began_ns, bursts)
         return Options(self._measure, deadline_ns, self._loop_timeout_ns)
 
     def _compute(

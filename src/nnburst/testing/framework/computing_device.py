@@ -94,8 +94,8 @@ class _ComputingPart:
         self._model = model
         self._part = part
 
-    def revive(self, seconds: float | None) -> None:
-        self._part.revive(seconds)
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+        self._part.revive(seconds, began_ns)
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         self._device.executed += 1
