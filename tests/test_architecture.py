@@ -33,7 +33,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "formats": {"hal"},
     "executor": {"hal", "formats", "tracing"},
     "importer": {"hal", "formats"},
-    "demo": {"hal"},
+    "demo": {"hal", "formats", "importer"},
     "control": _CONTROL,
     "client": _ENDS,
     "driver": _DRIVER,

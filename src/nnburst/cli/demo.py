@@ -1,4 +1,4 @@
-"""`nnburst demo [digits|wakeword|face]`: networks at work in another process."""
+"""`nnburst demo [digits|wakeword|face|voice|noise]`: networks at work in another process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from nnburst.cli.options import Subparsers, at_least_one
-from nnburst.cli.output import add_json_option
+from nnburst.cli.output import add_json_option, writable_file
 from nnburst.hal.errors import InvalidArgument
 
 #: The options of each demo; what is given to another one is refused.
@@ -14,13 +14,16 @@ _OPTIONS = {
     "digits": ("rounds",),
     "wakeword": ("clip", "real_time"),
     "face": ("rounds", "image"),
+    "voice": ("clip", "real_time", "executor"),
+    "noise": ("clip", "real_time", "executor", "output"),
 }
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add `nnburst demo`."""
     parser = subparsers.add_parser(
-        "demo", help="recognise digits, spot a phrase or find a face in another process"
+        "demo",
+        help="recognise digits, spot a phrase, find a face, mark speech or suppress noise in another process",
     )
     parser.add_argument(
         "what",
@@ -28,7 +31,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
         choices=list(_OPTIONS),
         default="digits",
         help="recognise digits by every route and survive a killed driver (default); spot a phrase in"
-        " a stream of sound; find a face in photographs",
+        " a stream of sound; find a face in photographs; mark where a sound has speech; take the noise"
+        " out of a sound",
     )
     parser.add_argument(
         "--rounds",
@@ -39,10 +43,16 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--clip",
         type=Path,
         metavar="WAV",
-        help="wakeword: a recording of your own, 16 kHz, 16 bits, one channel",
+        help="wakeword, voice, noise: a recording of your own, 16 kHz, 16 bits, one channel",
     )
     parser.add_argument(
-        "--real-time", action="store_true", help="wakeword: a hop every 10 ms, as from a microphone"
+        "--real-time",
+        action="store_true",
+        help="wakeword, voice, noise: hops come when a microphone would have them (every 10, 32, 8 ms)",
+    )
+    parser.add_argument("--executor", help="voice, noise: of the driver (default: litert)")
+    parser.add_argument(
+        "--output", type=writable_file, metavar="WAV", help="noise: write what is left of the sound"
     )
     parser.add_argument(
         "--image", type=Path, metavar="FILE", help="face: a picture of your own instead"
@@ -65,6 +75,17 @@ def run(args: argparse.Namespace) -> int:
         from nnburst.cli.demo_face import find
 
         return find(args.json, args.image, args.rounds or 20)
+    executor = args.executor or "litert"
+    if args.what == "voice":
+        from nnburst.cli.demo_voice import mark
+
+        return mark(args.json, args.clip, real_time=args.real_time, executor=executor)
+    if args.what == "noise":
+        from nnburst.cli.demo_noise import suppress
+
+        return suppress(
+            args.json, args.clip, args.output, real_time=args.real_time, executor=executor
+        )
     from nnburst.cli.demo_digits import recognise
 
     return recognise(args.json, args.rounds or 5)

@@ -19,7 +19,10 @@ def file_of(package: str, *parts: str, install: str) -> Path:
     Raises:
         NnburstError: it is not there; the message names what to install.
     """
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:  # of a package around it
+        spec = None
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder, *parts)
         if path.is_file():

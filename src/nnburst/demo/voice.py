@@ -1,0 +1,290 @@
+"""What surrounds silero-vad, a detector of speech: its model, frames before it, segments behind it.
+
+The weights come from the wheel `silero-vad`, from its form for one sampling rate; the model is built of
+NNAPI's operations, the recurrent part as one LSTM:
+
+frame 1x1x640x1 → CONV_2D 258 (a Fourier transform) → magnitudes of 129 frequencies, four times in a frame
+→ CONV_2D 128, 64, 64, 128 of width 3 with RELU → LSTM 128 → RELU → FULLY_CONNECTED 1 → LOGISTIC
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.demo.extras import file_of
+from nnburst.demo.speech import RATE, Phrase
+from nnburst.formats.onnx.external_data import ExternalData
+from nnburst.formats.onnx.model import read_model
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.importer.imported_model import ImportedModel, State
+
+#: Samples of a hop; seconds.
+VOICE_HOP: Final = 512
+VOICE_HOP_SECONDS: Final = VOICE_HOP / RATE
+#: Samples of the hop before, and samples that are mirrored behind, in what the network takes.
+_CONTEXT: Final = 64
+_FRAME: Final = _CONTEXT + VOICE_HOP + _CONTEXT
+#: From which probability on a frame counts as spoken.
+THRESHOLD: Final = 0.5
+
+#: Samples of a window of the transform, between two windows, and frequencies.
+_WINDOW: Final = 256
+_STRIDE: Final = 128
+_FREQUENCIES: Final = _WINDOW // 2 + 1
+#: Outputs and stride of each convolution behind it.
+_ENCODER: Final = ((128, 1), (64, 2), (64, 2), (128, 1))
+_CELLS: Final = 128
+#: What the file calls the weights and biases of the recurrent part.
+_INPUT_WEIGHTS, _STATE_WEIGHTS, _BIASES = "onnx::LSTM_209", "onnx::LSTM_210", "onnx::LSTM_211"
+#: Places of NNAPI's gates (input, forget, cell, output) among ONNX's (input, output, forget, cell).
+_GATES: Final = (0, 2, 3, 1)
+#: NNAPI's codes: fused activations, and the activation of an LSTM.
+_NONE, _RELU, _TANH = 0, 1, 4
+
+_Floats = npt.NDArray[np.float32]
+_F32: Final = OperandType.TENSOR_FLOAT32
+
+
+def find_voice_network() -> Path:
+    """The .onnx file that the weights are taken from.
+
+    Raises:
+        NnburstError: `silero-vad` is not installed.
+    """
+    # What it requires is PyTorch, which the file does not need.
+    install = "pip install --no-deps silero-vad==6.2.3"
+    return file_of("silero_vad", "data", "silero_vad_16k_sequence.onnx", install=install)
+
+
+def build_voice_network(content: bytes) -> ImportedModel:
+    """Build the model from the weights of the wheel's file.
+
+    Its input is a frame, float32 (1, 1, 640, 1), its output the probability of speech, float32 (1, 1).
+    States are the output and the cells of the LSTM, (1, 128) each.
+
+    Raises:
+        InvalidArgument: the file is not intact, or its weights are not those of this network.
+    """
+    file = read_model(content)
+    external = ExternalData(None, file.budget).bytes_of
+    tensors = file.graph.initializers
+    shapes = {name: tensors[name].shape if name in tensors else None for name in _SHAPES}
+    for name, shape in _SHAPES.items():
+        if shapes[name] != shape:
+            raise InvalidArgument(
+                f"silero-vad: tensor {name!r} has the shape {shapes[name]}, expected {shape}"
+            )
+    return _VoiceBuilder({name: tensors[name].array(external) for name in _SHAPES}).build()
+
+
+#: Every tensor of the file that the model takes.
+_SHAPES: Final = {
+    "stft.forward_basis_buffer": (2 * _FREQUENCIES, 1, _WINDOW),
+    "encoder.0.weight": (128, _FREQUENCIES, 3),
+    "encoder.1.weight": (64, 128, 3),
+    "encoder.2.weight": (64, 64, 3),
+    "encoder.3.weight": (128, 64, 3),
+    **{f"encoder.{n}.bias": (outputs,) for n, (outputs, _) in enumerate(_ENCODER)},
+    _INPUT_WEIGHTS: (1, 4 * _CELLS, 128),
+    _STATE_WEIGHTS: (1, 4 * _CELLS, _CELLS),
+    _BIASES: (1, 8 * _CELLS),
+    "output.weight": (1, _CELLS, 1),
+    "output.bias": (1,),
+}
+
+
+class _VoiceBuilder:
+    """The model's operands, in the order of its operations."""
+
+    def __init__(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._weights = weights
+        self._builder = ModelBuilder()
+
+    def build(self) -> ImportedModel:
+        builder = self._builder
+        frame = builder.input(_F32, (1, 1, _FRAME, 1))
+        states = [builder.input(_F32, (1, _CELLS)) for _ in range(2)]
+        left = [builder.output(_F32, (1, _CELLS)) for _ in range(2)]
+        answer = builder.output(_F32, (1, 1))
+        features = self._encoded(self._magnitudes(frame))
+        shape = builder.constant(OperandType.TENSOR_INT32, [1, _CELLS])
+        flat = self._to(OperationType.RESHAPE, [features, shape], (1, _CELLS))
+        heard = self._recurrent(flat, states, left)
+        positive = self._to(OperationType.RELU, [heard], (1, _CELLS))
+        weights = self._constant(self._weights["output.weight"].reshape(1, _CELLS))
+        bias = self._constant(self._weights["output.bias"])
+        dense = [positive, weights, bias, builder.scalar(_NONE)]
+        logit = self._to(OperationType.FULLY_CONNECTED, dense, (1, 1))
+        builder.operation(OperationType.LOGISTIC, [logit], [answer])
+        builder.identify([frame, *states], [answer, *left])
+        nothing = np.zeros((1, _CELLS), np.float32)
+        nothing.flags.writeable = False
+        names = ("output", "cells")
+        return ImportedModel(
+            builder.build(),
+            input_names=("frame", *names),
+            output_names=("probability", *names),
+            states=tuple(State(name, at, at, nothing) for at, name in enumerate(names, 1)),
+            description="silero-vad at 16 kHz, of NNAPI's operations",
+        )
+
+    def _magnitudes(self, frame: int) -> int:
+        """Real and imaginary parts by one convolution, as the file's authors compute them."""
+        basis = self._weights["stft.forward_basis_buffer"]
+        bias = np.zeros(len(basis), np.float32)
+        both = self._convolution(frame, basis, bias, 4, stride=_STRIDE, pad=0, activation=_NONE)
+        parts = [self._slice(both, at * _FREQUENCIES, (1, 1, 4, _FREQUENCIES)) for at in range(2)]
+        none = self._builder.scalar(_NONE)
+        shape = (1, 1, 4, _FREQUENCIES)
+        squares = [self._to(OperationType.MUL, [part, part, none], shape) for part in parts]
+        power = self._to(OperationType.ADD, [*squares, none], shape)
+        return self._to(OperationType.SQRT, [power], shape)
+
+    def _encoded(self, features: int) -> int:
+        width = 4
+        for number, (_, stride) in enumerate(_ENCODER):
+            weights = self._weights[f"encoder.{number}.weight"]
+            bias = self._weights[f"encoder.{number}.bias"]
+            width = (width + 2 - 3) // stride + 1
+            # Not SAME: at a stride of 2 that pads on one side alone.
+            features = self._convolution(
+                features, weights, bias, width, stride=stride, pad=1, activation=_RELU
+            )
+        return features
+
+    def _recurrent(self, flat: int, states: Sequence[int], left: Sequence[int]) -> int:
+        """One step of the LSTM: without coupled gates, peepholes, projection and normalisation."""
+        builder = self._builder
+        gates = [
+            [np.split(self._weights[name][0], 4)[gate] for gate in _GATES]
+            for name in (_INPUT_WEIGHTS, _STATE_WEIGHTS)
+        ]
+        both = self._weights[_BIASES][0].reshape(2, 4, _CELLS).sum(axis=0)
+        absent = [builder.no_value(_F32) for _ in range(9)]
+        scratch = builder.temporary(_F32, (1, 4 * _CELLS))
+        heard = builder.temporary(_F32, (1, _CELLS))
+        inputs = [
+            flat,
+            *(self._constant(weights) for matrix in gates for weights in matrix),
+            *absent[:3],
+            *(self._constant(both[gate]) for gate in _GATES),
+            *absent[3:5],
+            *states,
+            builder.scalar(_TANH),
+            builder.scalar(0.0),
+            builder.scalar(0.0),
+            *absent[5:],
+        ]
+        builder.operation(OperationType.LSTM, inputs, [scratch, *left, heard])
+        return heard
+
+    def _convolution(
+        self,
+        source: int,
+        weights: npt.NDArray[Any],
+        bias: npt.NDArray[Any],
+        width: int,
+        *,
+        stride: int,
+        pad: int,
+        activation: int,
+    ) -> int:
+        """Along the frame: weights are outputs × inputs × width there, and one row high here."""
+        filters = self._constant(weights.transpose(0, 2, 1)[:, None])
+        numbers = (pad, pad, 0, 0, stride, 1, activation)
+        operands = [source, filters, self._constant(bias), *map(self._builder.scalar, numbers)]
+        return self._to(OperationType.CONV_2D, operands, (1, 1, width, len(weights)))
+
+    def _slice(self, source: int, channel: int, shape: tuple[int, ...]) -> int:
+        ends = [
+            self._builder.constant(OperandType.TENSOR_INT32, values)
+            for values in ((0, 0, 0, channel), shape)
+        ]
+        return self._to(OperationType.SLICE, [source, *ends], shape)
+
+    def _to(self, kind: OperationType, inputs: Sequence[int], shape: tuple[int, ...]) -> int:
+        target = self._builder.temporary(_F32, shape)
+        self._builder.operation(kind, inputs, [target])
+        return target
+
+    def _constant(self, values: npt.NDArray[Any]) -> int:
+        return self._builder.constant(_F32, values)
+
+
+class Frames:
+    """Hops of sound to what the network takes. One stream; not thread-safe."""
+
+    def __init__(self) -> None:
+        """Before the stream there is silence."""
+        self._before: _Floats = np.zeros(_CONTEXT, np.float32)
+
+    def frame(self, hop: npt.NDArray[np.int16]) -> _Floats:
+        """The frame of a hop of VOICE_HOP samples: (1, 1, 640, 1), in -1..1."""
+        heard = np.concatenate([self._before, hop.astype(np.float32) / np.float32(32768)])
+        self._before = heard[-_CONTEXT:]
+        # Mirrored about the last sample. NNAPI has MIRROR_PAD from feature level 7 on.
+        whole: _Floats = np.concatenate([heard, heard[-2 : -2 - _CONTEXT : -1]])
+        return whole.reshape(1, 1, _FRAME, 1)
+
+
+def voice_hops(samples: npt.NDArray[np.int16]) -> Iterator[npt.NDArray[np.int16]]:
+    """A sound in hops of 32 ms; a rest that is shorter is left out."""
+    for start in range(0, len(samples) - VOICE_HOP + 1, VOICE_HOP):
+        yield samples[start : start + VOICE_HOP]
+
+
+class Segment(NamedTuple):
+    """Where something is spoken: seconds from the beginning."""
+
+    start: float
+    end: float
+
+
+def segments(probabilities: Sequence[float]) -> list[Segment]:
+    """Frames above the threshold, those without a gap as one."""
+    spoken = np.concatenate([[False], np.asarray(probabilities) > THRESHOLD, [False]])
+    edges = np.flatnonzero(spoken[1:] != spoken[:-1]).reshape(-1, 2)
+    return [Segment(*(float(edge * VOICE_HOP_SECONDS) for edge in pair)) for pair in edges]
+
+
+def spoken_frames(phrases: Sequence[Phrase], count: int) -> npt.NDArray[np.bool_]:
+    """For each of `count` frames, whether its middle lies in a phrase."""
+    middles = (np.arange(count) + 0.5) * VOICE_HOP_SECONDS
+    found = np.zeros(count, bool)
+    for phrase in phrases:
+        found |= (middles >= phrase.start) & (middles < phrase.end)
+    return found
+
+
+class VoiceGolden(NamedTuple):
+    """What the authors' file gives for the shipped clip.
+
+    Attributes:
+        network: SHA-256 of the file, hexadecimal.
+        engine: that ran it.
+        probabilities: of each frame.
+    """
+
+    network: str
+    engine: str
+    probabilities: tuple[float, ...]
+
+    def is_of(self, content: bytes) -> bool:
+        """Whether it was computed with these weights."""
+        return hashlib.sha256(content).hexdigest() == self.network
+
+
+def voice_golden() -> VoiceGolden:
+    """The one that `tools/make_speech_golden.py` wrote."""
+    found = json.loads((files(__package__) / "data/voice.json").read_text(encoding="utf-8"))
+    return VoiceGolden(found["network"], found["engine"], tuple(found["probabilities"]))
