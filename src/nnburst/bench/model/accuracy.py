@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nnburst.bench.model.data_sets import DataSet, Example
+from nnburst.bench.network.networks import onnx_session
+from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.stateful_burst import StatefulBurst
 from nnburst.client.device import Device
 from nnburst.hal.enums import OperandType
+from nnburst.hal.errors import DeviceUnavailable
 from nnburst.hal.model import Operand
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.testing.models.litert import interpreter
@@ -27,6 +31,18 @@ Compute = Callable[[Example], list[Array]]
 #: The reference engines by name: LiteRT's Interpreter with the kernels that it uses by itself, and with
 #: those that its authors check the others against.
 ENGINES: Final = {"litert": True, "litert-ref": False}
+
+#: Element types of what onnxruntime takes, by the names that it gives them.
+_ORT_TYPES: Final[dict[str, np.dtype[Any]]] = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(float16)": np.dtype(np.float16),
+    "tensor(double)": np.dtype(np.float64),
+    "tensor(int64)": np.dtype(np.int64),
+    "tensor(int32)": np.dtype(np.int32),
+    "tensor(uint8)": np.dtype(np.uint8),
+    "tensor(int8)": np.dtype(np.int8),
+    "tensor(bool)": np.dtype(np.bool_),
+}
 
 #: Differences in steps that are listed one by one.
 _NEAR: Final = 3
@@ -44,6 +60,7 @@ class Agreement:
         classes: whether an output is a vector, so that it has a most likely class.
         largest: difference of two real values.
         mean: difference of two real values.
+        device: whose outputs these are; "" for the driver's that is measured.
         steps: how many quantised values differ by so many steps; without quantised outputs, empty.
         elements: values that were compared.
     """
@@ -55,6 +72,7 @@ class Agreement:
     classes: bool = False
     largest: float = 0.0
     mean: float = 0.0
+    device: str = ""
     steps: Counter[int] = field(default_factory=Counter)
     elements: int = 0
 
@@ -85,6 +103,7 @@ class Agreement:
         return {
             "data_set": self.data_set,
             "source": self.source,
+            "device": self.device,
             "examples": self.examples,
             "top1_agreement": self.same_top / max(self.examples, 1) if self.classes else None,
             "max_abs_difference": self.largest if np.isfinite(self.largest) else None,
@@ -121,11 +140,12 @@ def compare(
     sets: Sequence[DataSet],
     operands: Sequence[Operand],
     progress: Callable[[int], None] = lambda _: None,
+    device: str = "",
 ) -> list[Agreement]:
     """Compare two engines on every example of some data sets."""
     found = []
     for data_set in sets:
-        agreement = Agreement(data_set.name, data_set.source)
+        agreement = Agreement(data_set.name, data_set.source, device=device)
         for example in data_set.examples:
             agreement.add(ours(example), reference(example), operands)
             progress(1)
@@ -156,16 +176,80 @@ def by_interpreter(network: NetworkFile, engine: str) -> Compute:
     return compute
 
 
+def by_onnxruntime(network: NetworkFile) -> Compute:
+    """The .onnx file itself by onnxruntime in this process; states begin anew with each example.
+
+    Raises:
+        DeviceUnavailable: onnxruntime is not installed.
+    """
+    if find_spec("onnxruntime") is None:
+        raise DeviceUnavailable(
+            f"{network.name}: the reference of an .onnx file is onnxruntime: pip install"
+            " 'nnburst[onnxruntime]'"
+        )
+    session = onnx_session(network.content)
+    initial = {
+        network.imported.input_names[state.input_index]: state.initial
+        for state in network.imported.states
+    }
+    fixed: dict[str, npt.ArrayLike] = {**initial, **network.constants}
+    given = list(session.get_inputs())
+    shapes = dict(zip(network.input_names, (o.dimensions for o in network.inputs), strict=True))
+    names = [info.name for info in session.get_outputs()]
+    wanted = [name for name in network.output_names if name in names]
+    types = {info.name: _ORT_TYPES.get(info.type, _ORT_TYPES["tensor(float)"]) for info in given}
+    constant = {name: np.asarray(value, types[name]) for name, value in fixed.items()}
+
+    def compute(example: Example) -> list[Array]:
+        feed = dict(constant)
+        for name, values in zip(network.input_names, example, strict=True):
+            feed[name] = values.reshape(shapes[name]).astype(types[name], copy=False)
+        return [np.asarray(values) for values in session.run(wanted, feed)]
+
+    return compute
+
+
+def reference_of(network: NetworkFile, engine: str) -> Compute:
+    """The file's own engine in this process.
+
+    Args:
+        network: which.
+        engine: a name of `ENGINES`, for .tflite files.
+
+    Raises:
+        DeviceUnavailable: the engine is not installed.
+    """
+    return by_interpreter(network, engine) if network.is_tflite else by_onnxruntime(network)
+
+
+class Stepwise:
+    """The imported model through a burst, execution by execution.
+
+    Attributes:
+        reset: goes back to the initial states.
+    """
+
+    def __init__(self, network: NetworkFile, burst: Burst) -> None:
+        """Bind `burst`, which is still the caller's."""
+        self._network = network
+        self._stateful = StatefulBurst(burst, network.imported.states)
+        self.reset = self._stateful.reset
+
+    def frame(self, example: Example) -> list[Array]:
+        """Outputs of one execution; states go on from where they were."""
+        for place, values in zip(self._stateful.inputs, example, strict=True):
+            place[...] = values
+        outputs = self._network.without_states(self._stateful.run(timeout=60.0).outputs)
+        return [values.copy() for values in outputs]
+
+    def compute(self, example: Example) -> list[Array]:
+        """Outputs of one execution from the initial states."""
+        self.reset()
+        return self.frame(example)
+
+
 @contextmanager
-def by_driver(network: NetworkFile, device: Device) -> Iterator[Compute]:
-    """The imported model through a burst; states begin anew with each example."""
+def by_driver(network: NetworkFile, device: Device) -> Iterator[Stepwise]:
+    """The imported model through a burst."""
     with device.prepare(network.imported) as prepared, prepared.open_burst() as burst:
-        stateful = StatefulBurst(burst, network.imported.states)
-
-        def compute(example: Example) -> list[Array]:
-            stateful.reset()
-            for place, values in zip(stateful.inputs, example, strict=True):
-                place[...] = values
-            return [values.copy() for values in network.without_states(stateful.run().outputs)]
-
-        yield compute
+        yield Stepwise(network, burst)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnburst.bench.model.latency import BURST, C_API, INTERPRETER
+from nnburst.bench.model.latency import BURST, C_API, EXECUTOR, INTERPRETER, LOWERED, ONNXRUNTIME
 from nnburst.bench.verdict.verdict import MOST_SPREAD, Comparison, Verdict, compare, spread
 from nnburst.hal.errors import InvalidArgument
 
@@ -40,9 +40,10 @@ def read_baseline(path: Path) -> dict[str, Figures]:
 
 
 def engine_of(figures: Figures) -> str:
-    """The route that the burst is compared with: the engine's C interface, or its Interpreter."""
-    names = [case["name"] for case in figures["latency"]["cases"]]
-    return C_API if C_API in names else INTERPRETER
+    """The route that the burst is compared with: the engine's C interface, or another in process."""
+    names = {case["name"] for case in figures["latency"]["cases"]}
+    engines = (C_API, LOWERED, INTERPRETER, EXECUTOR, ONNXRUNTIME)
+    return next((name for name in engines if name in names), BURST)
 
 
 def ratio_blocks(figures: Figures) -> list[float]:

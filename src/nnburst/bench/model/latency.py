@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -12,21 +12,31 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.bench.contestants import Contestant, Looped
+from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import Example
-from nnburst.bench.network.networks import InProcess, OnCore, in_process, warm_up_of
+from nnburst.bench.network.networks import InProcess, OnCore, aligned, in_process, warm_up_of
 from nnburst.bench.rounds import Measured, run_rounds
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.hal.errors import NnburstError
+from nnburst.driver.executors import find_executor
+from nnburst.executor.base import Argument
+from nnburst.executor.litert.network import survey
+from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.testing.models.litert import interpreter
 from nnburst.testing.models.network_file import NetworkFile
 
 BURST: Final = "burst"
 EXECUTE: Final = "execute"
 C_API: Final = "LiteRT C API in process"
+LOWERED: Final = "LiteRT C API in process, as lowered"
+EXECUTOR: Final = "executor in process"
 INTERPRETER: Final = "LiteRT Interpreter in process"
+ONNXRUNTIME: Final = "onnxruntime in process"
 
+#: What calls take before a block begins to count, in nanoseconds, and how many there are.
+_WARM_UP_NS: Final = 1_000_000
+_WARM_UP: Final = (2, 100)
 #: Seconds and executions that are measured by the driver.
 _DRIVER_SECONDS: Final = 0.5
 _DRIVER_RUNS: Final = (5, 2000)
@@ -74,6 +84,10 @@ def measure(
     example: Example,
     rounds: int,
     progress: Callable[[], None] = lambda: None,
+    *,
+    executor: str = "litert",
+    reference: Compute | None = None,
+    others: Mapping[str, Device] | None = None,
 ) -> Latency:
     """Run one example by all routes, in turn.
 
@@ -84,46 +98,114 @@ def measure(
         example: the inputs.
         rounds: blocks of each route.
         progress: called after each round.
+        executor: the driver's, which runs in this process if the engine cannot do so alone.
+        reference: the engine of a file that is no .tflite one.
+        others: further devices, by name.
     """
     remarks: list[str] = []
-    with _routes(network, device, core, example, remarks) as (contestants, timed):
+    with ExitStack() as stack:
+        contestants, timed = _routes(stack, network, device, core, example, executor, remarks)
+        for name, other in (others or {}).items():
+            bound = _bound(stack, network, other, example)
+            contestants.append(Looped(f"{BURST}, {name}", bound.run, warm_up_of(bound)))
+        if reference is not None:
+            call = partial(reference, example)
+            contestants.append(OnCore(Looped(ONNXRUNTIME, call, _warm_up(call)), core))
         cases = run_rounds(contestants, rounds, progress)
         driver, on_device = _driver_times(timed)
     return Latency(cases, driver, on_device, remarks)
 
 
-@contextmanager
+def _bound(
+    stack: ExitStack, network: NetworkFile, device: Device, example: Example
+) -> BoundRequest:
+    """A request over a burst of its own, run once."""
+    prepared = stack.enter_context(device.prepare(network.imported))
+    bound = stack.enter_context(prepared.open_burst()).bind()
+    for place, values in zip(bound.inputs, network.with_states(example), strict=True):
+        place[...] = values
+    bound.run()
+    return bound
+
+
+def _warm_up(call: Callable[[], object]) -> int:
+    """How often to call before a block begins to count."""
+    fewest, most = _WARM_UP
+    return max(fewest, min(most, int(_WARM_UP_NS / Looped("", call, 1).block(1))))
+
+
 def _routes(
-    network: NetworkFile, device: Device, core: int, example: Example, remarks: list[str]
-) -> Iterator[tuple[Sequence[Contestant], BoundRequest]]:
+    stack: ExitStack,
+    network: NetworkFile,
+    device: Device,
+    core: int,
+    example: Example,
+    executor: str,
+    remarks: list[str],
+) -> tuple[list[Contestant], BoundRequest]:
     """The routes, and a request that the driver times."""
-    with ExitStack() as stack:
-        prepared = stack.enter_context(device.prepare(network.imported))
-        burst = stack.enter_context(prepared.open_burst())
-        bound = burst.bind()
-        timed = burst.bind(bound.inputs, bound.outputs, measure=True)
-        for place, values in zip(bound.inputs, network.with_states(example), strict=True):
-            place[...] = values
-        bound.run()
-        warm_up = warm_up_of(bound)
-        routes: list[Contestant] = [
-            Looped(BURST, bound.run, warm_up),
-            Looped(EXECUTE, partial(_execute, prepared, bound), warm_up),
-        ]
-        if network.imported.states:
-            remarks.append(f"{network.name}: no {C_API}: the file keeps its states to itself")
-        else:
-            try:
-                binding, _ = in_process(network.imported.model, network.content, bound)
-                routes.append(InProcess(C_API, binding, core, warm_up))
-            except NnburstError as error:
-                remarks.append(f"{network.name}: no {C_API}: {error}")
+    prepared = stack.enter_context(device.prepare(network.imported))
+    burst = stack.enter_context(prepared.open_burst())
+    bound = burst.bind()
+    timed = burst.bind(bound.inputs, bound.outputs, measure=True)
+    for place, values in zip(bound.inputs, network.with_states(example), strict=True):
+        place[...] = values
+    bound.run()
+    warm_up = warm_up_of(bound)
+    routes: list[Contestant] = [
+        Looped(BURST, bound.run, warm_up),
+        Looped(EXECUTE, partial(_execute, prepared, bound), warm_up),
+    ]
+    try:
+        name, content = _for_engine(network)
+        binding, _ = in_process(network.imported.model, content, bound)
+        routes.append(InProcess(name, binding, core, warm_up))
+    except NnburstError as error:
+        remarks.append(
+            f"{network.name}: the executor in process instead of LiteRT's C API alone: {error}"
+        )
+        run = _in_this_process(stack, network, executor, bound)
+        routes.append(OnCore(Looped(EXECUTOR, run, warm_up), core))
+    if network.is_tflite:
         made = interpreter(network.content, fast=True)
         for detail, values in zip(made.get_input_details(), example, strict=True):
             wanted = made.get_tensor(detail["index"])
             made.set_tensor(detail["index"], values.reshape(wanted.shape).astype(wanted.dtype))
         routes.append(OnCore(Looped(INTERPRETER, made.invoke, warm_up), core))
-        yield routes, timed
+    return routes, timed
+
+
+def _in_this_process(
+    stack: ExitStack, network: NetworkFile, executor: str, bound: BoundRequest
+) -> Callable[[], object]:
+    """What the driver's executor does for a request, here: on copies of the burst's arrays."""
+    imported = network.imported
+    prepared = find_executor(executor)().prepare(imported.model, list(imported.pools))
+    stack.callback(prepared.close)
+    inputs, outputs = (
+        [Argument(aligned(array), array.shape) for array in arrays]
+        for arrays in (bound.inputs, bound.outputs)
+    )
+    execution = prepared.bind(inputs, outputs)
+    stack.callback(execution.close)
+    execution.run()
+    return execution.run
+
+
+def _for_engine(network: NetworkFile) -> tuple[str, bytes]:
+    """The file for the engine's C interface: itself, or what the executor lowers the model to.
+
+    A .tflite file with states keeps them to itself, and other files are not the engine's.
+
+    Raises:
+        GeneralFailure: not all of it is run by the engine.
+    """
+    if network.is_tflite and not network.imported.states:
+        return C_API, network.content
+    lowered = survey(network.imported.model, list(network.imported.pools)).network
+    if lowered is None:
+        raise GeneralFailure("not all of it is run by the engine")
+    return LOWERED, bytes(lowered.content)
 
 
 def _execute(prepared: PreparedModel, bound: BoundRequest) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 from nnburst.bench.drivers import pinned
 from nnburst.bench.model.data_sets import Example
 from nnburst.client.launch import launch
-from nnburst.importer.load import load
-from nnburst.testing.models.litert import interpreter
 from nnburst.testing.models.network_file import NetworkFile
 
 
@@ -23,8 +22,10 @@ def measure_preparation(
     example: Example,
     repeats: int,
     progress: Callable[[int], None] = lambda _: None,
+    *,
+    engine: Callable[[], object],
 ) -> dict[str, float | None]:
-    """Medians in milliseconds.
+    """Medians in milliseconds, and bytes.
 
     Args:
         network: which.
@@ -33,11 +34,13 @@ def measure_preparation(
         example: inputs of the first execution.
         repeats: drivers that are launched cold, and as many that find a cache.
         progress: called with 1 after each.
+        engine: prepares the network in this process.
 
     Returns:
-        `load_ms`, reading the file; `engine_ms`, the Interpreter's own preparation in this process;
+        `load_ms`, reading the file; `engine_ms`, the engine's own preparation in this process;
         `launch_ms`; `prepare_cold_ms`; `first_result_ms`, from the launch to the first result, both
-        included; `prepare_cached_ms` and `first_result_cached_ms`, None if nothing came from a cache.
+        included; `prepare_to_cache_ms`, cold and written to a cache, and its `cache_bytes`;
+        `prepare_cached_ms` and `first_result_cached_ms`, None if nothing came from a cache.
     """
 
     def start(folder: str | None) -> Start:
@@ -47,19 +50,20 @@ def measure_preparation(
 
     cold = [start(None) for _ in range(repeats)]
     with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
-        _in_new_driver(network, executor, core, example, folder)  # fills it
+        filling = _in_new_driver(network, executor, core, example, folder)
+        cache_bytes = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
         cached = [once for once in (start(folder) for _ in range(repeats)) if once.from_cache]
     with pinned(core):
-        load_ms = [_timed(lambda: load(network.content)) for _ in range(repeats)]
-        engine_ms = [
-            _timed(lambda: interpreter(network.content, fast=True)) for _ in range(repeats)
-        ]
+        load_ms = [_timed(lambda: network.reading(network.content)) for _ in range(repeats)]
+        engine_ms = [_timed(engine) for _ in range(repeats)]
     return {
         "load_ms": _median(load_ms),
         "engine_ms": _median(engine_ms),
         "launch_ms": _median([once.launch_ms for once in cold]),
         "prepare_cold_ms": _median([once.prepare_ms for once in cold]),
         "first_result_ms": _median([once.first_ms for once in cold]),
+        "prepare_to_cache_ms": filling.prepare_ms,
+        "cache_bytes": float(cache_bytes),
         "prepare_cached_ms": _median([once.prepare_ms for once in cached]),
         "first_result_cached_ms": _median([once.first_ms for once in cached]),
     }

@@ -160,7 +160,8 @@ def _section(measured: Measurement) -> str:
     return (
         f"<section><h2>{escape(name)}</h2>\n"
         f"<p>{figures['operations']} operations, {figures['file_bytes']} bytes</p>\n{notes}"
-        f"{_accuracy(figures)}\n{_latency(figures['latency'])}\n{picture}\n"
+        f"{_accuracy(figures)}\n{_truth(figures)}\n{_latency(figures['latency'])}\n{picture}\n"
+        f"{as_svg(_bars(figures), f'{name} histogram')}\n"
         f"{_preparation(figures['preparation'])}</section>"
     )
 
@@ -168,6 +169,7 @@ def _section(measured: Measurement) -> str:
 def _accuracy(figures: Mapping[str, Any]) -> str:
     columns = [
         "data set",
+        "device",
         "examples",
         "same top class",
         "largest difference",
@@ -182,6 +184,7 @@ def _accuracy(figures: Mapping[str, Any]) -> str:
         rows.append(
             [
                 found["data_set"],
+                found["device"] or "driver",
                 str(found["examples"]),
                 _share(found["top1_agreement"]),
                 _real(found["max_abs_difference"]),
@@ -191,6 +194,38 @@ def _accuracy(figures: Mapping[str, Any]) -> str:
             ]
         )
     return _table(f"Accuracy beside {figures['reference']}", columns, rows)
+
+
+def _truth(figures: Mapping[str, Any]) -> str:
+    """What evaluators found, if the network has a truth or golden sequences."""
+    rows = [
+        [
+            found["evaluator"],
+            found["device"] or "driver",
+            ", ".join(f"{name} {_real(value)}" for name, value in found["figures"].items()),
+            "; ".join(found["failures"]) or "as expected",
+        ]
+        for found in figures["ground_truth"]
+    ]
+    columns = ["evaluator", "device", "figures", "verdict"]
+    return _table("Beside the truth and golden outputs", columns, rows) if rows else ""
+
+
+def _bars(figures: Mapping[str, Any]) -> Figure:
+    """Histograms of all routes, one below the other, on one axis."""
+    from matplotlib.figure import Figure
+
+    found = figures["histograms"]
+    figure = Figure(figsize=(9, 0.8 + 0.7 * len(found)), layout="constrained")
+    rows = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    for number, (axes, (route, bars)) in enumerate(zip(rows, found.items(), strict=True)):
+        step = bars["step_ns"] / 1000
+        places = [bars["start_ns"] / 1000 + step * (n + 0.5) for n in range(len(bars["counts"]))]
+        axes.bar(places, bars["counts"], width=0.9 * step, color=f"C{number}")
+        axes.set_yticks([])
+        axes.set_title(route, fontsize="small", loc="right", y=0.6)
+    rows[-1].set_xlabel("microseconds; the last bar has what took longer")
+    return figure
 
 
 def _latency(latency: Mapping[str, Any]) -> str:
@@ -219,6 +254,7 @@ def _preparation(times: Mapping[str, float | None]) -> str:
         "engine_ms": "the engine's own preparation, in process",
         "launch_ms": "launching a driver",
         "prepare_cold_ms": "preparing, cold",
+        "prepare_to_cache_ms": "preparing, cold and to a cache",
         "prepare_cached_ms": "preparing, from the cache",
         "first_result_ms": "from the launch to the first result, cold",
         "first_result_cached_ms": "from the launch to the first result, from the cache",
@@ -227,6 +263,9 @@ def _preparation(times: Mapping[str, float | None]) -> str:
     for key, name in names.items():
         value = times[key]
         rows.append([name, "not available" if value is None else f"{value:.1f}"])
+    cache = times["cache_bytes"]
+    if times["prepare_cached_ms"] is not None and cache is not None:
+        rows.append(["bytes of the cache", f"{cache:.0f}"])
     return _table("Preparation", ["", "median ms"], rows)
 
 

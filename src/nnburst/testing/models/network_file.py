@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from nnburst.hal.model import Operand
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.importer.load import load
+from nnburst.importer.load import is_onnx, load
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +32,8 @@ class NetworkFile:
         input_names: as the file calls them.
         output_names: as the file calls them.
         output_positions: which of the model's outputs these are.
+        reading: makes the model of the file again.
+        constants: values of inputs of an .onnx file that are the same in every execution.
     """
 
     name: str
@@ -40,6 +44,8 @@ class NetworkFile:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     output_positions: tuple[int, ...]
+    reading: Callable[[bytes], ImportedModel] = load
+    constants: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, **options: Any) -> NetworkFile:  # noqa: ANN401 - those of `load`
@@ -49,22 +55,52 @@ class NetworkFile:
             InvalidArgument: it is no network that NNAPI can express.
             OSError: it cannot be read.
         """
-        imported = load(path, **options)
+        reading = partial(load, **options)
+        found = cls.of(path.stem, path.read_bytes(), load(path, **options), reading)
+        return replace(found, constants=options.get("constants") or {})
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        content: bytes,
+        imported: ImportedModel,
+        reading: Callable[[bytes], ImportedModel],
+    ) -> NetworkFile:
+        """A model that was made of a file's content.
+
+        Args:
+            name: of the network.
+            content: the file.
+            imported: the model.
+            reading: what makes it of the content.
+        """
         main = imported.model.main
         given = {state.input_index for state in imported.states}
         left = {state.output_index for state in imported.states}
         into = [at for at in range(len(main.input_indexes)) if at not in given]
         out = [at for at in range(len(main.output_indexes)) if at not in left]
         return cls(
-            path.stem,
-            path.read_bytes(),
+            name,
+            content,
             imported,
             tuple(main.operands[main.input_indexes[at]] for at in into),
             tuple(main.operands[main.output_indexes[at]] for at in out),
             tuple(imported.input_names[at] for at in into),
             tuple(imported.output_names[at] for at in out),
             tuple(out),
+            reading,
         )
+
+    @property
+    def is_tflite(self) -> bool:
+        """Whether the file is a .tflite one, which LiteRT runs as it is."""
+        return not is_onnx(self.content)
+
+    def relaxed(self) -> NetworkFile:
+        """The same network, whose float32 may be computed as float16."""
+        model = structs.replace(self.imported.model, relax_computation_float32_to_float16=True)
+        return replace(self, imported=replace(self.imported, model=model))
 
     def with_states(self, inputs: Sequence[Array]) -> list[Array]:
         """All inputs of the model, the states as they are before the first execution (copies)."""
