@@ -354,9 +354,7 @@ class Device(Closing):
                 preparation.add_done_callback(callback)
             files = CacheFiles() if cache is None else cache
             counts = len(files.model), len(files.data)
-            with Fds() as fds:
-                for memory in memories:
-                    fds.add(memory.duplicate())
+            with Fds.duplicates(memories) as fds:
                 preparation._start(
                     lambda number: PrepareModel(
                         described,
@@ -442,9 +440,7 @@ class Device(Closing):
         timeout: float,
     ) -> tuple[R, Fds]:
         seconds = check_timeout(timeout)
-        with Fds() as fds:
-            for pool in pools:
-                fds.add(pool.duplicate())
+        with Fds.duplicates(pools) as fds:
             return self._session.connection.call(message, expected, list(fds), timeout=seconds)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -64,6 +64,13 @@ class PeerCredentials(NamedTuple):
     gid: int
 
 
+class _Holder(Protocol):
+    """What has a descriptor."""
+
+    def duplicate(self) -> int:
+        """A descriptor of the same thing that the caller owns."""
+
+
 class Fds(Closing):
     """File descriptors that came with a message. What is not taken is closed. Not thread-safe."""
 
@@ -72,6 +79,19 @@ class Fds(Closing):
     def __init__(self, fds: Iterable[int] = ()) -> None:
         """Own `fds` from here on."""
         self._fds: list[int | None] = list(fds)
+
+    @classmethod
+    def duplicates(cls, holders: Iterable[_Holder]) -> Self:
+        """New descriptors of what pools and fences hold, to go with a message.
+
+        Raises:
+            Closed: one of them is closed.
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        fds = cls()
+        for holder in holders:
+            fds.add(holder.duplicate())
+        return fds
 
     def __len__(self) -> int:
         return len(self._fds)

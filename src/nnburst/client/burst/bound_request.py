@@ -30,6 +30,8 @@ from nnburst.client.memory.arguments import (
     complete_shapes,
     head,
 )
+from nnburst.client.memory.memory import Memory
+from nnburst.client.memory.request_pools import RequestPools
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import (
     BurstBusy,
@@ -38,7 +40,6 @@ from nnburst.hal.errors import (
     MalformedPacket,
     error_for,
 )
-from nnburst.hal.model import DataLocation
 from nnburst.hal.of_one_process import OfOneProcess
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
@@ -105,11 +106,11 @@ class BoundRequest(OfOneProcess):
         self.outputs = cast("tuple[Array, ...]", tuple(outputs))
         self.in_flight = False
         self._core = core
-        self._pools = frozenset(places.pools)
+        self._pools = frozenset(memory._number for memory in places.pools.used)
         self._measured = bool(measure)
         self._last: ExecutionResult | None = None
         self._timeout_ns = _DEFAULT_TIMEOUT_NS
-        self._packet = serialize_request(request, list(places.slots), measure)
+        self._packet = serialize_request(request, places.slots, measure)
         self._result = ffi.new("uint8_t[]", core.result_bytes)
         self._bound: nnb_bound = ffi.new(
             "struct nnb_bound *",
@@ -443,14 +444,14 @@ class _Places:
     """Where the arrays of one request lie: collects its pools in order of their first use.
 
     Attributes:
-        slots: slot of each pool; its position is the request's pool index.
-        pools: numbers of the pools.
+        pools: the request's.
+        slots: the slot of each.
     """
 
     def __init__(self, core: BurstCore) -> None:
         self._core = core
-        self.slots: dict[int, int] = {}
-        self.pools: list[int] = []
+        self.pools: RequestPools[Memory] = RequestPools()
+        self.slots: list[int] = []
 
     def input(self, parameter: Parameter, array: Array | None) -> RequestArgument:
         """The argument for an input, checked."""
@@ -470,8 +471,7 @@ class _Places:
         self, parameter: Parameter, array: Array, dimensions: tuple[int, ...]
     ) -> RequestArgument:
         memory, offset, slot = self._core.locate(array, parameter.name)
-        if slot not in self.slots:
-            self.slots[slot] = len(self.slots)
-            self.pools.append(memory._number)
-        location = DataLocation(self.slots[slot], offset, array.nbytes)
-        return RequestArgument(location=location, dimensions=dimensions)
+        argument = self.pools.argument(memory, offset, array.nbytes, dimensions)
+        if len(self.slots) < len(self.pools.used):
+            self.slots.append(slot)
+        return argument

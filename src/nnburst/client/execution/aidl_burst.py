@@ -16,12 +16,14 @@ import msgspec
 from nnburst.client.execution.aidl_results import in_microseconds
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.placed_request import PlacedRequest, run_placed
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
     boottime_deadline_ns,
     check_timeout,
+    time_left,
 )
 from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import OneThread
@@ -31,10 +33,7 @@ from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, Rel
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.session import Nothing, Opened
 from nnburst.hal.closing import Closing
-from nnburst.hal.errors import (
-    Closed,
-    MissedDeadline,
-)
+from nnburst.hal.errors import Closed
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.request import Request
 
@@ -145,43 +144,36 @@ class AidlBurst(Closing):
         me = object()
         try:
             self._under_way.enter(me)
-            return execution.run(
-                lambda private: in_microseconds(
-                    execution, self._execute(execution, private, measure, deadline), private
-                )
+            return run_placed(
+                execution,
+                lambda placed: in_microseconds(placed, self._execute(placed, measure, deadline)),
             )
         finally:
             self._under_way.pop(me, None)
 
-    def _execute(
-        self, execution: SocketExecution, private: Memory | None, measure: bool, deadline: float
-    ) -> Executed:
-        request, memories = execution.describe(private)
-        execution.stage(private)
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise MissedDeadline("timeout: it passed before the request could be sent")
-        with Fds() as fds:
-            request, identifiers = self._identified(request, memories, fds)
-            message = BurstExecute(
-                self._handle,
-                request,
-                measure,
-                boottime_deadline_ns(left),
-                memory_identifiers=identifiers,
-            )
+    def _execute(self, placed: PlacedRequest, measure: bool, deadline: float) -> Executed:
+        placed.stage()
+        left = time_left(deadline)
+        request, identifiers, unknown = self._identified(placed)
+        message = BurstExecute(
+            self._handle,
+            request,
+            measure,
+            boottime_deadline_ns(left),
+            memory_identifiers=identifiers,
+        )
+        with Fds.duplicates(unknown) as fds:
             executed, _ = self._connection.call(message, Executed, list(fds), timeout=left)
         self._identities.sent(identifiers)
         return executed
 
-    def _identified(
-        self, request: Request, memories: Sequence[Memory], fds: Fds
-    ) -> tuple[Request, tuple[int, ...]]:
-        """The request without the memory that the driver has, and the number of each pool."""
+    def _identified(self, placed: PlacedRequest) -> tuple[Request, tuple[int, ...], list[Memory]]:
+        """The request, the number of each of its pools, and the memory that the driver has not got yet."""
         identifiers: list[int] = []
+        unknown: list[Memory] = []
         pools: list[MemoryPool | BufferToken] = []
-        remaining = iter(memories)
-        for pool in request.pools:
+        remaining = iter(placed.memories)
+        for pool in placed.request.pools:
             if isinstance(pool, BufferToken):
                 identifiers.append(_NO_IDENTITY)
                 pools.append(pool)
@@ -189,10 +181,11 @@ class AidlBurst(Closing):
             memory = next(remaining)
             identifier, known = self._identities.identifier_of(memory)
             identifiers.append(identifier)
-            pools.append(MemoryPool(pool.size, -1 if known else len(fds)))
+            pools.append(MemoryPool(pool.size, -1 if known else len(unknown)))
             if not known:
-                fds.add(memory.duplicate())
-        return msgspec.structs.replace(request, pools=tuple(pools)), tuple(identifiers)
+                unknown.append(memory)
+        request = msgspec.structs.replace(placed.request, pools=tuple(pools))
+        return request, tuple(identifiers), unknown
 
     def release_memory_resource(self, memory: Memory) -> None:
         """Have the driver forget a pool now; it does so by itself when the pool is closed.

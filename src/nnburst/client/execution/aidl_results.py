@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.memory.arguments import ExecutionResult
-from nnburst.client.memory.memory import Memory
 from nnburst.compat.conversion.timing import ExecutionTiming, to_hal
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.hal.enums import FeatureLevel
@@ -41,10 +40,8 @@ def with_timing(
     return ExecutionResult(outputs, shapes, rounded(nanoseconds), nanoseconds)
 
 
-def in_microseconds(
-    execution: SocketExecution, executed: Executed, private: Memory | None
-) -> ExecutionResult:
+def in_microseconds(placed: PlacedRequest, executed: Executed) -> ExecutionResult:
     """The result of an execution whose timing came in nanoseconds: both are there."""
     timing = precise(executed.timing.time_on_device, executed.timing.time_in_driver)
-    result = execution.result(Executed(executed.output_shapes, rounded(timing)), private)
+    result = placed.result(Executed(executed.output_shapes, rounded(timing)))
     return msgspec.structs.replace(result, timing_ns=timing)

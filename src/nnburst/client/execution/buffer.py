@@ -220,7 +220,7 @@ class _Shared:
         return self._memory.array(self._array.dtype, self._array.shape)
 
     def call(self, message: CopyTo | CopyFrom, seconds: float) -> None:
-        with Fds([self._memory.duplicate()]) as fds:
+        with Fds.duplicates([self._memory]) as fds:
             self._session.connection.call(message, Nothing, list(fds), timeout=seconds)
 
     def __enter__(self) -> Self:

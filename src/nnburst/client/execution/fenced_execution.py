@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
 from nnburst.client.execution.aidl_results import precise, rounded
 from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import (
@@ -20,7 +21,6 @@ from nnburst.client.memory.arguments import (
     check_timeout,
     in_nanoseconds,
 )
-from nnburst.client.memory.memory import Memory
 from nnburst.client.session.handshake import Session
 from nnburst.compat.conversion.timing import ExecutionTiming
 from nnburst.control.channel import Fds
@@ -28,7 +28,6 @@ from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
 from nnburst.control.messages.fenced_execution import ExecutionInfo as InfoMessage
-from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.session import Release
 from nnburst.hal.closing import Closing
@@ -37,8 +36,6 @@ from nnburst.hal.errors import (
     Closed,
     GeneralFailure,
     InvalidArgument,
-    MissedDeadline,
-    NnburstError,
     error_for,
 )
 
@@ -72,27 +69,21 @@ class FencedExecution(Closing):
     def __init__(
         self,
         session: Session,
-        execution: SocketExecution,
-        private: Memory | None,
-        done: Callable[[Memory], None],
+        placed: PlacedRequest,
         answered: tuple[Fenced, Fds],
     ) -> None:
         """Own what the driver answered.
 
         Args:
             session: of the driver.
-            execution: its arguments.
-            private: memory of the arguments that lie in no pool.
-            done: takes the private memory back when the driver uses it no more.
+            placed: its request, released once the driver uses its memory no more.
             answered: the driver's answer.
         """
         answer, fds = answered
         self._session = session
         self._connection = session.connection
         self._handle = answer.handle
-        self._execution = execution
-        self._private = private
-        self._done = done
+        self._placed = placed
         self._lock = threading.Lock()
         self._info: ExecutionInfo | None = None
         self._result: ExecutionResult | None = None
@@ -161,18 +152,14 @@ class FencedExecution(Closing):
         return self._result
 
     def _take(self, info: ExecutionInfo) -> ExecutionResult:
-        private, self._private = self._private, None
         try:
-            return self._finish(info, private)
+            if info.status != ErrorStatus.NONE:
+                self._placed.execution.fail()
+                what = info.reason or f"the driver answered {info.status.name}"
+                raise error_for(info.status, what)
+            result = self._placed.result(Executed((), rounded(info.launched)))
         finally:
-            if private is not None:
-                self._done(private)
-
-    def _finish(self, info: ExecutionInfo, private: Memory | None) -> ExecutionResult:
-        if info.status != ErrorStatus.NONE:
-            self._execution.fail()
-            raise error_for(info.status, info.reason or f"the driver answered {info.status.name}")
-        result = self._execution.result(Executed((), rounded(info.launched)), private)
+            self._placed.private.release()
         return msgspec.structs.replace(result, timing_ns=info.launched)
 
     def close(self) -> None:
@@ -196,49 +183,22 @@ def execute_fenced(
 ) -> FencedExecution:
     """Start; see `PreparedModel.execute_fenced`."""
     duration_ns = duration_in_ns(duration)
-    private, release = borrow(prepared, execution)
-    request, memories = execution.describe(private)
-    execution.stage(private)
+    placed = PlacedRequest(execution)
+    placed.stage()
     message = ExecuteFenced(
         prepared.handle,
-        request,
+        placed.request,
         measure,
         boottime_deadline_ns(timeout),
         wait_for=len(wait_for),
         duration_ns=duration_ns,
     )
     try:
-        answer = call_with(prepared.session.connection, message, memories, wait_for, timeout)
-    except NnburstError as error:
-        execution.fail()
-        if private is not None and not isinstance(error, MissedDeadline):
-            release(private)
+        answer = placed.call(message, Fenced, timeout, wait_for)
+    except BaseException as error:
+        placed.fail(error)
         raise
-    return FencedExecution(prepared.session, execution, private, release, answer)
-
-
-def borrow(
-    prepared: Prepared, execution: SocketExecution
-) -> tuple[Memory | None, Callable[[Memory], None]]:
-    """Private memory for what lies in no pool, and what takes it back."""
-    size = execution.lay_out()
-    return prepared.staging.take(size) if size else None, prepared.staging.release
-
-
-def call_with(
-    connection: Connection,
-    message: Message,
-    memories: Sequence[Memory],
-    wait_for: Sequence[SyncFence],
-    timeout: float,
-) -> tuple[Fenced, Fds]:
-    """Make a call that brings pools and fences, whose answer is a fenced execution."""
-    with Fds() as fds:
-        for memory in memories:
-            fds.add(memory.duplicate())
-        for fence in wait_for:
-            fds.add(fence.duplicate())
-        return connection.call(message, Fenced, list(fds), timeout=timeout)
+    return FencedExecution(prepared.session, placed, answer)
 
 
 def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from functools import partial
 from typing import Final
 
 from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import ExecutionResult
-from nnburst.client.memory.memory import Memory
-from nnburst.client.session.callbacks import Interrupted, Notification
+from nnburst.client.session.callbacks import Notification
 from nnburst.client.session.pending import Pending
 from nnburst.control.channel import Fds
 from nnburst.control.messages.message import Message
@@ -42,9 +43,7 @@ class PendingExecution(Pending[ExecutionResult]):
         session = prepared.session
         super().__init__("the execution", session.callback_thread)
         self._callbacks = session.callbacks
-        self._staging = prepared.staging
         self._execution = execution
-        self._private: Memory | None = None
         self._handle = prepared.hold()
         self._ending = threading.Lock()
         self._prepared: Prepared | None = prepared
@@ -58,61 +57,58 @@ class PendingExecution(Pending[ExecutionResult]):
         Raises:
             NnburstError: it could not be sent.
         """
+        placed: PlacedRequest | None = None
         try:
-            size = self._execution.lay_out()
-            self._private = self._staging.take(size) if size else None
-            request, memories = self._execution.describe(self._private)
-            self._execution.stage(self._private)
-
-            def execute(number: int) -> Message:
-                return Execute(
-                    self._handle,
-                    request,
-                    self._measure,
-                    callback=number,
-                    deadline_ns=self._deadline_ns,
-                    loop_timeout_ns=self._loop_timeout_ns,
-                )
-
-            with Fds() as fds:
-                for memory in memories:
-                    fds.add(memory.duplicate())
-                self._callbacks.call(execute, list(fds), self._notified, self._start_timeout())
+            placed = PlacedRequest(self._execution)
+            self._send(placed)
         except NnburstError as error:
-            self._fail(error)
+            self._fail(error, placed)
             raise
         except BaseException as error:
-            self._fail(GeneralFailure(f"it could not be sent: {error!r}"))
+            self._fail(GeneralFailure(f"it could not be sent: {error!r}"), placed)
             raise
+
+    def _send(self, placed: PlacedRequest) -> None:
+        placed.stage()
+
+        def execute(number: int) -> Message:
+            return Execute(
+                self._handle,
+                placed.request,
+                self._measure,
+                callback=number,
+                deadline_ns=self._deadline_ns,
+                loop_timeout_ns=self._loop_timeout_ns,
+            )
+
+        with Fds.duplicates(placed.memories) as fds:
+            notified = partial(self._notified, placed)
+            self._callbacks.call(execute, list(fds), notified, self._start_timeout())
 
     def _start_timeout(self) -> float:
         """Seconds; the driver would refuse a call that leaves after its deadline."""
         left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) * 1e-9
         return min(max(left, 0.0), _START_TIMEOUT)
 
-    def _notified(self, outcome: Notification | NnburstError) -> None:
+    def _notified(self, placed: PlacedRequest, outcome: Notification | NnburstError) -> None:
         if self._grows(outcome):
-            self._release_pool()
+            placed.private.release()
             # Inputs are copied once more, which is nothing for the thread of the upcalls.
             try:
                 threading.Thread(target=self._again, name="nnburst execute again").start()
             except RuntimeError as error:
-                self._fail(
-                    GeneralFailure(f"cannot start the thread that offers more room: {error}")
-                )
+                what = f"cannot start the thread that offers more room: {error}"
+                self._fail(GeneralFailure(what), placed)
         elif isinstance(outcome, NotifyExecuted):
-            message = outcome
+            executed = Executed(outcome.output_shapes, outcome.timing)
             self._release_model()
-            if not self._complete(lambda this: PendingExecution._claim(this, message)):
-                self._release_pool()
+            if not self._complete(lambda _: _claim(placed, executed)):
+                placed.private.release()
         elif isinstance(outcome, NnburstError):
-            self._fail(outcome)
+            self._fail(outcome, placed)
         else:
-            self._fail(
-                GeneralFailure(
-                    "the driver answered an execution with the notification of a preparation"
-                )
-            )
+            what = "the driver answered an execution with the notification of a preparation"
+            self._fail(GeneralFailure(what), placed)
 
     def _grows(self, outcome: Notification | NnburstError) -> bool:
         """Whether there is now more room if the driver asked for it."""
@@ -126,22 +122,11 @@ class PendingExecution(Pending[ExecutionResult]):
         with contextlib.suppress(BaseException):  # whatever it is, it is the outcome
             self._start()
 
-    def _claim(self, message: NotifyExecuted) -> ExecutionResult:
-        executed = Executed(message.output_shapes, message.timing)
-        try:
-            return self._execution.result(executed, self._private)
-        except BaseException:
-            self._execution.fail()
-            raise
-        finally:
-            self._release_pool()
-
-    def _fail(self, error: NnburstError) -> None:
+    def _fail(self, error: NnburstError, placed: PlacedRequest | None) -> None:
         self._release_model()
         self._execution.fail()
-        if isinstance(error, Interrupted):
-            self._private = None  # the driver may be writing to it, so it is not used again
-        self._release_pool()
+        if placed is not None:
+            placed.fail(error)
         self._complete(error)
 
     def _release_model(self) -> None:
@@ -151,9 +136,12 @@ class PendingExecution(Pending[ExecutionResult]):
         if prepared is not None:
             prepared.release()
 
-    def _release_pool(self) -> None:
-        """The driver does not use the private pool any more; the second time does nothing."""
-        with self._ending:
-            private, self._private = self._private, None
-        if private is not None:
-            self._staging.release(private)
+
+def _claim(placed: PlacedRequest, executed: Executed) -> ExecutionResult:
+    try:
+        return placed.result(executed)
+    except BaseException:
+        placed.execution.fail()
+        raise
+    finally:
+        placed.private.release()

@@ -55,7 +55,7 @@ class Prepared:
         self._lock = threading.Lock()
         self._pending = 0
         self._connection = session.connection
-        self.remembered = RememberedRequests(self._connection, self.staging)
+        self.remembered = RememberedRequests(self._connection)
         self._finalizer = weakref.finalize(
             self, _abandon, self._connection, handle, self.staging, self.remembered
         )

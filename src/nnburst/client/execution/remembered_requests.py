@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
@@ -11,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.client.execution.staged_request import StagedRequest
-from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns
-from nnburst.client.memory.memory import Memory, find_memory
-from nnburst.client.memory.staging import StagingPools
+from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, time_left
+from nnburst.client.memory.memory import find_memory
+from nnburst.client.memory.staging import PrivatePool
 from nnburst.control.connection import Connection
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.reusable_execution import ExecuteReusable
-from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.timing import Timing
 
@@ -32,31 +30,29 @@ _NOT_MEASURED: Final = Timing()
 class RememberedRequest:
     """One request that the driver has bound. One thread at a time."""
 
-    __slots__ = ("handle", "key", "measure", "memory", "staged")
+    __slots__ = ("handle", "key", "measure", "private", "staged")
 
     def __init__(
         self,
         key: Hashable,
         handle: int,
-        memory: Memory | None,
         staged: StagedRequest,
         measure: bool,
+        private: PrivatePool,
     ) -> None:
-        """Own `handle` and `memory`."""
+        """Own `handle` and `private`."""
         self.key = key
         self.handle = handle
-        self.memory = memory
         self.staged = staged
         self.measure = measure
+        self.private = private
 
     def execute(
         self, connection: Connection, inputs: Sequence[Any], outputs: Sequence[Any], deadline: float
     ) -> ExecutionResult:
         """Execute once; raises like `PreparedModel.execute`."""
         self.staged.stage(inputs)
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise MissedDeadline("timeout: it passed before the request could be sent")
+        left = time_left(deadline)
         message = ExecuteReusable(self.handle, boottime_deadline_ns(left))
         executed, _ = connection.call(message, Executed, timeout=left)
         shapes = self.staged.shapes(executed)
@@ -71,10 +67,9 @@ class RememberedRequests:
     longest ago goes if there are many.
     """
 
-    def __init__(self, connection: Connection, staging: StagingPools) -> None:
-        """Remember what the driver behind `connection` has bound; private pools are `staging`'s."""
+    def __init__(self, connection: Connection) -> None:
+        """Remember what the driver behind `connection` has bound."""
         self._connection = connection
-        self._staging = staging
         self._lock = threading.Lock()
         self._idle: OrderedDict[Hashable, list[RememberedRequest]] = OrderedDict()
         self._all: dict[int, RememberedRequest] = {}
@@ -137,8 +132,7 @@ class RememberedRequests:
             if not oldest:
                 del self._idle[request.key]
         self._connection.release_later(request.handle)
-        if request.memory is not None:
-            self._staging.release(request.memory)
+        request.private.release()
         return True
 
     def close(self) -> None:

@@ -17,17 +17,17 @@ from nnburst.client.execution.aidl_results import in_microseconds, with_timing
 from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
-    call_with,
     check_fences,
     duration_in_ns,
 )
+from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
-from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
+from nnburst.control.messages.fenced_execution import Fenced
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.reusable_execution import (
     CreateReusableExecution,
@@ -62,20 +62,15 @@ class ReusableExecution(Closing):
             NnburstError: the driver refuses it.
         """
         self._session = prepared.session
-        self._execution = execution
         self._under_way = OneThread(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
-        size = execution.lay_out()
-        self._private: Memory | None = prepared.session.allocate(size) if size else None
-        self._staged = execution.staged(self._private)
+        self._placed = PlacedRequest(execution)
+        self._placed.private.keep()
+        self._staged = self._placed.staged()
         self._inputs, self._outputs = execution.arrays
-        request, memories = execution.describe(self._private)
         self._connection = prepared.session.connection
-        message = CreateReusableExecution(prepared.handle, request, measure)
-        with Fds() as fds:
-            for memory in memories:
-                fds.add(memory.duplicate())
-            opened, _ = self._connection.call(message, Opened, list(fds), timeout=timeout)
+        message = CreateReusableExecution(prepared.handle, self._placed.request, measure)
+        opened, _ = self._placed.call(message, Opened, timeout)
         self._handle = opened.handle
         self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
         self._finalizer.atexit = False
@@ -102,15 +97,15 @@ class ReusableExecution(Closing):
             if self._staged is not None:
                 self._staged.stage(self._inputs)
             else:
-                self._execution.stage(self._private)
+                self._placed.stage()
             message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
             try:
                 executed, _ = self._connection.call(message, Executed, timeout=seconds)
-            except NnburstError:
-                self._execution.fail()
+            except NnburstError as error:
+                self._placed.fail(error)
                 raise
             if self._staged is None:
-                return in_microseconds(self._execution, executed, self._private)
+                return in_microseconds(self._placed, executed)
             shapes = self._staged.shapes(executed)
             return with_timing(self._staged.outputs(self._outputs), shapes, executed.timing)
 
@@ -137,12 +132,13 @@ class ReusableExecution(Closing):
         duration_ns = duration_in_ns(duration)
 
         def execute_fenced() -> FencedExecution:
-            self._execution.stage(self._private)
+            self._placed.stage()
             message = ExecuteReusableFenced(
                 self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
             )
-            answer = call_with(self._connection, message, (), fences, seconds)
-            fenced = FencedExecution(self._session, self._execution, self._private, _keep, answer)
+            with Fds.duplicates(fences) as fds:
+                answer = self._connection.call(message, Fenced, list(fds), timeout=seconds)
+            fenced = FencedExecution(self._session, self._placed, answer)
             self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
             return fenced
 
@@ -182,7 +178,3 @@ class ReusableExecution(Closing):
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
         return f"<nnburst.ReusableExecution: {state}>"
-
-
-def _keep(_memory: Memory) -> None:
-    """Private memory stays with its execution object."""

@@ -7,11 +7,17 @@ from collections.abc import Hashable, Sequence
 
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.execution import SocketExecution
+from nnburst.client.execution.placed_request import PlacedRequest, run_placed
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.remembered_requests import LARGEST, RememberedRequest, request_key
-from nnburst.client.memory.arguments import Array, ExecutionResult, check_timeout
-from nnburst.client.memory.memory import Memory
-from nnburst.control.channel import Fds
+from nnburst.client.memory.arguments import (
+    Array,
+    ExecutionResult,
+    boottime_deadline_ns,
+    check_timeout,
+    time_left,
+)
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
 from nnburst.control.messages.reusable_execution import CreateReusableExecution
 from nnburst.control.messages.session import Opened
 from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
@@ -39,9 +45,15 @@ def execute_synchronously(
             given = [None] * len(prepared.outputs) if outputs is None else outputs
             return _execute_again(prepared, request, inputs, given, deadline)
     execution = SocketExecution(prepared, inputs, outputs)
-    return execution.run(
-        lambda private: execution.synchronously(handle, private, measure=measure, deadline=deadline)
-    )
+
+    def synchronously(placed: PlacedRequest) -> ExecutionResult:
+        placed.stage()
+        left = time_left(deadline)
+        message = ExecuteSynchronously(handle, placed.request, measure, boottime_deadline_ns(left))
+        executed, _ = placed.call(message, Executed, left)
+        return placed.result(executed)
+
+    return run_placed(execution, synchronously)
 
 
 def _execute_again(
@@ -70,40 +82,26 @@ def _bind(
         DeadObject: the driver has died.
         MissedDeadline: it did not answer in time.
     """
-    size = execution.lay_out()
-    if size > LARGEST or not prepared.remembered.make_room():
+    if execution.lay_out() > LARGEST or not prepared.remembered.make_room():
         return None
-    private = prepared.staging.take(size) if size else None
-    staged = execution.staged(private)
-    handle = None if staged is None else _bound(prepared, execution, private, measure, deadline)
+    placed = PlacedRequest(execution)
+    staged = placed.staged()
+    handle = None if staged is None else _bound(prepared.handle, placed, measure, deadline)
     if staged is not None and handle is not None:
-        request = RememberedRequest(key, handle, private, staged, measure)
+        request = RememberedRequest(key, handle, staged, measure, placed.private)
         if prepared.remembered.add(request):
             return request
-    if private is not None:
-        prepared.staging.release(private)
+    placed.private.release()
     return None
 
 
-def _bound(
-    prepared: Prepared,
-    execution: SocketExecution,
-    private: Memory | None,
-    measure: bool,
-    deadline: float,
-) -> int | None:
+def _bound(model: int, placed: PlacedRequest, measure: bool, deadline: float) -> int | None:
     """The driver's number for a request; None if it refuses it: the ordinary way finds the reason."""
-    request, memories = execution.describe(private)
-    message = CreateReusableExecution(prepared.handle, request, measure)
-    left = max(deadline - time.monotonic(), 0.0)
-    with Fds() as fds:
-        for memory in memories:
-            fds.add(memory.duplicate())
-        try:
-            connection = prepared.session.connection
-            opened, _ = connection.call(message, Opened, list(fds), timeout=left)
-        except (DeadObject, MissedDeadline):
-            raise
-        except NnburstError:
-            return None
+    message = CreateReusableExecution(model, placed.request, measure)
+    try:
+        opened, _ = placed.call(message, Opened, max(deadline - time.monotonic(), 0.0))
+    except (DeadObject, MissedDeadline):
+        raise
+    except NnburstError:
+        return None
     return opened.handle

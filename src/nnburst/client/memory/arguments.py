@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.extensions import (
     Extension,
     ExtensionOperandTypeInformation,
@@ -279,6 +279,18 @@ def check_timeout(timeout: float) -> float:
     if not 0 < timeout < math.inf:
         raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
     return float(timeout)
+
+
+def time_left(deadline: float) -> float:
+    """Seconds until a moment of `time.monotonic`, for a request that is to be sent now.
+
+    Raises:
+        MissedDeadline: no time is left.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise MissedDeadline("timeout: it passed before the request could be sent")
+    return left
 
 
 def in_nanoseconds(seconds: float) -> int:

@@ -62,3 +62,29 @@ class StagingPools:
             free, self._free = self._free, []
         for memory in free:
             memory.close()
+
+
+class PrivatePool:
+    """What one request has of the staging pools, until it gives it back. Thread-safe.
+
+    Attributes:
+        memory: of at least so many bytes as were wanted; None if none were.
+    """
+
+    def __init__(self, staging: StagingPools, size: int) -> None:
+        """Take a pool of `size` bytes."""
+        self.memory = staging.take(size) if size else None
+        self._staging = staging
+        self._to_release = [] if self.memory is None else [self.memory]
+
+    def release(self) -> None:
+        """The driver does not use it any more: the next request may have it. Twice is fine."""
+        try:
+            memory = self._to_release.pop()  # in one step: two threads may find that it has ended
+        except IndexError:
+            return
+        self._staging.release(memory)
+
+    def keep(self) -> None:
+        """No other request ever gets it: it is in use as long as this object, or longer."""
+        self._to_release.clear()

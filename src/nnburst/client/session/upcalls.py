@@ -100,7 +100,4 @@ class UpcallServer:
         if callback is None:
             raise InvalidArgument(f"getMemories: burst {call.callback} does not exist")
         memories = callback.get_memories(call.slots)
-        fds = Fds()
-        for memory in memories:
-            fds.add(memory.duplicate())
-        return Memories(tuple(memory.size for memory in memories)), fds
+        return Memories(tuple(memory.size for memory in memories)), Fds.duplicates(memories)

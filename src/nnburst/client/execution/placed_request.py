@@ -1,0 +1,206 @@
+"""PlacedRequest: every way to execute over the socket lays out, describes, stages and sends with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.execution import ArgumentPlace, SocketExecution
+from nnburst.client.execution.staged_request import StagedRequest
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.arguments import (
+    OMITTED,
+    Array,
+    ExecutionResult,
+    complete_shapes,
+    head,
+)
+from nnburst.client.memory.memory import Memory
+from nnburst.client.memory.request_pools import RequestPools
+from nnburst.client.memory.staging import PrivatePool
+from nnburst.client.session.callbacks import Interrupted
+from nnburst.control.channel import Fds
+from nnburst.control.messages.message import Message
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.hal.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    OutputInsufficientSize,
+)
+from nnburst.hal.model import BufferToken, MemoryPool
+from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.timing import OutputShape
+
+M = TypeVar("M", bound=Message)
+
+
+class PlacedRequest:
+    """One execution as it is sent: what lies in no pool has its place in a private one.
+
+    Attributes:
+        execution: its arguments.
+        private: comes from the prepared model, and goes back there once the execution has ended.
+        request: what a message has of it.
+        memories: the pools that go along with the request.
+    """
+
+    def __init__(self, execution: SocketExecution) -> None:
+        """Take a private pool if one is needed, and describe the request."""
+        self.execution = execution
+        self.private = PrivatePool(execution.prepared.staging, execution.lay_out())
+        pools: RequestPools[Memory | Buffer] = RequestPools()
+        self.request = Request(
+            tuple(self._argument(place, pools) for place in execution.inputs),
+            tuple(self._argument(place, pools) for place in execution.outputs),
+            _described(pools.used),
+        )
+        self.memories = [pool for pool in pools.used if not isinstance(pool, Buffer)]
+
+    def _argument(
+        self, place: ArgumentPlace, pools: RequestPools[Memory | Buffer]
+    ) -> RequestArgument:
+        if place.omitted:
+            return OMITTED
+        pool = place.memory or self.private.memory
+        if pool is None:
+            raise InvalidArgument(f"{place.parameter.name} has no memory")
+        return pools.argument(pool, place.offset, place.length, place.dimensions)
+
+    def stage(self) -> None:
+        """Copy inputs that lie in no pool to the private one."""
+        for place in self.execution.inputs:
+            if place.memory is None and place.array is not None:
+                staged = self._view(place, place.array.shape)
+                staged.view(place.array.dtype)[...] = place.array
+
+    def staged(self) -> StagedRequest | None:
+        """What copies its contents, of which alone later executions may differ.
+
+        None if more than that may differ: an output's shape is open, or a buffer is named.
+        """
+        execution = self.execution
+        places = (*execution.inputs, *execution.outputs)
+        if any(isinstance(place.memory, Buffer) for place in places) or not all(
+            place.parameter.known for place in execution.outputs
+        ):
+            return None
+        inputs = [
+            self._view(place, place.array.shape).view(place.array.dtype)
+            if place.memory is None and place.array is not None
+            else None
+            for place in execution.inputs
+        ]
+        outputs = [self._staged_output(place) for place in execution.outputs]
+        return StagedRequest(execution.prepared.outputs, inputs, outputs)
+
+    def call(
+        self,
+        message: Message,
+        expected: type[M],
+        timeout: float,
+        wait_for: Sequence[SyncFence] = (),
+    ) -> tuple[M, Fds]:
+        """Make a call that brings all its memory, and after it the fences; see `Connection.call`."""
+        connection = self.execution.prepared.session.connection
+        with Fds.duplicates([*self.memories, *wait_for]) as fds:
+            return connection.call(message, expected, list(fds), timeout=timeout)
+
+    def result(self, executed: Executed) -> ExecutionResult:
+        """What it gave, with outputs copied from the private pool to where they belong.
+
+        Raises:
+            GeneralFailure: the driver reports what cannot be.
+        """
+        places = self.execution.outputs
+        shapes: Sequence[OutputShape | None] = executed.output_shapes or [None] * len(places)
+        if len(shapes) != len(places):
+            raise GeneralFailure(
+                f"the driver reports {len(shapes)} shapes for {len(places)} outputs"
+            )
+        outputs = [self._output(place, shape) for place, shape in zip(places, shapes, strict=True)]
+        complete = complete_shapes(self.execution.prepared.outputs, executed.output_shapes)
+        return ExecutionResult(outputs, complete, executed.timing)
+
+    def fail(self, error: BaseException) -> None:
+        """It ended with `error`: buffers that it was to write hold nothing any more.
+
+        After a timeout or an interruption the driver may still write to the private pool, so it is not used
+        again.
+        """
+        self.execution.fail()
+        known = isinstance(error, NnburstError)
+        if not known or isinstance(error, MissedDeadline | Interrupted):
+            self.private.keep()
+        self.private.release()
+
+    def _view(self, place: ArgumentPlace, shape: tuple[int, ...]) -> Array:
+        """A view of what lies in the private pool."""
+        if self.private.memory is None:
+            raise InvalidArgument(f"{place.parameter.name} has no memory")
+        return self.private.memory.array(place.parameter.dtype, shape, place.offset)
+
+    def _staged_output(self, place: ArgumentPlace) -> Array | None:
+        if place.memory is not None:
+            return None
+        staged = self._view(place, place.parameter.dimensions)
+        return staged if place.array is None else staged.view(place.array.dtype)
+
+    def _output(self, place: ArgumentPlace, reported: OutputShape | None) -> Array | Buffer:
+        """The array or buffer that an output ends up in."""
+        parameter, given = place.parameter, place.array
+        shape = parameter.shape_of(reported)
+        if isinstance(place.memory, Buffer):
+            place.memory._holds(shape)
+            return place.memory
+        if parameter.dtype.itemsize * math.prod(shape) > place.length:
+            raise GeneralFailure(
+                f"the driver reports shape {shape} for {parameter.name}, which has"
+                f" {place.length} bytes"
+            )
+        if given is None:
+            return self._view(place, shape).copy()
+        target = given if parameter.known else head(given, shape)
+        if place.memory is None:
+            target[...] = self._view(place, shape).view(given.dtype)
+        return target
+
+
+def run_placed(
+    execution: SocketExecution, run: Callable[[PlacedRequest], ExecutionResult]
+) -> ExecutionResult:
+    """Execute and wait; once more with more room if the driver asks for it and that can help.
+
+    Args:
+        execution: the arguments.
+        run: stages and sends what it is given; raises what the caller shall see.
+    """
+    while True:
+        placed = PlacedRequest(execution)
+        try:
+            result = run(placed)
+        except BaseException as error:
+            placed.fail(error)
+            if not isinstance(error, OutputInsufficientSize) or not execution.grow(
+                error.output_shapes
+            ):
+                raise
+        else:
+            placed.private.release()
+            return result
+
+
+def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:
+    """The pools as a request names them; descriptors are counted by the memories alone."""
+    described: list[MemoryPool | BufferToken] = []
+    memories = 0
+    for pool in pools:
+        if isinstance(pool, Buffer):
+            described.append(BufferToken(token=pool._token))
+        else:
+            described.append(MemoryPool(pool.size, memories))
+            memories += 1
+    return tuple(described)
