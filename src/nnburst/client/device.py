@@ -126,13 +126,13 @@ class Device(Closing):
     def on_death(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the driver dies or the device is closed, on a thread of its own.
 
-        It runs at once if that has happened already.
+        It runs at once if that has happened already. Of several the one added last runs first.
         """
         self._session.notices.add(callback)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
         """Do not run `callback` any more; unknown ones are ignored."""
-        self._session.notices.remove_callback(callback)
+        self._session.notices.remove(callback)
 
     def allocate(self, size: int) -> Memory:
         """A new pool of `size` bytes, zeroed.

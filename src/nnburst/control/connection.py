@@ -24,6 +24,7 @@ from nnburst.control.channel import (
     body_of_whole_packet,
     whole_packet,
 )
+from nnburst.control.end_callbacks import EndCallbacks
 from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
 from nnburst.control.line import INTERRUPTED, NOT_SENT, TIMED_OUT, Caller, Line
 from nnburst.control.messages.buffer import Allocated
@@ -184,7 +185,7 @@ class Connection:
         self._abandoned_once = 0  # the last call of those that were too many
         self._later: collections.deque[Message] = collections.deque()
         self._ended_ns = 0
-        self._on_end: list[Callable[[], None]] = []
+        self._on_end = EndCallbacks(name)
         self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
         self._reader.start()
 
@@ -203,17 +204,15 @@ class Connection:
 
         Callbacks must not block: all run on the thread that noticed, the one added last first.
         """
-        with self._lock:
-            if not self._ended_ns:
-                self._on_end.append(callback)
-                return
-        callback()
+        self._on_end.add(callback)
+
+    def on_end_weakly(self, method: Callable[[], None]) -> None:
+        """The same for a method, which keeps its object alive no longer."""
+        self._on_end.add_weakly(method)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
         """Do not run `callback` any more; unknown ones are ignored."""
-        with self._lock:
-            if callback in self._on_end:
-                self._on_end.remove(callback)
+        self._on_end.remove(callback)
 
     def call(
         self, message: Message, expected: type[R], fds: Sequence[int] = (), *, timeout: float
@@ -298,6 +297,7 @@ class Connection:
         with self._lock:
             if not self._ended_ns:
                 self._dead, self._ended_ns = _again(error), time.monotonic_ns()
+        self._on_end.ended = True
         self._channel.shutdown()
         return self._dead()
 
@@ -427,6 +427,7 @@ class Connection:
         """
         with self._lock:
             self._ended_ns = self._ended_ns or time.monotonic_ns()
+        self._on_end.ended = True
         self._channel.shutdown()
         return self._dead()
 
@@ -516,22 +517,14 @@ class Connection:
 
     def _fail(self) -> None:
         calls: dict[int, _Pending] = {}
-        silent: list[Callable[[], None]] = []
         with self._lock:  # nothing is made in here: the collector could run what wants the lock
             self._ended_ns = self._ended_ns or time.monotonic_ns()
             waiting, self._pending = self._pending, calls
-            callbacks, self._on_end = self._on_end, silent
         self._channel.shutdown()
         for pending in list(waiting.values()):
             pending.put(None)
         self._line.fail()
-        for callback in reversed(callbacks):
-            try:
-                callback()
-            except Exception:
-                logger.exception(
-                    "a callback for the end of %s raised; the others follow", self._name
-                )
+        self._on_end.run()
 
     def abandon_in_child(self) -> None:
         """Leave the connection to the parent of this forked process."""

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import ClassVar
 
 import msgspec
 
@@ -24,7 +23,6 @@ from nnburst.client.memory.arguments import (
 from nnburst.client.session.handshake import Session
 from nnburst.compat.conversion.timing import ExecutionTiming
 from nnburst.control.channel import Fds
-from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
 from nnburst.control.messages.fenced_execution import ExecutionInfo as InfoMessage
@@ -93,7 +91,9 @@ class FencedExecution(Closing):
         except InvalidArgument as error:
             self._connection.post(Release(self._handle))
             raise GeneralFailure(f"the driver answered with {error}") from error
-        _Orphans.of(self._connection).add(self.fence)
+        # At once when the driver dies: by itself the kernel closes a driver's descriptors only after it has
+        # taken all its memory apart.
+        self._connection.on_end_weakly(self.fence._fail)
         self._finalizer = weakref.finalize(self, self._connection.release_later, self._handle)
         self._finalizer.atexit = False
 
@@ -234,39 +234,3 @@ def _signalled() -> SyncFence:
     fence, signaller = SyncFence.create()
     signaller.signal()
     return fence
-
-
-class _Orphans:
-    """The fences that one driver is to signal: they are in the error state at once when it dies.
-
-    By itself the kernel closes a driver's descriptors only after it has taken all its memory apart.
-    """
-
-    _all: ClassVar[weakref.WeakKeyDictionary[Connection, _Orphans]] = weakref.WeakKeyDictionary()
-
-    def __init__(self, connection: Connection) -> None:
-        self._ended = False
-        self._fences: dict[int, weakref.ref[SyncFence]] = {}
-        connection.on_end(self._fail)
-
-    @classmethod
-    def of(cls, connection: Connection) -> _Orphans:
-        """Those of a driver."""
-        found = cls._all.get(connection)
-        if found is None:
-            found = cls._all.setdefault(connection, cls(connection))
-        return found
-
-    def add(self, fence: SyncFence) -> None:
-        """Look after a fence as long as it exists."""
-        key = id(fence)
-        self._fences[key] = weakref.ref(fence, lambda _: self._fences.pop(key, None))
-        if self._ended:
-            fence._fail()
-
-    def _fail(self) -> None:
-        self._ended = True
-        for reference in list(self._fences.values()):
-            fence = reference()
-            if fence is not None:
-                fence._fail()

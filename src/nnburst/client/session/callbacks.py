@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from nnburst.client.session.death_handler import DeathHandler
 from nnburst.control.connection import Connection
 from nnburst.control.messages.device import NotifyPrepared
 from nnburst.control.messages.message import Message
@@ -72,7 +71,6 @@ class Callbacks:
     def __init__(self, connection: Connection) -> None:
         """Expect notifications from the driver behind `connection`."""
         self._connection = connection
-        self._death_handler = DeathHandler(connection)
         self._callbacks: dict[int, Callback] = {}
         self._numbers = itertools.count(1)
 
@@ -117,7 +115,7 @@ class Callbacks:
         """A callback that notifies `listener`; its number goes into the call."""
         callback = Callback(next(self._numbers), listener, self._ended)
         self._callbacks[callback.number] = callback
-        self._death_handler.protect_callback_for_lifetime(callback)
+        self._connection.on_end(callback.notify_as_dead_object)
         return callback
 
     def notified(self, message: Notification) -> None:
@@ -141,7 +139,7 @@ class Callbacks:
 
     def _finish(self, callback: Callback, outcome: Notification | NnburstError) -> bool:
         self._callbacks.pop(callback.number, None)
-        self._death_handler.unprotect(callback)
+        self._connection.remove_callback(callback.notify_as_dead_object)
         return callback.notify(outcome)
 
     def _ended(self, callback: Callback) -> NnburstError:

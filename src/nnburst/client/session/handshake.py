@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from nnburst.client.memory.memory import Memory
 from nnburst.client.session.callbacks import Callbacks, CallbackThread
-from nnburst.client.session.death_notices import DeathNotices
 from nnburst.client.session.death_watch import DeathWatch
 from nnburst.client.session.ending import PATIENCE, how_it_ended
 from nnburst.client.session.upcalls import UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
+from nnburst.control.end_callbacks import EndCallbacks
 from nnburst.control.messages.device import GetSupportedExtensions, SupportedExtensions
 from nnburst.control.messages.session import Hello, Welcome
 from nnburst.control.protocol import PROTOCOL_VERSION
@@ -44,7 +46,8 @@ class Session:
         feature_level: version that both sides speak.
         pidfd: descriptor of the driver's process; borrowed, valid until `close`.
         closed: whether its device was closed.
-        notices: what a program wants to have run when the driver dies.
+        notices: what a program wants to have run when the driver dies: on a thread of its own, so that
+            it can delay neither DeadObject nor `close`.
         callbacks: what the driver may notify.
         callback_thread: runs a program's own callbacks.
         upcalls: where bursts register what the driver may ask.
@@ -73,7 +76,8 @@ class Session:
         self._connection = Connection(Channel(connected), name, dead)
         self._owner = os.getpid()
         self.closed = False
-        self.notices = DeathNotices(self._connection)
+        self.notices = EndCallbacks(name)
+        self._connection.on_end(partial(_run_apart, self.notices))
         self.pidfd = -1
         self._extensions: tuple[Extension, ...] | None = None
         self._ending = ""
@@ -194,6 +198,13 @@ def _abandon_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_in_child)
+
+
+def _run_apart(notices: EndCallbacks) -> None:
+    if not notices:
+        notices.run()  # those that are added from now on run at once
+        return
+    threading.Thread(target=notices.run, name="nnburst death notices", daemon=True).start()
 
 
 def _check(welcome: Welcome, name: str) -> FeatureLevel:
