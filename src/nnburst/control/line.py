@@ -13,7 +13,6 @@ from nnburst.hal.errors import ResourceExhausted
 if TYPE_CHECKING:
     from nnburst._native import nnb_caller, nnb_line
 
-ANSWERED: Final = int(lib.NNB_LINE_ANSWERED)
 TIMED_OUT: Final = int(lib.NNB_LINE_TIMED_OUT)
 INTERRUPTED: Final = int(lib.NNB_LINE_INTERRUPTED)
 NOT_SENT: Final = int(lib.NNB_LINE_NOT_SENT)
@@ -76,8 +75,8 @@ class Line:
         """Send a packet, unless it is None, and wait for its answer.
 
         Returns:
-            ANSWERED, with the answer in `caller`; TIMED_OUT; INTERRUPTED, to be called again with what
-            is left of the time; NOT_SENT; anything else: the answer lies elsewhere, or there will be none.
+            TIMED_OUT; INTERRUPTED, to be called again with what is left of the time; NOT_SENT; anything else:
+            the answer is in `caller` or lies elsewhere, or there will be none.
         """
         longest = _SLICE if get_ident() == _main_thread else _LONGEST
         nanoseconds = int(min(timeout, longest) * 1e9) if timeout > 0 else 0

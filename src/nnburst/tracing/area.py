@@ -22,7 +22,6 @@ SWITCH: Final[int] = lib.NNB_TRACE_SWITCH
 INSTANT: Final[int] = lib.NNB_TRACE_INSTANT
 COUNTER: Final[int] = lib.NNB_TRACE_COUNTER
 FLOW_OUT: Final = 1
-FLOW_IN: Final = 2
 
 RECORD: Final = np.dtype(
     [

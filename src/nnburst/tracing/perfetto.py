@@ -56,7 +56,7 @@ def write(trace: Trace) -> bytes:
 
 def _packets(trace: Trace) -> Iterator[bytes]:
     monotonic, boot = time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    clocks = [_message((1, 3), (2, monotonic)), _message((1, 6), (2, boot))]
+    clocks = [_message((1, 3), (2, monotonic)), _message((1, _BOOTTIME), (2, boot))]
     snapshot = _message(*((1, clock) for clock in clocks))
     yield _message((6, snapshot), (10, _SEQUENCE), (13, _CLEARED))
     interned = _Names()

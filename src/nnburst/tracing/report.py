@@ -276,10 +276,6 @@ def _serve(roots: Sequence[Node]) -> None:
                 _give(node, waits)
 
 
-def _has_driver(node: Node) -> bool:
-    return any(child.mark.layer is _L.DRIVER for child in node.children)
-
-
 def _driver_slices(root: Node) -> list[Node]:
     """The outermost slices of a driver in a thread that serves."""
     if root.mark.layer is _L.DRIVER:

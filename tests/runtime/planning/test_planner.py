@@ -228,14 +228,13 @@ def test_condition_that_is_constant_is_a_boundary_constant() -> None:
 
 def test_memory_preference_is_the_most_that_any_step_wants() -> None:
     devices = [device("adder", ADD, level=4), device("multiplier", MUL, level=5)]
-    preference = memory_preference.of_argument
+    preference = memory_preference.of_roles
     plan = made(chain(ADD, MUL), devices, WITHOUT).plan
-    assert preference(plan, devices, Direction.INPUT, 0) == MemoryPreference(64, 1)
-    assert preference(plan, devices, Direction.OUTPUT, 0) == MemoryPreference(64, 64)
-    simple = made(chain(ADD), devices, WITHOUT).plan
-    assert preference(simple, devices, Direction.OUTPUT, 0) == MemoryPreference(64, 1)
     assert isinstance(plan, CompoundPlan)
-    assert memory_preference.of_roles(plan, devices, ()) == MemoryPreference(16, 1)
+    assert preference(plan, devices, plan.input_roles[0]) == MemoryPreference(64, 1)
+    assert preference(plan, devices, plan.output_roles[0]) == MemoryPreference(64, 64)
+    assert preference(plan, devices, ()) == MemoryPreference(16, 1)
+    assert memory_preference.of_device(devices[0]) == MemoryPreference(64, 1)
     assert memory_preference.of_device(CPU) == MemoryPreference(64, 64)
 
 

@@ -36,7 +36,6 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "uint64": np.dtype("<u8"),
 }
 _MOST_RANK: Final = 32
-_IN_INT32: Final = frozenset({"uint8", "int8", "uint16", "int16", "int32", "bool"})
 
 
 def element_name(number: int) -> str:

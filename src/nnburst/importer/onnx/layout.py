@@ -108,11 +108,6 @@ def reshaped(old: Sequence[int], order: Order, new: Sequence[int]) -> tuple[Orde
     return needed, (*new_ones, *(axis for _, right in ordered for axis in right))
 
 
-def inserted(order: Order, axis: int) -> Order:
-    """The order of a tensor that has a further logical axis of extent 1."""
-    return (axis, *(each + (each >= axis) for each in order))
-
-
 def removed(order: Order, axes: Sequence[int]) -> Order:
     """The order of a tensor without some of its logical axes, which have extent 1."""
     return tuple(axis - sum(gone < axis for gone in axes) for axis in order if axis not in axes)

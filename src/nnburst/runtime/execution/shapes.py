@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.limits import UINT32_MAX
-from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Outcome
 
 Shape = tuple[int, ...]
@@ -61,10 +60,3 @@ def changes_dimensions(known: Shape, reported: Shape) -> bool:
     if len(known) != len(reported):
         return True
     return any(a not in (0, b) for a, b in zip(known, reported, strict=True))
-
-
-def learnt(declared: Sequence[Shape], shapes: Sequence[OutputShape]) -> list[Shape]:
-    """Dimensions of the outputs after a computation."""
-    if not shapes:
-        return list(declared)
-    return [shape.dimensions for shape in shapes]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from nnburst.hal.enums import FeatureLevel
 from nnburst.runtime.planning.candidate import Candidate
-from nnburst.runtime.planning.plan import CompoundPlan, Direction, Plan, SimplePlan, StepRole
+from nnburst.runtime.planning.plan import CompoundPlan, StepRole
 
 
 class MemoryPreference(NamedTuple):
@@ -38,20 +38,3 @@ def of_roles(
     used = {step.index: step.device for step in plan.execution_steps}
     found = [_LEAST, *(of_device(devices[used[role.step]]) for role in roles)]
     return MemoryPreference(max(p.alignment for p in found), max(p.padding for p in found))
-
-
-def of_argument(
-    plan: Plan, devices: Sequence[Candidate], direction: Direction, position: int
-) -> MemoryPreference:
-    """That of a main input or output.
-
-    Args:
-        plan: the plan.
-        devices: as the plan numbers them.
-        direction: which of the two.
-        position: which of the inputs or outputs.
-    """
-    if isinstance(plan, SimplePlan):
-        return of_device(devices[plan.device])
-    roles = plan.input_roles if direction is Direction.INPUT else plan.output_roles
-    return of_roles(plan, devices, roles[position])
