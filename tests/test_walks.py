@@ -36,8 +36,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
     def seen(call: Callable[[], object], through: re.Pattern[str]) -> set[str]:
         before = [log.stat().st_size for log in logs]
-        call()
+        result = call()
         noted = [log.read_bytes()[size:] for log, size in zip(logs, before, strict=True)]
+        if isinstance(result, nnburst.PreparedModel):
+            result.close()  # another walk
         stacks = b"\n".join(noted).decode().splitlines()
         return {file for stack in stacks if through.search(stack) for file in stack.split()}
 
@@ -82,7 +84,7 @@ def assert_walk(name: str, stage: Stage, call: Callable[[], object], through: st
 
 
 def test_walk_of_prepare_is_the_listed_one(stage: Stage) -> None:
-    assert_walk("`device.prepare(…)`", stage, lambda: stage.device.prepare(stage.model).close())
+    assert_walk("`device.prepare(…)`", stage, lambda: stage.device.prepare(stage.model))
 
 
 def test_walk_of_execute_is_the_listed_one(stage: Stage) -> None:
@@ -100,7 +102,7 @@ def test_walk_of_a_run_is_the_listed_one(stage: Stage) -> None:
 
 def test_walk_of_get_memories_is_the_listed_one(stage: Stage) -> None:
     with stage.device.prepare(stage.model) as prepared, prepared.open_burst() as burst:
-        through = "driver/session/client_session|client/session/upcalls"
+        through = "driver/burst/slots|client/session/upcalls"
         assert_walk("getMemories", stage, lambda: burst.bind().run(), through)
 
 

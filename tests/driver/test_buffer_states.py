@@ -19,11 +19,12 @@ from hypothesis.stateful import (
 )
 
 from nnburst.control.objects import ObjectTable
+from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffer_tracker import BufferTracker
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools
-from nnburst.driver.model.prepared_model import PreparedModel, run_in_time
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import PrepareOptions
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.fmq.shared_memory import SharedMemory

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from nnburst.control.objects import Reference
+from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import BufferPool, Pool
-from nnburst.driver.model.prepared_model import PreparedModel, run_in_time
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import (
     Argument,
     Execution,

@@ -13,6 +13,7 @@ from client.scripted_driver import ScriptedDriver
 from nnburst import MissedDeadline, Priority
 from nnburst.driver.model import pace as pace_module
 from nnburst.driver.model.pace import QUICK_NS, Pace
+from nnburst.driver.service.worker import run_timed
 from nnburst.driver.session.scheduler import Scheduler
 from nnburst.executor.base import Outcome
 
@@ -51,7 +52,7 @@ def test_job_that_raises_is_timed_too() -> None:
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        pace.run(fail)
+        run_timed(fail, pace)
     assert pace.is_quick
 
 

@@ -10,12 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.client.execution.staged_request import StagedRequest
-from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, time_left
+from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.memory.memory import find_memory
 from nnburst.client.memory.staging import PrivatePool
 from nnburst.control.connection import Connection
 from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.reusable_execution import ExecuteReusable
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.timing import Timing
 
@@ -47,14 +46,8 @@ class RememberedRequest:
         self.measure = measure
         self.private = private
 
-    def execute(
-        self, connection: Connection, inputs: Sequence[Any], outputs: Sequence[Any], deadline: float
-    ) -> ExecutionResult:
-        """Execute once; raises like `PreparedModel.execute`."""
-        self.staged.stage(inputs)
-        left = time_left(deadline)
-        message = ExecuteReusable(self.handle, boottime_deadline_ns(left))
-        executed, _ = connection.call(message, Executed, timeout=left)
+    def result(self, executed: Executed, outputs: Sequence[Any]) -> ExecutionResult:
+        """What it gave, in the given arrays or in new ones."""
         shapes = self.staged.shapes(executed)
         timing = _in_microseconds(executed.timing) if self.measure else _NOT_MEASURED
         return ExecutionResult(self.staged.outputs(outputs), shapes, timing)

@@ -18,7 +18,7 @@ from nnburst.client.memory.arguments import (
     time_left,
 )
 from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
-from nnburst.control.messages.reusable_execution import CreateReusableExecution
+from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
 from nnburst.control.messages.session import Opened
 from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
 
@@ -65,7 +65,11 @@ def _execute_again(
 ) -> ExecutionResult:
     remembered = prepared.remembered
     try:
-        result = request.execute(prepared.session.connection, inputs, outputs, deadline)
+        request.staged.stage(inputs)
+        left = time_left(deadline)
+        message = ExecuteReusable(request.handle, boottime_deadline_ns(left))
+        executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
+        result = request.result(executed, outputs)
     except BaseException:
         remembered.abandon(request)
         raise

@@ -17,10 +17,11 @@ from typing import Final
 from nnburst.control.channel import Fds
 from nnburst.control.messages.aidl_burst import BurstExecute
 from nnburst.control.messages.prepared_model import Executed
+from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.buffer_tracker import BufferTracker
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools
-from nnburst.driver.model.prepared_model import PreparedModel, execute_bound
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Execution
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus

@@ -6,9 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from nnburst.control.connection import Connection
 from nnburst.control.limits import UPCALL_TIMEOUT
+from nnburst.control.messages.burst import GetMemories as GetMemoriesMessage
+from nnburst.control.messages.burst import Memories
 from nnburst.driver.model.pools import Pool
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import GeneralFailure
 
 #: The getMemories upcall: one region for each slot, in order, within so many seconds.
 GetMemories = Callable[[Sequence[int], float], list[SharedMemory]]
@@ -53,3 +57,35 @@ class SlotCache:
         """Forget all."""
         for slot in list(self._pools):
             self.release(slot)
+
+
+def get_memories(
+    upcalls: Connection, callback: int, slots: Sequence[int], timeout: float
+) -> list[SharedMemory]:
+    """IBurstCallback::getMemories: the pools behind slots of one burst, which the caller owns.
+
+    Args:
+        upcalls: to the client.
+        callback: of the burst.
+        slots: at most 64.
+        timeout: seconds that the client has.
+
+    Raises:
+        GeneralFailure: burst:§6.2: it answers with a wrong count.
+        NnburstError: the client's reason, or its silence.
+    """
+    message = GetMemoriesMessage(callback, tuple(slots))
+    found, fds = upcalls.call(message, Memories, timeout=timeout)
+    if len(found.sizes) != len(slots):
+        fds.close()
+        raise GeneralFailure(f"getMemories gave {len(found.sizes)} pools for {len(slots)} slots")
+    memories: list[SharedMemory] = []
+    with fds:
+        try:
+            for index, size in enumerate(found.sizes):
+                memories.append(SharedMemory.adopt(fds.take(index), size))
+        except BaseException:
+            for memory in memories:
+                memory.close()
+            raise
+    return memories

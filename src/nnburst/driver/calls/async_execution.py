@@ -8,8 +8,9 @@ import time
 from nnburst.control.channel import Fds
 from nnburst.control.messages.prepared_model import Execute, NotifyExecuted
 from nnburst.driver.calls.async_call import naming
+from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
-from nnburst.driver.model.prepared_model import PreparedModel, execute_bound
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.validation.values import validate_duration

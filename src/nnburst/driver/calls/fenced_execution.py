@@ -21,8 +21,8 @@ from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence
 from nnburst.control.messages.fenced_execution import ExecutionInfo, Fenced
 from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.async_call import has_passed
+from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffered_execution import BufferedExecution
-from nnburst.driver.model.prepared_model import run_in_time
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.executor.base import Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority

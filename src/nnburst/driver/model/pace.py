@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Final
 
 #: An execution that takes at most so long is quick: handing it to another thread would be felt.
@@ -29,11 +27,3 @@ class Pace:
     def note(self, nanoseconds: float) -> None:
         """One execution took so long. A long one counts for as many as it takes to be forgotten."""
         self._longest_ns = max(nanoseconds, (self._longest_ns or 0) * _FORGETTING)
-
-    def run(self, job: Callable[[], None]) -> None:
-        """Run one execution and note how long it took."""
-        began = time.perf_counter_ns()
-        try:
-            job()
-        finally:
-            self.note(time.perf_counter_ns() - began)

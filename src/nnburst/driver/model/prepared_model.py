@@ -8,20 +8,18 @@ from typing import ClassVar
 
 from nnburst.control.limits import MAX_MODELS
 from nnburst.control.messages.prepared_model import Executed
+from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.buffered_execution import BufferArgument, BufferedExecution, invalidate
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import BufferPool, RequestPool
-from nnburst.driver.model.raised import outcome_of
-from nnburst.executor.base import Argument, Execution, Outcome, Prepared
+from nnburst.executor.base import Argument, Execution, Prepared
 from nnburst.executor.caching import Cached, CachingPrepared
-from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
-from nnburst.hal.errors import error_for
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import SCALARS
 from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import Timing
 from nnburst.hal.validation import RequestValidator
 
 
@@ -153,62 +151,6 @@ class PreparedModel:
         self._prepared.close()
 
 
-def execute_bound(
-    execution: Execution,
-    called: int | None,
-    deadline_ns: int | None,
-    loop_timeout_ns: int,
-    *,
-    unit_ns: int = 1000,
-) -> Executed:
-    """Run what `PreparedModel.bind` gave.
-
-    Args:
-        execution: bound.
-        called: when the client's call came (perf_counter_ns), if it is to be timed.
-        deadline_ns: on CLOCK_BOOTTIME.
-        loop_timeout_ns: limit of a WHILE.
-        unit_ns: of the timing: microseconds in HIDL; 1 for nanoseconds, as AIDL has them.
-
-    Raises:
-        NnburstError: with the status that the client shall see (device:E4, E7, E8).
-    """
-    started = time.perf_counter_ns()
-    outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
-    ended = time.perf_counter_ns()
-    _raise_for(outcome)
-    if called is None:
-        return Executed(outcome.output_shapes)
-    in_driver = time.perf_counter_ns() - called
-    timing = Timing(_rounded_up(ended - started, unit_ns), _rounded_up(in_driver, unit_ns))
-    return Executed(outcome.output_shapes, timing)
-
-
-def run_in_time(
-    execution: Execution,
-    deadline_ns: int | None = None,
-    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-) -> Outcome:
-    """Run what `PreparedModel.bind` gave, unless its deadline has passed (device:E4). Never raises.
-
-    Every way to execute ends here, bursts excepted, which carry neither deadlines nor buffers.
-
-    Args:
-        execution: bound.
-        deadline_ns: on CLOCK_BOOTTIME.
-        loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
-    """
-    if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
-        if isinstance(execution, BufferedExecution):
-            execution.cancel()
-        status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
-        return Outcome(status, (), "device:E4: the deadline has passed")
-    try:
-        return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
-    except BaseException as error:
-        return outcome_of(error)
-
-
 def _argument(
     argument: RequestArgument,
     dimensions: tuple[int, ...],
@@ -239,15 +181,3 @@ def _written_buffers(request: Request, pools: Sequence[RequestPool]) -> Iterator
         pool = pools[index] if not output.has_no_value and 0 <= index < len(pools) else None
         if isinstance(pool, BufferPool):
             yield pool.buffer
-
-
-def _raise_for(outcome: Outcome) -> None:
-    if outcome.status == ErrorStatus.NONE:
-        return
-    shapes = outcome.output_shapes if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE else ()
-    raise error_for(outcome.status, outcome.message or outcome.status.name, shapes)
-
-
-def _rounded_up(nanoseconds: int, unit_ns: int) -> int:
-    """A duration in another unit, as a burst does it (NNAPI: canonical to HIDL)."""
-    return -(-nanoseconds // unit_ns)

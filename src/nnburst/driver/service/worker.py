@@ -180,7 +180,7 @@ class Worker:
             priority = priority_of(target)
             pace = getattr(target, "pace", None)
             if work is Work.EXECUTION and isinstance(pace, Pace):
-                job = partial(pace.run, job)
+                job = partial(run_timed, job, pace)
                 if (
                     pace.is_quick
                     and priority != Priority.LOW
@@ -246,6 +246,15 @@ class Worker:
             pid=os.getpid(),
             death_word=self._liveness.has_death_word,
         ), self._liveness.fds()
+
+
+def run_timed(job: Job, pace: Pace) -> None:
+    """Run one execution and note how long it took."""
+    began = time.perf_counter_ns()
+    try:
+        job()
+    finally:
+        pace.note(time.perf_counter_ns() - began)
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

@@ -11,6 +11,7 @@ from nnburst.control.messages.burst import BurstClosed, FreeMemory, OpenBurst
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst.burst import BurstClient, BurstContext, start_burst
+from nnburst.driver.burst.slots import get_memories
 from nnburst.driver.calls.handlers.registry import answers
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
@@ -35,7 +36,8 @@ def open_burst(session: ClientSession, call: OpenBurst, fds: Fds) -> Answer:
         ticket.cancel()
 
     try:
-        client = BurstClient(partial(session.get_memories, call.callback), closed, released)
+        ask = partial(get_memories, session.upcalls, call.callback)
+        client = BurstClient(ask, closed, released)
         context = start_burst(model.target, call, fds, client)
     except BaseException:
         released()

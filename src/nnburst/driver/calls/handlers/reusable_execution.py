@@ -16,9 +16,9 @@ from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer
 from nnburst.driver.calls.fenced_execution import FencedRun, start_fenced
 from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.model.bound_execution import ReusableExecution
 from nnburst.driver.model.pools import Pool, RequestPool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.model.reusable_execution import ReusableExecution
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.scheduler import Work
 from nnburst.hal.errors import InvalidArgument
