@@ -84,7 +84,7 @@ static inline void nnb_fence(void) {
 #endif
 }
 
-/* Between a store that announces writes and those writes, which are no atomic ones: a reader that sees one of them
+/* Between a store that announces writes and those writes, which are not atomic ones: a reader that sees one of them
  * and calls nnb_fence_reads then sees the announcement. */
 static inline void nnb_fence_writes(void) {
 #ifdef __SANITIZE_THREAD__
@@ -94,7 +94,7 @@ static inline void nnb_fence_writes(void) {
 #endif
 }
 
-/* Between reads that are no atomic ones and a load that shows whether they were disturbed. */
+/* Between reads that are not atomic ones and a load that shows whether they were disturbed. */
 static inline void nnb_fence_reads(void) {
 #ifdef __SANITIZE_THREAD__
     nnb_fence();

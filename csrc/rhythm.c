@@ -15,7 +15,7 @@ enum {
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
-#define LATENCY_MAX_NS 500000u      /* longer is no wake-up latency */
+#define LATENCY_MAX_NS 500000u      /* longer is not wake-up latency */
 #define FIRST_LEAD_NS 300000u       /* a few wake-up latencies: too much lasts longer than too little */
 #define ANSWER_LIMIT_NS 200000u     /* a few wake-up latencies, which a share of a short period is not */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */

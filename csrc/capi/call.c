@@ -43,7 +43,7 @@ static int check_array(const struct nnb_function_description *description, uint3
     }
     for (int64_t i = 0; i < count; i++) {
         if (nnb_handle_slot(handles[i], argument->kind) == NULL) {
-            nnb_log("%s: entry %lld of argument %u is no living object of its kind", description->name,
+            nnb_log("%s: entry %lld of argument %u is not a living object of its kind", description->name,
                     (long long)i, index + 1);
             return ANEURALNETWORKS_BAD_DATA;
         }
@@ -60,7 +60,7 @@ static int check_handles(const struct nnb_function_description *description, con
             code = check_array(description, i, words);
         } else if (argument->passing == NNB_PASS_HANDLE &&
                    nnb_handle_slot((uint64_t)words[i], argument->kind) == NULL) {
-            nnb_log("%s: argument %u is no living object of its kind", description->name, i + 1);
+            nnb_log("%s: argument %u is not a living object of its kind", description->name, i + 1);
             code = ANEURALNETWORKS_BAD_DATA;
         }
     }

@@ -1,6 +1,6 @@
 /* Handles: the opaque pointers that programs hold.
  *
- * A handle is no address but a number that no pointer of the program can equal: a tag that makes it
+ * A handle is not an address but a number that no pointer of the program can equal: a tag that makes it
  * non-canonical, the object's kind, the slot's generation, the slot. So a freed, foreign or wild handle is
  * recognised without being followed, and is never mistaken for a newer object in the same slot.
  *

@@ -4,7 +4,7 @@ Times are what drivers report: ratios to the reference executor on this machine,
 and 1 until `nnburst bench capabilities` has measured them. Cache files are those of one compilation, of the
 model and of data; threads are those that can run at once.
 
-A driver that crashed leaves its socket behind; `--check` lists it as not running, which is no failure: the
+A driver that crashed leaves its socket behind; `--check` lists it as not running, which is not a failure: the
 next driver of that name takes its place.
 """
 

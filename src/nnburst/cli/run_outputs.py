@@ -37,7 +37,7 @@ def read_labels(path: Path) -> list[str]:
     """Names of classes, one in each line.
 
     Raises:
-        InvalidArgument: it is no text.
+        InvalidArgument: it is not text.
         OSError: it cannot be read.
     """
     try:

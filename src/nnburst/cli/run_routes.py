@@ -39,7 +39,7 @@ def open_route(
         via: "burst" or "execute".
         prepared: the network on a device.
         network: the network.
-        inputs: one for each input that is no state.
+        inputs: one for each input that is not a state.
         measure: whether the driver times every execution.
         timeout: seconds of one execution.
     """

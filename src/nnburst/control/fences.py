@@ -80,7 +80,7 @@ def adopt_fence(fd: int) -> socket.socket:
     """A fence that came as a descriptor, which this owns from here on.
 
     Raises:
-        InvalidArgument: it is no stream socket of this machine; closed.
+        InvalidArgument: it is not a stream socket of this machine; closed.
     """
     try:
         fence = socket.socket(fileno=fd)

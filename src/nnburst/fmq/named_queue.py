@@ -89,7 +89,7 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
     Raises:
         DeviceUnavailable: it was not created in time, or another process was faster, or posix_ipc is
             not installed.
-        InvalidArgument: it belongs to another user, or is no queue of this element type.
+        InvalidArgument: it belongs to another user, or is not a queue of this element type.
     """
     path, kind = _checked(name), np.dtype(dtype)
     deadline = time.monotonic_ns() + timeout_ns(timeout)

@@ -15,7 +15,7 @@ NO_CACHE_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 
 
 class NumberOfCacheFiles(NamedTuple):
-    """How many files a driver wants for caching one model, 32 of a kind at most; 0 and 0 is no caching.
+    """How many files a driver wants for caching one model, 32 of a kind at most; 0 and 0 for no caching.
 
     Attributes:
         model_cache: files whose contents steer the driver, such as code.

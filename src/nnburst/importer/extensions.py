@@ -22,7 +22,7 @@ class Extensions:
             given: extensions, or `module:attribute` of some.
 
         Raises:
-            DeviceUnavailable: one cannot be imported, or is no extension.
+            DeviceUnavailable: one cannot be imported, or is not an extension.
         """
         self._given = [
             _imported(each) if isinstance(each, str) else _checked(each) for each in given

@@ -87,7 +87,7 @@ def result_of(
     """What an execution on given outputs came to.
 
     Raises:
-        NnburstError: what it came to, if that is no result.
+        NnburstError: what it came to, if that is not a result.
     """
     if outcome.code != ResultCode.NO_ERROR:
         raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)

@@ -56,7 +56,7 @@ def read_network(source: str) -> ImportedModel:
 
     Raises:
         NnburstError: it cannot be read.
-        InvalidArgument: the attribute is no model.
+        InvalidArgument: the attribute is not a model.
     """
     module, colon, attribute = source.rpartition(":")
     if not colon:

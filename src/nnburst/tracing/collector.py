@@ -66,7 +66,7 @@ class Source:
         """`memory` is an area of another process, mapped for reading.
 
         Raises:
-            InvalidArgument: it is no area.
+            InvalidArgument: it is not an area.
         """
         self._area: Final = area.view(memory)
         if int(self._area["magic"]) != area.MAGIC:

@@ -40,7 +40,7 @@ def parse(name: str) -> Mark:
     """Take a name apart.
 
     Raises:
-        InvalidArgument: it is no mark, or names a layer or a phase that there is not.
+        InvalidArgument: it is not a mark, or names a layer or a phase that there is not.
     """
     found = _MARK.fullmatch(name)
     if found is None:

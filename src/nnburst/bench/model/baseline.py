@@ -24,7 +24,7 @@ def read_baseline(path: Path) -> dict[str, Figures]:
     """The networks of an older report by name.
 
     Raises:
-        InvalidArgument: the file is no report of `nnburst bench model`.
+        InvalidArgument: the file is not a report of `nnburst bench model`.
     """
     try:
         networks = json.loads(path.read_text(encoding="utf-8"))["networks"]

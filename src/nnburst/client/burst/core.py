@@ -187,7 +187,7 @@ class BurstCore:
             bound._fail()
 
     def raise_for(self, code: int) -> NoReturn:
-        """Raise what a code that is no result stands for."""
+        """Raise what a code that is not a result stands for."""
         if code == TIMED_OUT:
             raise MissedDeadline("timeout: no result came in time; a late one is dropped")
         if code == BUSY_CODE:

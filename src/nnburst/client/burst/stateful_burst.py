@@ -39,7 +39,7 @@ class StatefulBurst(OfOneProcess):
     the state as it was.
 
     Attributes:
-        inputs: views of the pool for the inputs that are no state, in the model's order.
+        inputs: views of the pool for the inputs that are not a state, in the model's order.
         outputs: likewise for the outputs.
     """
 
@@ -54,7 +54,7 @@ class StatefulBurst(OfOneProcess):
             measure: whether to time every execution.
 
         Raises:
-            InvalidArgument: a state is no input and output of the model, or is one twice.
+            InvalidArgument: a state is not an input and output of the model, or is one twice.
         """
         self._states = tuple(states)
         _check_indexes("input", [s.input_index for s in states], len(burst.inputs))

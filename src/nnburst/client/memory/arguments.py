@@ -258,7 +258,7 @@ def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter])
     """Compare the number of arrays with the model's.
 
     Raises:
-        InvalidArgument: they differ, or `given` is no sequence.
+        InvalidArgument: they differ, or `given` is not a sequence.
     """
     if not hasattr(given, "__len__"):
         raise InvalidArgument(

@@ -33,7 +33,7 @@ def unpacked(
     """The bare model and its pools; what it carries is copied into pools that live in the block.
 
     Raises:
-        InvalidArgument: it is no model, or `pools` are given though the model brings its own.
+        InvalidArgument: it is not a model, or `pools` are given though the model brings its own.
     """
     if isinstance(model, Model):
         yield model, pools
@@ -49,7 +49,7 @@ def bare_model(model: Model | CarriesPools) -> Model:
     """The model without the bytes of its pools.
 
     Raises:
-        InvalidArgument: it is no model.
+        InvalidArgument: it is not a model.
     """
     bare = model if isinstance(model, Model) else getattr(model, "model", None)
     if not isinstance(bare, Model):

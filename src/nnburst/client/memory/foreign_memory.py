@@ -39,7 +39,7 @@ def adopt_memfd(fd: int) -> tuple[SharedMemory, bool]:
         The region, and whether it can be written to.
 
     Raises:
-        InvalidArgument: it is no memfd, cannot be sealed, is empty, is of huge pages, or cannot be read.
+        InvalidArgument: it is not a memfd, cannot be sealed, is empty, is of huge pages, or cannot be read.
     """
     own = _duplicate(fd)
     try:
@@ -114,7 +114,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
     """A regular file and its size in bytes, at least 1.
 
     Raises:
-        InvalidArgument: it is no regular file, or empty.
+        InvalidArgument: it is not a regular file, or empty.
         OSError: it cannot be opened.
     """
 

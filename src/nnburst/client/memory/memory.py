@@ -120,7 +120,7 @@ class Memory(Closing):
             fd: stays the caller's, who may close it at once.
 
         Raises:
-            InvalidArgument: `fd` is no memfd, cannot be sealed, is empty, of huge pages, or cannot be
+            InvalidArgument: `fd` is not a memfd, cannot be sealed, is empty, of huge pages, or cannot be
                 read; nothing was sealed.
             ResourceExhausted: it cannot be mapped.
         """
@@ -137,7 +137,7 @@ class Memory(Closing):
             path: of a regular file.
 
         Raises:
-            InvalidArgument: it is no regular file, is empty, or became shorter meanwhile.
+            InvalidArgument: it is not a regular file, is empty, or became shorter meanwhile.
             ResourceExhausted: there is not so much memory.
             OSError: it cannot be read.
         """

@@ -22,7 +22,7 @@ class DeathWatch:
         """Own `fd` and call `died` once, on the watching thread, if the holder dies before `close`.
 
         Raises:
-            InvalidArgument: `fd` is no sealed shared memory.
+            InvalidArgument: `fd` is not sealed shared memory.
         """
         memory = SharedMemory.adopt(fd, ffi.sizeof("uint32_t"))
         with memory:

@@ -41,7 +41,7 @@ def deadline_from_hidl(deadline: OptionalTimePoint, clocks: Clocks | None = None
     """Nanoseconds on the boot clock, or None.
 
     Raises:
-        InvalidArgument: the number is no uint64.
+        InvalidArgument: the number is not a uint64.
     """
     at = deadline.nanoseconds_since_epoch
     if at is None:
@@ -69,7 +69,7 @@ def duration_from_hidl(duration: OptionalTimeoutDuration) -> int | None:
     """Nanoseconds, or None.
 
     Raises:
-        InvalidArgument: the number is no uint64.
+        InvalidArgument: the number is not a uint64.
     """
     if duration.nanoseconds is not None:
         check_range("duration", (duration.nanoseconds,), 0, UINT64_MAX)

@@ -77,7 +77,7 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     """What a synchronous execution returns.
 
     Attributes:
-        output_sufficient_size: false stands for OUTPUT_INSUFFICIENT_SIZE, which is no error here.
+        output_sufficient_size: false stands for OUTPUT_INSUFFICIENT_SIZE, which is not an error here.
         output_shapes: empty, or one per output.
         timing: as far as measured.
     """

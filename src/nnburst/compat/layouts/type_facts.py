@@ -28,7 +28,7 @@ def non_extension_operand_type_is_scalar(kind: int) -> bool:
     """Whether a core type is a scalar.
 
     Raises:
-        InvalidArgument: `kind` is no core type.
+        InvalidArgument: `kind` is not a core type.
     """
     return is_scalar(_core(kind))
 
@@ -37,7 +37,7 @@ def non_extension_size_of_data(kind: int, dimensions: Sequence[int]) -> int:
     """Bytes of the data; 0 if a dimension or the rank is unknown.
 
     Raises:
-        InvalidArgument: `kind` is no core type, or the size does not fit uint32.
+        InvalidArgument: `kind` is not a core type, or the size does not fit uint32.
     """
     size = size_bytes(_core(kind), dimensions)
     if size > UINT32_MAX:
@@ -58,7 +58,7 @@ def non_extension_operand_size_of_data_overflows_uint32(
     """Whether the data would have more than 2**32 - 1 bytes.
 
     Raises:
-        InvalidArgument: `kind` is no core type.
+        InvalidArgument: `kind` is not a core type.
     """
     return size_bytes(_core(kind), dimensions) > UINT32_MAX
 

@@ -37,7 +37,7 @@ class SlotCache:
         client has one deadline for all of them.
 
         Raises:
-            NnburstError: the client does not have a slot, or what it sent is no usable memory.
+            NnburstError: the client does not have a slot, or what it sent is not usable memory.
         """
         unknown = iter(sorted({slot for slot in slots if slot not in self._pools}))
         deadline = time.monotonic() + UPCALL_TIMEOUT

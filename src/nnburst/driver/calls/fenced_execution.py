@@ -64,7 +64,7 @@ def adopt_fences(fds: Fds, first: int) -> list[socket.socket]:
     """The fences of a call, which are its descriptors from `first` on; the caller closes them.
 
     Raises:
-        InvalidArgument: device:F2, one is no fence; device:F4, one is in the error state.
+        InvalidArgument: device:F2, one is not a fence; device:F4, one is in the error state.
     """
     fences: list[socket.socket] = []
     try:

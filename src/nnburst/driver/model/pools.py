@@ -119,7 +119,7 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
         rule: that a bad pool breaks (validation:M4).
 
     Raises:
-        InvalidArgument: a pool names another descriptor, or is no sealed memfd of its size.
+        InvalidArgument: a pool names another descriptor, or is not a sealed memfd of its size.
     """
     pools: list[Pool] = []
     try:
@@ -144,7 +144,7 @@ def adopt_request_pools(
         buffers: what tokens name.
 
     Raises:
-        InvalidArgument: validation:R2: a pool names another descriptor, is no sealed memfd of its size, or
+        InvalidArgument: validation:R2: a pool names another descriptor, is not a sealed memfd of its size, or
             names a buffer that is not there.
     """
     pools: list[RequestPool] = []

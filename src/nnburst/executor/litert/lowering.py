@@ -90,7 +90,7 @@ class Lowering:
             graph: what to add to.
             values: value of every operand that is fed or computed.
             results: types of the outputs.
-            temporaries: operands that one operation reads and that are no outputs of the model.
+            temporaries: operands that one operation reads and that are not outputs of the model.
         """
         self._step = step
         self.node = node

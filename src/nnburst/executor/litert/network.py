@@ -102,7 +102,7 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
 
 
 def weights_of(graph: Graph) -> dict[int, Tensor]:
-    """Operands that DEQUANTIZE makes of constants and that are no outputs, with the stored integers."""
+    """Operands that DEQUANTIZE makes of constants and that are not outputs, with the stored integers."""
     return {
         step.outputs[0]: graph.constants[step.inputs[0]]
         for step in graph.steps

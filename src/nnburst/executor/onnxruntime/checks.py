@@ -31,7 +31,7 @@ def check_content(content: bytes, files: Collection[str]) -> OnnxFile:
         files: names of the other files whose bytes came along.
 
     Raises:
-        InvalidArgument: it is no ONNX file, or names another file.
+        InvalidArgument: it is not an ONNX file, or names another file.
     """
     if content[4:8] == _OWN_FORMAT:
         raise InvalidArgument("the graph is of onnxruntime's own format, expected ONNX")
@@ -104,7 +104,7 @@ def check_border(
         what: it is, for messages.
         said: the client's.
         prefix: of the extension in the client's model.
-        element: ONNX's number of the element type; 0 for what is no tensor.
+        element: ONNX's number of the element type; 0 for what is not a tensor.
         extents: of the session, -1 if open.
 
     Raises:

@@ -311,7 +311,7 @@ class OnnxRuntimeExecutor(Executor):
         """Open the library, so that a worker does not have to.
 
         Args:
-            rest: runs every model that is no whole graph.
+            rest: runs every model that is not a whole graph.
 
         Raises:
             DeviceUnavailable: it is not installed, or has no such provider.

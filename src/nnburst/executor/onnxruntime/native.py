@@ -80,7 +80,7 @@ class Border:
 
     Attributes:
         name: of it.
-        element: ONNX's number of the element type; 0 for what is no tensor.
+        element: ONNX's number of the element type; 0 for what is not a tensor.
         extents: -1 if open.
     """
 

@@ -31,7 +31,7 @@ class ValueInfo:
 
     Attributes:
         name: of the tensor.
-        element: name of its element type; of what is no tensor, which kind it is ("a sequence").
+        element: name of its element type; of what is not a tensor, which kind it is ("a sequence").
         shape: its extents; a string or None for one that is open; None if even the rank is.
         is_tensor: whether it is one.
     """
@@ -133,7 +133,7 @@ def read_model(content: bytes | memoryview) -> OnnxFile:
         content: its bytes, which stay as they are; tensors are views of them.
 
     Raises:
-        InvalidArgument: they are no intact ONNX file.
+        InvalidArgument: they are not an intact ONNX file.
     """
     view = memoryview(content).cast("B")
     message = Message(view, Budget(len(view)))

@@ -18,7 +18,7 @@ def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
         shapes: by name of input.
 
     Raises:
-        Malformed: the bytes are no intact file.
+        Malformed: the bytes are not an intact file.
     """
 
     def shape(view: memoryview, extents: Sequence[int]) -> bytes:

@@ -25,7 +25,7 @@ DEEPEST: Final = 64
 
 
 class Malformed(InvalidArgument):
-    """The bytes are no intact ONNX file."""
+    """The bytes are not an intact ONNX file."""
 
     def __init__(self, reason: str) -> None:
         """Say what is wrong with them."""

@@ -39,7 +39,7 @@ class Words(NamedTuple):
 
     Attributes:
         tags: that are on.
-        unknown: words that are no tags.
+        unknown: words that are not tags.
     """
 
     tags: frozenset[str]
@@ -108,7 +108,7 @@ _on: frozenset[str] = frozenset()
 
 
 def set_tags(text: str) -> None:
-    """Turn on what `text` asks for and everything else off; words that are no tags are warned of."""
+    """Turn on what `text` asks for and everything else off; words that are not tags are warned of."""
     global _on
     found = parse(text)
     if found.unknown:

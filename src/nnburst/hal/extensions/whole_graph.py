@@ -6,7 +6,7 @@
     types 1 to 7  tensors of element types that NNAPI lacks
 
 Everything else is a core type. A tensor of rank 0 is one of shape (1,); an extent that the graph leaves open
-is 0, and a rank that it leaves open is no extents: each request carries its inputs' and gets its outputs'.
+is 0, and a rank that it leaves open has no extents: each request carries its inputs' and gets its outputs'.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _Numbers = npt.NDArray[Any]
 
 
 class Malformed(InvalidArgument):
-    """The bytes are no intact .tflite file."""
+    """The bytes are not an intact .tflite file."""
 
     def __init__(self, reason: str) -> None:
         """Say what is wrong with them."""

@@ -119,7 +119,7 @@ def _kibibytes(file: Path, name: str) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Whether process `pid` exists and is no zombie."""
+    """Whether process `pid` exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network and what its user sees of it: inputs and outputs that are no states.
+    """A network and what its user sees of it: inputs and outputs that are not states.
 
     Attributes:
         name: of the file, without suffix.
@@ -52,7 +52,7 @@ class NetworkFile:
         """Read a file, with options of `nnburst.load`.
 
         Raises:
-            InvalidArgument: it is no network that NNAPI can express.
+            InvalidArgument: it is not a network that NNAPI can express.
             OSError: it cannot be read.
         """
         reading = partial(load, **options)

@@ -30,7 +30,7 @@ def run_partitioning(path: Path, pattern: str = "", operation: str = "") -> list
         operation: only cases with it; empty for all.
 
     Raises:
-        InvalidArgument: it is no file of expected plans.
+        InvalidArgument: it is not a file of expected plans.
     """
     results = []
     for case in read_cases(path):

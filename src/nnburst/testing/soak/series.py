@@ -30,7 +30,7 @@ FEWEST: Final = 8
 _TRIMMED: Final = 0.1
 #: Standard errors that a rise must exceed.
 _SURE: Final = 5.0
-#: Autocorrelation is taken for no more than this: a line through 20 blocks is no measure of more.
+#: Autocorrelation is taken for no more than this: a line through 20 blocks is not a measure of more.
 _MOST_ALIKE: Final = 0.9
 
 _Numbers = npt.NDArray[np.float64]

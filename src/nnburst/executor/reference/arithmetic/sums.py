@@ -197,7 +197,7 @@ def quantized_finish(node: Node, filter_name: str, offset: Array, repeat: int) -
 
 
 def sum_dtype(node: Node, filter_name: str, raw: Array, largest: int) -> np.dtype[Any]:
-    """Float type in which the sums are exact: for this filter, or for any if it is no constant.
+    """Float type in which the sums are exact: for this filter, or for any if it is not a constant.
 
     Args:
         node: a bound node.

@@ -160,7 +160,7 @@ class _Cell:
         return None if tensor is None else tensor.array
 
     def start(self) -> None:
-        """Read weights that are no constants, and the states before the first step."""
+        """Read weights that are not constants, and the states before the first step."""
         for refresh in self._refreshes:
             refresh()
         for memory, before in zip((self.output, self.state), self._before, strict=True):

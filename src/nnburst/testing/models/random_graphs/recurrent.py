@@ -76,7 +76,7 @@ def _states(g: GraphBuilder, kind: OperandType, batches: int, sizes: Sequence[in
 
 
 def _settings(g: GraphBuilder, kind: OperandType) -> list[int]:
-    """Activation, cell clip and projection clip; 0 is no clip."""
+    """Activation, cell clip and projection clip; 0 is for no clip."""
     scalar = OperandType.FLOAT16 if kind is F16 else OperandType.FLOAT32
     clips = [g.choice([0.0, 0.25, 0.5, 2.0]) for _ in range(2)]
     return [g.scalar(g.choice(_ACTIVATIONS)), *(g.scalar(v, scalar) for v in clips)]
