@@ -18,7 +18,8 @@ import nnburst
 from client.burst_helpers import standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.steps import BoundSteps, Gate
+from nnburst.client.burst.steps import BoundSteps
+from nnburst.client.session.one_thread import Gate
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder

@@ -16,9 +16,10 @@ from nnburst.bench.drivers import adding_model
 from nnburst.bench.peer import Peer
 from nnburst.bench.plans.timed_wait import TimedWait
 from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.steps import BoundSteps, Gate
+from nnburst.client.burst.steps import BoundSteps
 from nnburst.client.launch import launch
 from nnburst.client.memory.memory import Memory
+from nnburst.client.session.one_thread import Gate
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,46 +11,11 @@ from nnburst._native import ffi, lib
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.core import BUSY_CODE
 from nnburst.client.memory.arguments import ExecutionResult
-from nnburst.client.session.one_thread import BUSY
+from nnburst.client.session.one_thread import BUSY, Gate
 from nnburst.hal.errors import BurstBusy
 
 #: Longer deadlines are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
-#: Entries of Python's; odd, since C's are addresses.
-_holders: Final = itertools.count(1, 2)
-
-
-class Gate:
-    """Lets one run at a time over the same bursts; the next one is refused instead of queued. Any thread.
-
-        holder = gate.holder()
-        try:
-            if gate.enter(holder):
-                ...
-        finally:
-            gate.leave(holder)
-
-    As with `OneThread`, what leaves is one call of C's, before which no signal handler can raise.
-
-    Attributes:
-        leave: what ends an entry; nothing for a holder that is not inside.
-    """
-
-    __slots__ = ("leave", "struct")
-
-    def __init__(self) -> None:
-        """It is open."""
-        self.struct: Final = ffi.new("struct nnb_gate *")
-        self.leave: Final[Callable[[int], None]] = partial(lib.nnb_gate_leave, self.struct)
-
-    @staticmethod
-    def holder() -> int:
-        """What stands for one entry."""
-        return next(_holders)
-
-    def enter(self, holder: int) -> bool:
-        """Enter; False if another holder is inside."""
-        return bool(lib.nnb_gate_enter(self.struct, holder))
 
 
 class BoundSteps:
