@@ -303,9 +303,10 @@ def test_pool_closed_during_a_run_does_not_disturb_it(still: Device, burst: Burs
 
 
 FORK = """
-import gc, os, sys
+import gc, os, sys, warnings
 import numpy as np, nnburst
 from client.burst_helpers import copy_model
+warnings.simplefilter("ignore", DeprecationWarning)  # that a process with threads forks is the point
 with nnburst.launch("null") as device:
     burst = device.prepare(copy_model()).open_burst()
     bound = burst.bind()
@@ -332,9 +333,10 @@ def test_forked_child_is_refused_and_the_parent_goes_on() -> None:
 
 
 FORK_WITH_A_SUBMISSION = """
-import asyncio, os
+import asyncio, os, warnings
 import nnburst
 from client.burst_helpers import copy_model
+warnings.simplefilter("ignore", DeprecationWarning)  # that a process with threads forks is the point
 with nnburst.launch("null") as device:
     burst = device.prepare(copy_model()).open_burst(max_in_flight=2)
     pending = burst.bind().submit()
