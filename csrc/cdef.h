@@ -306,8 +306,8 @@ void nnb_line_end(struct nnb_line *);
 void nnb_line_close(struct nnb_line *);
 
 struct nnb_turn { ...; };
-int nnb_turn_init(struct nnb_turn *);
-void nnb_turn_take_unlocked(struct nnb_turn *, int socket, int other);
+int nnb_turn_open(struct nnb_turn *, int socket, int other);
+void nnb_turn_take_unlocked(struct nnb_turn *);
 void nnb_turn_pass(struct nnb_turn *);
 
 int nnb_empty_call(int);

@@ -76,9 +76,9 @@ static int nnb_line_turn_unlocked(struct nnb_line *line) {
     NNB_WITHOUT_LOCK(int, nnb_line_turn(line));
 }
 
-static void nnb_turn_take_unlocked(struct nnb_turn *turn, int socket, int other) {
+static void nnb_turn_take_unlocked(struct nnb_turn *turn) {
     void *token = let_go();
-    nnb_turn_take(turn, socket, other);
+    nnb_turn_take(turn);
     take_back(token);
 }
 

@@ -15,6 +15,7 @@ from nnburst._native import ffi, lib
 from nnburst.control.channel import Channel, Disconnected
 from nnburst.control.messages.message import Message
 from nnburst.control.service import Service
+from nnburst.hal.errors import ResourceExhausted
 
 if TYPE_CHECKING:
     from nnburst._native import nnb_turn
@@ -48,8 +49,6 @@ class Receivers:
         self._threads = 1
         self._standing_by: set[int] = set()
         self._turn: nnb_turn = ffi.new("struct nnb_turn *")
-        if lib.nnb_turn_init(self._turn):
-            raise MemoryError("no memory for the mutex of the receivers")
 
     def have_another(self) -> bool:
         """Whether another thread receives as soon as this one, whose turn it is, does not."""
@@ -60,7 +59,7 @@ class Receivers:
     def _start(self) -> None:
         """Start one, for the executions to come."""
         try:
-            threading.Thread(target=self.receive, name="nnburst receiver", daemon=True).start()
+            threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             logger.warning(
                 "cannot start a second receiver, so executions go through the scheduler: %s", error
@@ -70,7 +69,14 @@ class Receivers:
             self._threads += 1
 
     def receive(self) -> NoReturn:
-        """Receive until the process ends."""
+        """Receive until the process ends. Once, by the first thread, when the client is known."""
+        failed = lib.nnb_turn_open(self._turn, self._channel.fileno(), self._channel.peer_process)
+        if failed:
+            why = f"cannot wait for calls: {os.strerror(failed)}"
+            self._ended(ResourceExhausted(why))
+        self._receive()
+
+    def _receive(self) -> NoReturn:
         try:
             while True:
                 job = self._take_turn()
@@ -86,9 +92,9 @@ class Receivers:
 
     def _take_turn(self) -> Callable[[], None]:
         """Wait for the turn and keep it until there is something to do here."""
-        me, channel = threading.get_ident(), self._channel
+        me = threading.get_ident()
         self._standing_by.add(me)
-        lib.nnb_turn_take_unlocked(self._turn, channel.fileno(), channel.peer_process)
+        lib.nnb_turn_take_unlocked(self._turn)
         self._standing_by.discard(me)
         while (job := self._service.accept()) is None:
             pass  # another thread does it
