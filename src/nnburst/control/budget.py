@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from typing import Final, NamedTuple
 
@@ -28,7 +29,7 @@ class CallBudget:
         """Allow `limit` at once."""
         self._limit = limit
         self._lock = threading.Lock()
-        self._taken = Cost(0, 0, 0)
+        self._taken = (0, 0, 0)
 
     def take(self, cost: Cost) -> None:
         """Take `cost`, which `release` returns.
@@ -37,15 +38,11 @@ class CallBudget:
             ResourceExhausted: that would be too much; nothing is taken.
         """
         with self._lock:
-            calls, fds, size = self._taken
-            taken = Cost(calls + cost.calls, fds + cost.fds, size + cost.size)
-            if (
-                taken.calls > self._limit.calls
-                or taken.fds > self._limit.fds
-                or taken.size > self._limit.size
-            ):
-                raise ResourceExhausted(self._exceeded(taken))
-            self._taken = taken
+            calls, fds, size = map(operator.add, self._taken, cost)
+            most_calls, most_fds, most_size = self._limit
+            if calls > most_calls or fds > most_fds or size > most_size:
+                raise ResourceExhausted(self._exceeded(Cost(calls, fds, size)))
+            self._taken = calls, fds, size
 
     def _exceeded(self, taken: Cost) -> str:
         over = zip(_NAMES, taken, self._limit, strict=True)
@@ -55,5 +52,5 @@ class CallBudget:
     def release(self, cost: Cost) -> None:
         """A call is done."""
         with self._lock:
-            calls, fds, size = self._taken
-            self._taken = Cost(calls - cost.calls, fds - cost.fds, size - cost.size)
+            calls, fds, size = map(operator.sub, self._taken, cost)
+            self._taken = calls, fds, size

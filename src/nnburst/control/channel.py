@@ -32,10 +32,11 @@ from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 
-_RECEIVE_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+#: Plain numbers: operations on enumerations take a microsecond.
+_RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 #: Some of a packet did not fit.
-_CUT: Final = socket.MSG_TRUNC | socket.MSG_CTRUNC
-_SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 #: One more than a message may carry: a large body brings its own.
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").itemsize)
 #: The peer is not there any more.
@@ -132,6 +133,11 @@ class Fds(Closing):
 
     def __del__(self) -> None:
         self.close()
+
+
+#: What comes with packets that bring none. Not one each: a handler that raises while it goes would be
+#: unheard.
+NO_FDS: Final = Fds()
 
 
 class Incoming(msgspec.Struct, frozen=True, eq=False):
@@ -319,12 +325,12 @@ class Channel:
                 self._wait(select.POLLIN, deadline)
             except OSError as error:
                 raise Disconnected(str(error)) from error
-        fds = Fds(_descriptors(ancillary))
+        fds = Fds(_descriptors(ancillary)) if ancillary else NO_FDS
         try:
             if not ancillary and not flags & _CUT and data:
                 packet = _decode(data)
                 if not packet.fds and not packet.body_size:
-                    return Incoming(packet.id, packet.body, fds)
+                    return Incoming(packet.id, packet.body, NO_FDS)
             return _open_packet(data, fds, flags)
         except msgspec.MsgspecError as error:
             raise ProtocolError(f"malformed envelope: {error}") from error

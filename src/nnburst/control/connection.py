@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from nnburst.control.channel import (
+    NO_FDS,
     Channel,
     Disconnected,
     Fds,
@@ -59,10 +60,6 @@ class _NotSent(Exception):
 class _Answer(NamedTuple):
     reply: Reply
     fds: Fds
-
-
-#: What came with answers that bring none. Not one each: a handler that raises while it goes would be unheard.
-_NO_FDS: Final = Fds()
 
 
 class _Pending(Protocol):
@@ -285,7 +282,7 @@ class Connection:
             ProtocolError: it is malformed; that ends the connection.
         """
         try:
-            return _Answer(decode_reply(body_of_whole_packet(pending.packet)), _NO_FDS)
+            return _Answer(decode_reply(body_of_whole_packet(pending.packet)), NO_FDS)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             broken = ProtocolError(f"{self._name} sent an invalid reply: {error}")
             raise self._broken(broken) from error

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from nnburst.control.budget import CallBudget, Cost
-from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
+from nnburst.control.channel import NO_FDS, Channel, Disconnected, Fds, Incoming
 from nnburst.control.limits import MAX_MESSAGE_CHARACTERS
 from nnburst.control.messages.message import Message, Result
 from nnburst.control.messages.session import Nothing
@@ -29,7 +29,7 @@ _ONE_WAY: Final = 0
 
 def nothing() -> Answer:
     """The answer of a call that has no result."""
-    return Nothing(), Fds()
+    return Nothing(), NO_FDS
 
 
 class Service(Generic[M]):
@@ -122,14 +122,14 @@ class Service(Generic[M]):
             self._budget.take(cost)
         except Exception as error:
             incoming.fds.close()
-            self._reply(incoming.id, failure(error), Fds())
+            self._reply(incoming.id, failure(error), NO_FDS)
             return None
         try:
             return self._submit(call, lambda: self._run(incoming, call, cost))
         except Exception as error:
             self._budget.release(cost)
             incoming.fds.close()
-            self._reply(incoming.id, failure(error), Fds())
+            self._reply(incoming.id, failure(error), NO_FDS)
             return None
 
     def _run(self, incoming: Incoming, call: M, cost: Cost) -> None:
@@ -138,7 +138,7 @@ class Service(Generic[M]):
                 result, outgoing = self._handler(call, fds)
             reply = Reply(result=result)
         except BaseException as error:  # an executor of others may raise anything, SystemExit too
-            reply, outgoing = failure(error), Fds()
+            reply, outgoing = failure(error), NO_FDS
         finally:
             self._budget.release(cost)
         self._reply(incoming.id, reply, outgoing)
@@ -149,7 +149,7 @@ class Service(Generic[M]):
                 return
             try:
                 try:
-                    self._channel.send(call, encode(reply), list(fds))
+                    self._channel.send(call, encode(reply), list(fds) if fds else ())
                 except (NnburstError, MemoryError) as error:
                     self._channel.send(call, encode(failure(error)))
             except (Disconnected, TimeoutError, NnburstError, MemoryError):

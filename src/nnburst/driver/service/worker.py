@@ -45,6 +45,8 @@ from nnburst.tracing.recording import record_if_asked
 
 logger = logging.getLogger(__name__)
 
+#: Calls that wait for no lane.
+_AT_ONCE: Final = (Hello, Ping)
 #: What `ps` calls a process that has a client.
 _WORKER: Final = b"nnburst worker"
 
@@ -171,7 +173,7 @@ class Worker:
             `job`, if the thread that received the call is to run it: an execution of what has shown to be
             quick, while no other waits and another thread can receive meanwhile (ADR 15).
         """
-        if self._session is None or isinstance(call, Hello | Ping):
+        if self._session is None or isinstance(call, _AT_ONCE):
             job()
             return None
         work, priority = WORK.get(type(call), Work.CALL), Priority.MEDIUM
@@ -183,7 +185,7 @@ class Worker:
                 job = partial(run_timed, job, pace)
                 if (
                     pace.is_quick
-                    and priority != Priority.LOW
+                    and priority is not Priority.LOW
                     and not self._session.scheduler.waiting(work)
                     and self.another_receives()
                 ):

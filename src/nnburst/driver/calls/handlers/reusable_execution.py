@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from nnburst.control.channel import Fds
+from nnburst.control.channel import NO_FDS, Fds
 from nnburst.control.messages.reusable_execution import (
     CreateReusableExecution,
     ExecuteReusable,
@@ -49,7 +49,7 @@ def create_reusable_execution(
 def execute_reusable(session: ClientSession, call: ExecuteReusable, _fds: Fds) -> Answer:
     """Execute once and answer with the outcome."""
     with session.objects.acquire(call.handle, ReusableExecution) as reusable:
-        return reusable.target.run(call.deadline_ns), Fds()
+        return reusable.target.run(call.deadline_ns), NO_FDS
 
 
 @answers(ExecuteReusableFenced, Work.START)
