@@ -170,8 +170,9 @@ class Worker:
         """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first.
 
         Returns:
-            `job`, if the thread that received the call is to run it: an execution of what has shown to be
-            quick, while no other waits and another thread can receive meanwhile (ADR 15).
+            `job`, if the thread that received the call is to run it: a call that is answered soon, or an
+            execution of what has shown to be quick, while no other waits and another thread can receive
+            meanwhile (ADR 15).
         """
         if self._session is None or isinstance(call, _AT_ONCE):
             job()
@@ -190,6 +191,12 @@ class Worker:
                     and self.another_receives()
                 ):
                     return job
+        elif (
+            work is Work.CALL
+            and not self._session.scheduler.waiting(work)
+            and self.another_receives()
+        ):
+            return job
         self._session.scheduler.submit(job, priority, work)
         return None
 
