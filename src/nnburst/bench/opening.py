@@ -15,8 +15,10 @@ import numpy as np
 
 from nnburst.bench.contestants import Contestant, Looped, Samples
 from nnburst.bench.roads import fork
+from nnburst.client.burst.burst import Burst
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
+from nnburst.hal.closing import Closing
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.hal.model import Model
@@ -61,33 +63,41 @@ def _until_served(address: Path) -> None:
 
 
 def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
-    """One of each, undone again, beside a fork; each is called once before its blocks."""
+    """One of each, closed again, beside a fork; each is called once before its blocks."""
     address = stack.enter_context(served_driver(core))
     device = stack.enter_context(connect(address))
     model = _model_with_weights()
     prepared = stack.enter_context(device.prepare(model))
 
-    def open_and_bind() -> None:
-        with prepared.open_burst() as burst:
-            burst.bind()
+    def open_and_bind() -> Burst:
+        burst = prepared.open_burst()
+        burst.bind()
+        return burst
 
-    cases: dict[str, Callable[[], object]] = {
-        "fork": fork,
-        "prepare_54KB": lambda: device.prepare(model).close(),
-        "open_burst_and_bind": open_and_bind,
-        "allocate_and_close": lambda: _allocate(device),
-    }
-    looped = [Looped(name, call, warm_up=1) for name, call in cases.items()]
-    return [*looped[:1], _Connecting(address), *looped[1:]]
+    return [
+        Looped("fork", fork, warm_up=1),
+        # A client that comes alone: the driver had time to get ready for it.
+        _Opening("connect", lambda: connect(address), _REST),
+        _Opening("prepare_54KB", lambda: device.prepare(model)),
+        _Opening("open_burst_and_bind", open_and_bind),
+        Looped("allocate_and_close", lambda: _allocate(device), warm_up=1),
+    ]
 
 
-class _Connecting:
-    """A client that comes alone: the driver had time to get ready for it."""
+class _Opening:
+    """What it takes until something is open; closing it is not counted."""
 
-    name = "connect"
+    def __init__(self, name: str, opened: Callable[[], Closing], rest: float = 0.0) -> None:
+        """Measure `opened`.
 
-    def __init__(self, address: Path) -> None:
-        self._address = address
+        Args:
+            name: of the case.
+            opened: opens one.
+            rest: seconds between the end of one and the next.
+        """
+        self.name = name
+        self._opened = opened
+        self._rest = rest
 
     def block(self, count: int) -> float:
         """See `Contestant`."""
@@ -97,11 +107,11 @@ class _Connecting:
         """See `Contestant`."""
         found = np.zeros(count, np.uint64)
         for index in range(count):
-            time.sleep(_REST)
+            time.sleep(self._rest)
             began = time.perf_counter_ns()
-            device = connect(self._address)
+            made = self._opened()
             found[index] = time.perf_counter_ns() - began
-            device.close()
+            made.close()
         return found
 
 
