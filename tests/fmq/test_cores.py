@@ -42,7 +42,7 @@ def test_tightest_quota_of_all_cgroups_counts(
     for name, limit in limits.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "cpu.max").write_text(limit)
-    folders = [tmp_path / name for name in ("absent", *limits)]
+    folders = [str(tmp_path / name) for name in ("absent", *limits)]
     monkeypatch.setattr(cores, "_cgroups", lambda: folders)
     assert cpu_quota() == 0.5
 
@@ -61,14 +61,15 @@ def test_tightest_quota_of_all_cgroups_counts(
 def test_cgroups_are_that_of_the_process_and_those_above_it(
     text: str | None, folders: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_text(path: Path) -> str:
-        assert path == Path("/proc/self/cgroup")
+    def read(path: str) -> str:
+        assert path == "/proc/self/cgroup"
         if text is None:
             raise FileNotFoundError(path)
         return text
 
-    monkeypatch.setattr(cores.Path, "read_text", read_text)
-    assert list(cores._cgroups()) == [Path("/sys/fs/cgroup", folder) for folder in folders]
+    monkeypatch.setattr(cores, "_read", read)
+    found = [Path(folder) for folder in cores._cgroups()]
+    assert found == [Path("/sys/fs/cgroup", folder) for folder in folders]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Final
+
+#: Without pathlib, which takes ten times as long as the kernel: each burst that is opened asks.
+_ROOT: Final = "/sys/fs/cgroup"
+_LONGEST: Final = 65_536
 
 
 def allowed_cores() -> tuple[int, ...]:
@@ -18,7 +22,7 @@ def cpu_quota() -> float:
     quota = float("inf")
     for directory in _cgroups():
         try:
-            limit, period = (directory / "cpu.max").read_text().split()
+            limit, period = _read(f"{directory}/cpu.max").split()
             if limit != "max":
                 quota = min(quota, int(limit) / int(period))
         except (OSError, ValueError, ZeroDivisionError):
@@ -31,18 +35,27 @@ def thread_budget() -> int:
     return max(1, int(min(float(len(allowed_cores())), cpu_quota())))
 
 
-def _cgroups() -> Iterable[Path]:
+def _cgroups() -> Iterable[str]:
     """The directories of this process's cgroup and of those above it."""
-    root = Path("/sys/fs/cgroup")
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _read("/proc/self/cgroup").splitlines()
     except OSError:
         return
-    unified = next((line[3:] for line in lines if line.startswith("0::")), None)
+    unified = next((line[3:].strip("/") for line in lines if line.startswith("0::")), None)
+    while unified:
+        yield f"{_ROOT}/{unified}"
+        unified = unified.rpartition("/")[0]
     if unified is not None:
-        directory = root / unified.lstrip("/")
-        yield directory
-        yield from (parent for parent in directory.parents if parent.is_relative_to(root))
+        yield _ROOT
+
+
+def _read(path: str) -> str:
+    """The text of a small file of the kernel's."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _LONGEST).decode(errors="replace")
+    finally:
+        os.close(fd)
 
 
 def may_spin(peer_cores: Iterable[int]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import operator
 import os
 import threading
@@ -190,7 +191,7 @@ class Memory(Closing):
         kind, extents = np.dtype(dtype), tuple(int(extent) for extent in shape)
         if offset < 0 or any(extent < 0 for extent in extents):
             raise InvalidArgument(f"offset {offset} and shape {extents} must not be negative")
-        length = kind.itemsize * int(np.prod(extents, dtype=object))
+        length = kind.itemsize * math.prod(extents)
         if offset + length > self.size:
             raise InvalidArgument(
                 f"offset: {length} bytes from {offset} do not fit a pool of {self.size}"
