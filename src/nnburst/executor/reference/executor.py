@@ -19,19 +19,19 @@ from nnburst.executor.base import (
     PrepareOptions,
 )
 from nnburst.executor.caching import Cached
-from nnburst.executor.graph.extension import described_extensions, with_local_codes
+from nnburst.executor.graph.extension import described_extensions
 from nnburst.executor.graph.layout import Layout, lay_out
 from nnburst.executor.graph.operation import OperationFailed
-from nnburst.executor.graph.plan import Plan, match_operation
+from nnburst.executor.graph.plan import Plan
+from nnburst.executor.graph.support import supported_operations
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.reference.cache import to_cache
 from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.executor.reference.folding import folded
 from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.extensions import Extension
-from nnburst.hal.model import Model, Operation, Subgraph
+from nnburst.hal.model import Model
 
 log = logging.getLogger("nnburst.executor")
 
@@ -125,9 +125,7 @@ class ReferenceExecutor(Executor):
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        local = with_local_codes(model)
-        support = _Support(local)
-        return [support.of_operation(local.main, op) for op in local.main.operations]
+        return supported_operations(model)
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], _options: PrepareOptions = DEFAULT_OPTIONS
@@ -159,30 +157,3 @@ def _typed(meta: TensorType, argument: Argument) -> TensorType:
     return TensorType(
         meta.type, argument.dimensions, meta.scale, meta.zero_point, meta.extra_params
     )
-
-
-class _Support:
-    """Which parts of a model can be run; each subgraph is looked at once."""
-
-    def __init__(self, model: Model) -> None:
-        self._referenced = model.referenced
-        self._known: dict[int, bool] = {}
-
-    def of_operation(self, subgraph: Subgraph, operation: Operation) -> bool:
-        """Whether an operation can be run, with all subgraphs that it runs."""
-        try:
-            match_operation(subgraph, operation)
-            return all(
-                self._of_graph(subgraph.operands[i].location.offset)
-                for i in operation.inputs
-                if subgraph.operands[i].lifetime == OperandLifeTime.SUBGRAPH
-            )
-        except (InvalidArgument, IndexError):
-            return False
-
-    def _of_graph(self, index: int) -> bool:
-        if index not in self._known:
-            self._known[index] = False  # as long as it is looked at: a cycle cannot be run
-            graph = self._referenced[index]
-            self._known[index] = all(self.of_operation(graph, o) for o in graph.operations)
-        return self._known[index]
