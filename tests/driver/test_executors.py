@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from nnburst.driver import executors
-from nnburst.driver.executors import find_executor
+from nnburst.driver.executors import find_executor, import_executor
 from nnburst.executor.base import Executor
 from nnburst.hal.errors import DeviceUnavailable
 
@@ -38,3 +40,38 @@ def test_executor_is_found_by_module_and_attribute() -> None:
 def test_executor_that_is_not_there_is_named(name: str, message: str) -> None:
     with pytest.raises(DeviceUnavailable, match=message):
         find_executor(name)
+
+
+def loaded_after(statements: str) -> list[str]:
+    """The executors' modules that a new process has then imported."""
+    listing = f"import sys\n{statements}\nprint(*(n for n in sys.modules if '.executor.' in n))"
+    ran = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True
+    )
+    return ran.stdout.split()
+
+
+@pytest.mark.parametrize("name", ["null", "reference"])
+def test_supervisor_imports_an_executor_before_it_forks(name: str) -> None:
+    importing = f"from nnburst.driver.executors import import_executor; import_executor({name!r})"
+    making = f"{importing}\nfrom nnburst.driver.executors import find_executor\n"
+    before = loaded_after(importing)
+    assert f"nnburst.executor.{name}" in " ".join(before)
+    assert loaded_after(f"{making}find_executor({name!r})()") == before
+
+
+def test_executor_that_cannot_be_imported_is_named_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(executors.MODULES, "null", ("nnburst.executor.nonesuch",))
+    with pytest.raises(DeviceUnavailable, match="executor: 'null' cannot be imported: No module"):
+        import_executor("null")
+
+
+def test_driver_of_litert_starts_without_the_kernels_of_the_reference_executor() -> None:
+    pytest.importorskip("ai_edge_litert")
+    found = loaded_after(
+        "from nnburst.driver.executors import find_executor; find_executor('litert')().supported"
+    )
+    assert "nnburst.executor.litert.executor" in found
+    assert [name for name in found if name.startswith("nnburst.executor.reference")] == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from nnburst.executor.base import Executor
-from nnburst.executor.built_in import BUILT_IN
+from nnburst.executor.built_in import BUILT_IN, MODULES
 from nnburst.hal.errors import DeviceUnavailable
 
 ExecutorFactory = Callable[[], Executor]
@@ -31,6 +31,20 @@ def find_executor(name: str) -> ExecutorFactory:
     try:
         return cast("ExecutorFactory", getattr(importlib.import_module(module), attribute))
     except (ImportError, AttributeError) as error:
+        raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
+
+
+def import_executor(name: str) -> None:
+    """Import what executor `name` needs, and make nothing: what is forked later shares the modules.
+
+    Raises:
+        DeviceUnavailable: it is unknown, or cannot be imported.
+    """
+    find_executor(name)
+    try:
+        for module in MODULES.get(name, ()):
+            importlib.import_module(module)
+    except ImportError as error:
         raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
 
 

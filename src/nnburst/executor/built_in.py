@@ -10,17 +10,30 @@ from collections.abc import Callable
 from typing import Final
 
 from nnburst.executor.base import Executor
+from nnburst.executor.caching import FallbackExecutor
+
+_Make = Callable[[], Executor]
+
+_NULL: Final = "nnburst.executor.null"
+_REFERENCE: Final = "nnburst.executor.reference.executor"
+_LITERT: Final = "nnburst.executor.litert.executor"
+_ONNXRUNTIME: Final = "nnburst.executor.onnxruntime.executor"
 
 #: What makes each executor, by its name.
-BUILT_IN: Final[dict[str, Callable[[], Executor]]] = {}
+BUILT_IN: Final[dict[str, _Make]] = {}
+#: The modules that each has imported once it has prepared models of every kind.
+MODULES: Final[dict[str, tuple[str, ...]]] = {}
 
 
-def _built_in(make: Callable[[], Executor]) -> Callable[[], Executor]:
-    BUILT_IN[make.__name__] = make
-    return make
+def _built_in(*modules: str) -> Callable[[_Make], _Make]:
+    def put(make: _Make) -> _Make:
+        BUILT_IN[make.__name__], MODULES[make.__name__] = make, modules
+        return make
+
+    return put
 
 
-@_built_in
+@_built_in(_NULL)
 def null() -> Executor:
     """Computes nothing."""
     from nnburst.executor.null import NullExecutor
@@ -28,7 +41,7 @@ def null() -> Executor:
     return NullExecutor()
 
 
-@_built_in
+@_built_in(_REFERENCE)
 def reference() -> Executor:
     """Every operation, in numpy."""
     from nnburst.executor.reference.executor import ReferenceExecutor
@@ -36,19 +49,25 @@ def reference() -> Executor:
     return ReferenceExecutor()
 
 
-@_built_in
+@_built_in(_LITERT, _REFERENCE)
 def litert() -> Executor:
     """LiteRT on the CPU, and the reference executor for what that cannot run."""
+    from nnburst.executor.fallback import DeferredFallback
     from nnburst.executor.litert.executor import LiteRtExecutor
-    from nnburst.executor.reference.executor import ReferenceExecutor
 
-    return LiteRtExecutor(ReferenceExecutor())
+    return LiteRtExecutor(DeferredFallback(_reference))
 
 
-@_built_in
+@_built_in(_ONNXRUNTIME, _REFERENCE)
 def onnxruntime() -> Executor:
     """Whole ONNX graphs by onnxruntime, and the reference executor for every other model."""
+    from nnburst.executor.fallback import DeferredFallback
     from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
+
+    return OnnxRuntimeExecutor(DeferredFallback(_reference))
+
+
+def _reference() -> FallbackExecutor:
     from nnburst.executor.reference.executor import ReferenceExecutor
 
-    return OnnxRuntimeExecutor(ReferenceExecutor())
+    return ReferenceExecutor()

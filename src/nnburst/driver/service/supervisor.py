@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 
 from nnburst._native import lib
 from nnburst.control.channel import Channel
-from nnburst.driver.executors import find_executor
+from nnburst.driver.executors import import_executor
 from nnburst.driver.service.front_keeper import FrontKeeper
 from nnburst.driver.service.listener import Listener
 from nnburst.driver.service.service_manager import ServiceManager
@@ -146,7 +146,7 @@ class Supervisor:
 
     def _warm_up(self) -> None:
         try:
-            find_executor(self._executor)
+            import_executor(self._executor)
         except NnburstError as error:
             logger.warning("%s", error)  # every client gets this error
         threads = len(list(Path("/proc/self/task").iterdir()))
