@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ import pytest
 import nnburst
 from nnburst import DeviceUnavailable
 from nnburst.client.launch import driver_environment
+from nnburst.control.address import socket_path
 from nnburst.driver.service.supervisor import _end_with_parent
 from nnburst.testing.faults.footprint import children, is_running, spares
 
@@ -92,6 +95,27 @@ def test_clients_that_come_together_are_all_served(serve: Serve) -> None:
     for visitor in visitors:
         visitor.join(PATIENCE)
     assert len(set(found)) == 6
+
+
+def test_supervisor_keeps_two_spares_once_clients_came_right_after_one_another(
+    serve: Serve,
+) -> None:
+    supervisor = serve().pid
+    spare_of(supervisor)
+    address = str(socket_path("cam"))
+    with contextlib.ExitStack() as clients:
+        os.kill(supervisor, signal.SIGSTOP)
+        for _ in range(3):
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            clients.enter_context(client).connect(address)
+        os.kill(supervisor, signal.SIGCONT)
+        wait_for(lambda: len(children(supervisor)) == 3)
+        wait_for(lambda: len(spares(supervisor)) == 2)
+    found = spares(supervisor)
+    wait_for(lambda: not children(supervisor))
+    for spare in found:
+        with nnburst.connect("cam") as device:
+            assert device.pid == spare
 
 
 def test_spare_that_was_killed_costs_no_client(serve: Serve) -> None:

@@ -2,7 +2,7 @@
 
 The heavy modules are imported here, once; workers share them copy-on-write and start within
 milliseconds. One worker is forked ahead of need, so that a client that comes alone does not wait
-for its start.
+for its start; two once clients have come faster.
 A fork copies only the calling thread, so this process never has a second one.
 """
 
@@ -46,6 +46,8 @@ _LAST_GRACE: Final = 0.5
 #: Seconds without accepting if a connection cannot be had, so that one that stays in the backlog costs
 #: no core.
 _PAUSE: Final = 0.1
+#: Workers that wait for a client once one has come before the next could be forked.
+_MOST_SPARES: Final = 2
 #: Milliseconds without an event after which the next spare worker is forked: the client that got the last one
 #: is not slowed down by that.
 _CALM: Final = 5
@@ -83,7 +85,8 @@ class Supervisor:
         self._manager = ServiceManager()
         #: Workers, and whom they serve: "pid 7", or "user 7" if that is another one.
         self._workers: dict[int, str] = {}
-        self._spare: SpareWorker | None = None
+        self._spares: list[SpareWorker] = []
+        self._most_spares = 1
         #: Whether the next spare waits until a client has come: the one before ended by itself.
         self._spare_failed = False
         self._failures = 0
@@ -192,7 +195,11 @@ class Supervisor:
         poller.poll(seconds * 1000)
 
     def _wants_spare(self) -> bool:
-        return self._spare is None and not self._spare_failed and len(self._workers) < MAX_WORKERS
+        return (
+            len(self._spares) < self._most_spares
+            and not self._spare_failed
+            and len(self._workers) < MAX_WORKERS
+        )
 
     def _fork_spare(self) -> None:
         """Fork a worker for the client that comes next."""
@@ -203,14 +210,16 @@ class Supervisor:
             self._spare_failed = True
             ours.close()
         else:
-            self._spare = SpareWorker(pid, ours)
+            self._spares.append(SpareWorker(pid, ours))
 
     def _give_to_spare(self, connected: socket.socket, whose: str) -> bool:
-        """Let the spare worker serve a client; False without one."""
-        spare, self._spare = self._spare, None
+        """Let the spare worker that is there longest serve a client; False without one."""
+        too_fast = bool(self._workers) and not self._spares and not self._spare_failed
         self._spare_failed = False
-        if spare is None:
+        if not self._spares:
+            self._most_spares = _MOST_SPARES if too_fast else self._most_spares
             return False
+        spare = self._spares.pop(0)
         self._workers[spare.pid] = whose  # which counts it if it has failed, too
         return spare.give(connected)
 
@@ -265,11 +274,12 @@ class Supervisor:
             if ended:
                 del self._workers[pid]
                 self._note_end(pid, status)
-        if self._spare is not None:
-            ended, status = os.waitpid(self._spare.pid, os.WNOHANG)
+        for spare in list(self._spares):
+            ended, status = os.waitpid(spare.pid, os.WNOHANG)
             if ended:
-                self._spare.close()
-                self._spare, self._spare_failed = None, True
+                spare.close()
+                self._spares.remove(spare)
+                self._spare_failed = True
                 self._note_end(ended, status)
 
     def _note_end(self, pid: int, status: int) -> None:
@@ -284,9 +294,10 @@ class Supervisor:
             self._front.close()
         for pid in self._workers:
             os.kill(pid, signal.SIGTERM)
-        if self._spare is not None:
-            self._spare.close()
-            self._workers[self._spare.pid], self._spare = "", None
+        for spare in self._spares:
+            spare.close()
+            self._workers[spare.pid] = ""
+        self._spares.clear()
         self._await_workers(_GRACE)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
