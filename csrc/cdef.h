@@ -261,15 +261,44 @@ struct nnb_fast_run {
     uint32_t copies_in_count;
     uint32_t copies_out_count;
 };
+struct nnb_template {
+    uint32_t input_count;
+    uint32_t output_count;
+    const uint64_t *bytes;
+    ...;
+};
+struct nnb_loan {
+    const struct nnb_template *template;
+    int (*run)(void *bound);
+    void *bound;
+    void *const *places;
+    ...;
+};
+struct nnb_draft {
+    struct nnb_template *template;
+    uint32_t set;
+    uint32_t completed;
+    void *arguments[];
+};
+int nnb_template_in_use(struct nnb_template *template);
+int nnb_loan_in_use(struct nnb_loan *loan);
 struct nnb_exchange {
     uint32_t version;
     int64_t (*call)(uint32_t function, int64_t *words);
     int64_t (*finish)(uint64_t execution, int32_t status);
+    int64_t (*adopt)(uint64_t execution, const struct nnb_draft *draft);
+    int64_t (*finish_loan)(uint64_t execution, const struct nnb_draft *draft, const struct nnb_loan *loan,
+                           int32_t status);
     uint64_t (*new_handle)(uint32_t kind);
     void (*offer)(uint64_t execution, const struct nnb_fast_run *run);
+    void (*offer_template)(uint64_t compilation, struct nnb_template *template);
+    void (*lend)(uint64_t burst, struct nnb_loan *loan);
 };
 extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
 extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
+extern "Python" int64_t nnb_capi_adopt(uint64_t execution, const struct nnb_draft *draft);
+extern "Python" int64_t nnb_capi_finish_loan(uint64_t execution, const struct nnb_draft *draft,
+                                             const struct nnb_loan *loan, int32_t status);
 int nnb_capi_run(void *steps);
 
 struct nnb_bench_interface {

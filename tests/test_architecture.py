@@ -54,6 +54,7 @@ NATIVE_USERS: Final = (
     "tracing",
     "capi/addresses",
     "capi/entry",
+    "capi/drafts",
     "capi/fast_path",
     "capi/handlers/device",
     "fmq",

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
+#include "draft.h"
 #include "handles.h"
 #include "interpreter.h"
 #include "log.h"
@@ -94,26 +95,39 @@ static int call_that_makes(enum nnb_function function, int64_t *words, uint32_t 
     return code;
 }
 
+/* The slot of an object that is to be freed, locked: RT:E9, not of an execution that computes. */
+static struct nnb_slot *locked_to_free(uint64_t handle, enum nnb_handle_kind kind) {
+    return kind == NNB_EXECUTION ? nnb_handle_try_lock(handle, kind) : nnb_handle_lock(handle, kind);
+}
+
 static int call_that_frees(enum nnb_function function, int64_t *words) {
     uint64_t handle = (uint64_t)words[0];
     enum nnb_handle_kind kind = nnb_descriptions[function].arguments[0].kind;
-    struct nnb_slot *slot = nnb_handle_slot(handle, kind);
-    /* SYNC POINT R: whatever ran by the offer has ended when this succeeds. */
-    if (slot == NULL || !nnb_try_lock(&slot->fast.busy)) {
+    struct nnb_slot *slot = locked_to_free(handle, kind);
+    if (slot == NULL) {
         nnb_log("%s: it is computing, and stays", nnb_descriptions[function].name);
         return ANEURALNETWORKS_BAD_STATE; /* RT:E9 */
     }
     const struct nnb_fast_run *offer = slot->fast.offer;
     slot->fast.offer = NULL;
+    slot->fast.template = NULL; /* which is offered again when it is wanted, and so is a loan */
+    slot->fast.loan = NULL;
     int code = (int)nnb_services.call(function, words);
     if (code == ANEURALNETWORKS_NO_ERROR) {
-        nnb_handle_end(handle, kind);
+        nnb_handle_end_locked(slot, handle);
     } else {
         slot->fast.offer = offer;
+        nnb_handle_unlock(slot);
     }
-    /* SYNC POINT R: the offer is as it will be for who enters next. */
-    nnb_unlock(&slot->fast.busy);
     return code;
+}
+
+/* The Python side has every execution before it is called for it. */
+static int without_draft(const struct nnb_function_description *description, const int64_t *words) {
+    const struct nnb_argument *first = &description->arguments[0];
+    return first->passing == NNB_PASS_HANDLE && first->kind == NNB_EXECUTION
+               ? nnb_draft_adopted((uint64_t)words[0], description->name)
+               : ANEURALNETWORKS_NO_ERROR;
 }
 
 int nnb_enter(enum nnb_function function, int64_t *words) {
@@ -140,6 +154,10 @@ int nnb_enter(enum nnb_function function, int64_t *words) {
     }
     if (!nnb_interpreter_started()) {
         return ANEURALNETWORKS_UNAVAILABLE_DEVICE;
+    }
+    code = without_draft(description, words);
+    if (code != ANEURALNETWORKS_NO_ERROR) {
+        return code;
     }
     if (description->frees) {
         return call_that_frees(function, words);
@@ -171,9 +189,9 @@ static int run_offer(const struct nnb_fast *fast, uint64_t burst, int *status) {
     return 0;
 }
 
-int nnb_enter_fast(enum nnb_function function, int64_t *words) {
+static int compute(enum nnb_function function, int64_t *words) {
     struct nnb_slot *slot = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION);
-    if (slot == NULL || nnb_forked()) {
+    if (slot == NULL) {
         return nnb_enter(function, words);
     }
     uint64_t burst = function == NNB_EXECUTION_BURST_COMPUTE ? (uint64_t)words[1] : 0;
@@ -200,4 +218,17 @@ int nnb_enter_fast(enum nnb_function function, int64_t *words) {
     /* SYNC POINT R: what the run wrote is visible to who enters next. */
     nnb_unlock(&slot->fast.busy);
     return outcome == 1 ? nnb_enter(function, words) : code;
+}
+
+int nnb_enter_fast(enum nnb_function function, int64_t *words) {
+    int code = ANEURALNETWORKS_NO_ERROR;
+    if (nnb_forked()) {
+        return nnb_enter(function, words);
+    }
+    if (nnb_draft_call(function, words, &code)) {
+        return code;
+    }
+    return function == NNB_EXECUTION_COMPUTE || function == NNB_EXECUTION_BURST_COMPUTE
+               ? compute(function, words)
+               : nnb_enter(function, words);
 }

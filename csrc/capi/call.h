@@ -27,7 +27,7 @@ extern const struct nnb_function_description nnb_descriptions[NNB_FUNCTIONS];
 /* Carries `function` out. Each word is an argument: a number, an address, or a handle. A ResultCode. */
 int nnb_enter(enum nnb_function function, int64_t *words);
 
-/* The same for a computation, which may end in C. */
+/* The same for a call that C may carry out by itself. */
 int nnb_enter_fast(enum nnb_function function, int64_t *words);
 
 static inline int64_t nnb_float_bits(float value) {

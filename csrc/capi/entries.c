@@ -201,17 +201,17 @@ int ANeuralNetworksCompilation_addExtensionAttribute(ANeuralNetworksCompilation*
 
 int ANeuralNetworksExecution_create(ANeuralNetworksCompilation* compilation, ANeuralNetworksExecution** execution) {
     int64_t words[] = {ADDRESS(compilation), ADDRESS(execution)};
-    return nnb_enter(NNB_EXECUTION_CREATE, words);
+    return nnb_enter_fast(NNB_EXECUTION_CREATE, words);
 }
 
 void ANeuralNetworksExecution_free(ANeuralNetworksExecution* execution) {
     int64_t words[] = {ADDRESS(execution)};
-    (void)nnb_enter(NNB_EXECUTION_FREE, words);
+    (void)nnb_enter_fast(NNB_EXECUTION_FREE, words);
 }
 
 int ANeuralNetworksExecution_setInput(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, const void* buffer, size_t length) {
     int64_t words[] = {ADDRESS(execution), WORD(index), ADDRESS(type), ADDRESS(buffer), WORD(length)};
-    return nnb_enter(NNB_EXECUTION_SET_INPUT, words);
+    return nnb_enter_fast(NNB_EXECUTION_SET_INPUT, words);
 }
 
 int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, const ANeuralNetworksMemory* memory, size_t offset, size_t length) {
@@ -221,7 +221,7 @@ int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution* execut
 
 int ANeuralNetworksExecution_setOutput(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, void* buffer, size_t length) {
     int64_t words[] = {ADDRESS(execution), WORD(index), ADDRESS(type), ADDRESS(buffer), WORD(length)};
-    return nnb_enter(NNB_EXECUTION_SET_OUTPUT, words);
+    return nnb_enter_fast(NNB_EXECUTION_SET_OUTPUT, words);
 }
 
 int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, const ANeuralNetworksMemory* memory, size_t offset, size_t length) {
@@ -286,7 +286,7 @@ int ANeuralNetworksExecution_enableInputAndOutputPadding(ANeuralNetworksExecutio
 
 int ANeuralNetworksExecution_setReusable(ANeuralNetworksExecution* execution, bool reusable) {
     int64_t words[] = {ADDRESS(execution), WORD(reusable)};
-    return nnb_enter(NNB_EXECUTION_SET_REUSABLE, words);
+    return nnb_enter_fast(NNB_EXECUTION_SET_REUSABLE, words);
 }
 
 int ANeuralNetworksExecution_addExtensionAttribute(ANeuralNetworksExecution* execution, const char* extensionName, uint16_t attributeCodeWithinExtension, const void* data, size_t length) {

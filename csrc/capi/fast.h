@@ -31,9 +31,52 @@ struct nnb_fast_run {
     uint32_t copies_out_count;
 };
 
-struct nnb_fast {
-    nnb_atomic_u32 busy; /* a run is inside, or the offer is being changed */
-    const struct nnb_fast_run *offer;
+/* What is known of all executions of a compilation. Memory of the Python side, which keeps it as long as there are
+ * drafts of it. */
+struct nnb_template {
+    nnb_atomic_u32 drafts;
+    uint32_t input_count;
+    uint32_t output_count;
+    const uint64_t *bytes; /* of each input, then each output; 0 if more than one length will do */
 };
+
+/* A request that a burst lends, one execution after the other: its arguments lie in a pool. Memory of the Python
+ * side, which keeps it while it is busy. */
+struct nnb_loan {
+    nnb_atomic_u32 busy;
+    const struct nnb_template *template; /* of executions that may borrow it */
+    int (*run)(void *bound);             /* as nnb_fast_run's */
+    void *bound;
+    void *const *places; /* of each input, then each output, in the pool */
+};
+
+/* An execution that the Python side has not seen yet: see draft.h. */
+struct nnb_draft {
+    struct nnb_template *template;
+    uint32_t set; /* so many arguments */
+    uint32_t completed;
+    void *arguments[]; /* the program's addresses of each input, then each output; NULL until it is set */
+};
+
+/* Of the slot of an execution: `offer` and `draft`; of a compilation: `template`; of a burst: `loan`. */
+struct nnb_fast {
+    nnb_atomic_u32 busy;      /* a run is inside, or something of this is looked at or changed */
+    nnb_atomic_u32 computing; /* a draft's run is inside */
+    const struct nnb_fast_run *offer;
+    nnb_atomic_u64 draft; /* address; 0 once the Python side has the execution */
+    struct nnb_template *template;
+    struct nnb_loan *loan;
+};
+
+/* Whether something may still look at it that was no longer offered when this was called. */
+static inline int nnb_template_in_use(struct nnb_template *template) {
+    /* SYNC POINT U: the last draft has let go. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&template->drafts) != 0;
+}
+
+static inline int nnb_loan_in_use(struct nnb_loan *loan) {
+    /* SYNC POINT V: the last run has let go. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&loan->busy) != 0;
+}
 
 #endif

@@ -1,6 +1,7 @@
 #include "handles.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
 /* Bits 63 to 48: no address of a program on x86-64 (4 or 5 levels) or aarch64 (48 or 52 bits, tagged or not). */
@@ -83,16 +84,59 @@ struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind) {
     return nnb_load_acquire_u64(&slot->handle) == handle ? slot : NULL;
 }
 
+struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind) {
+    struct nnb_slot *slot = nnb_handle_slot(handle, kind);
+    /* SYNC POINT R: what is offered is complete. */
+    if (slot == NULL || !nnb_try_lock(&slot->fast.busy)) {
+        return NULL;
+    }
+    if (nnb_handle_slot(handle, kind) != slot) { /* it has ended, and the slot may have got another */
+        nnb_handle_unlock(slot);
+        return NULL;
+    }
+    return slot;
+}
+
+struct nnb_slot *nnb_handle_lock(uint64_t handle, enum nnb_handle_kind kind) {
+    while (nnb_handle_slot(handle, kind) != NULL) {
+        struct nnb_slot *slot = nnb_handle_try_lock(handle, kind);
+        if (slot != NULL) {
+            return slot;
+        }
+        (void)sched_yield();
+    }
+    return NULL;
+}
+
+void nnb_handle_unlock(struct nnb_slot *slot) {
+    /* SYNC POINT R: what is offered is as it will be for who enters next. */
+    nnb_unlock(&slot->fast.busy);
+}
+
+/* Lets another object have a slot whose handle has ended, with the list's lock held. */
+static void give_back(struct nnb_slot *slot, uint64_t handle) {
+    if (slot->generation < GENERATION_MASK) { /* else a value would come again */
+        slot->next_free = first_free;
+        first_free = ((uint32_t)(handle >> INDEX_SHIFT) & INDEX_MASK) + 1;
+    }
+}
+
 void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind) {
     pthread_mutex_lock(&lock);
     struct nnb_slot *slot = nnb_handle_slot(handle, kind);
     if (slot != NULL) {
         /* SYNC POINT Q: nothing is handed over but that the handle has ended. */
         nnb_store_release_u64(&slot->handle, 0);
-        if (slot->generation < GENERATION_MASK) { /* else a value would come again */
-            slot->next_free = first_free;
-            first_free = ((uint32_t)(handle >> INDEX_SHIFT) & INDEX_MASK) + 1;
-        }
+        give_back(slot, handle);
     }
+    pthread_mutex_unlock(&lock);
+}
+
+void nnb_handle_end_locked(struct nnb_slot *slot, uint64_t handle) {
+    /* SYNC POINT Q: as in nnb_handle_end. */
+    nnb_store_release_u64(&slot->handle, 0);
+    nnb_handle_unlock(slot); /* before it is given back: its next object finds it open */
+    pthread_mutex_lock(&lock);
+    give_back(slot, handle);
     pthread_mutex_unlock(&lock);
 }

@@ -29,7 +29,18 @@ uint64_t nnb_handle_new(enum nnb_handle_kind kind);
  * so it may be looked at even if another thread frees the handle meanwhile. */
 struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind);
 
+/* The same with its `fast` locked, once another thread has let go of it; NULL if the handle has ended. */
+struct nnb_slot *nnb_handle_lock(uint64_t handle, enum nnb_handle_kind kind);
+
+/* The same at once; NULL also if it is locked. */
+struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind);
+
+void nnb_handle_unlock(struct nnb_slot *slot);
+
 /* Ends a handle's life; nothing for a handle that has ended. */
 void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind);
+
+/* The same for a handle whose slot this thread has locked, which unlocks it. */
+void nnb_handle_end_locked(struct nnb_slot *slot, uint64_t handle);
 
 #endif

@@ -31,10 +31,28 @@ static void offer(uint64_t execution, const struct nnb_fast_run *run) {
     }
 }
 
+static void offer_template(uint64_t compilation, struct nnb_template *template) {
+    struct nnb_slot *slot = nnb_handle_lock(compilation, NNB_COMPILATION);
+    if (slot != NULL) {
+        slot->fast.template = template;
+        nnb_handle_unlock(slot);
+    }
+}
+
+static void lend(uint64_t burst, struct nnb_loan *loan) {
+    struct nnb_slot *slot = nnb_handle_lock(burst, NNB_BURST);
+    if (slot != NULL) {
+        slot->fast.loan = loan;
+        nnb_handle_unlock(slot);
+    }
+}
+
 struct nnb_exchange nnb_services = {
     .version = NNB_EXCHANGE_VERSION,
     .new_handle = new_handle,
     .offer = offer,
+    .offer_template = offer_template,
+    .lend = lend,
 };
 
 static void say_why(const struct nnb_python *python, const char *what) {

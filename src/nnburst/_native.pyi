@@ -182,12 +182,36 @@ class nnb_fast_run:
     copies_out_count: int
     def __getitem__(self, index: int) -> Self: ...
 
+class nnb_template:
+    input_count: int
+    output_count: int
+    bytes: Any
+    def __getitem__(self, index: int) -> Self: ...
+
+class nnb_loan:
+    template: nnb_template
+    run: Any
+    bound: Any
+    places: Any
+    def __getitem__(self, index: int) -> Self: ...
+
+class nnb_draft:
+    template: nnb_template
+    set: int
+    completed: int
+    arguments: Any
+    def __getitem__(self, index: int) -> Self: ...
+
 class nnb_exchange:
     version: int
     call: Any
     finish: Any
+    adopt: Any
+    finish_loan: Any
     new_handle: Any
     offer: Any
+    offer_template: Any
+    lend: Any
     def __getitem__(self, index: int) -> Self: ...
 
 class nnb_bench_interface:
@@ -343,6 +367,8 @@ class _Lib:
     def nnb_onnx_message(self, a0: nnb_onnx_call, a1: Any, /) -> None: ...
     def nnb_onnx_copied_bytes(self, a0: nnb_onnx_call, /) -> int: ...
     def nnb_bench_onnx(self, a0: nnb_onnx_call, a1: int, a2: Any, /) -> int: ...
+    def nnb_template_in_use(self, a0: nnb_template, /) -> int: ...
+    def nnb_loan_in_use(self, a0: nnb_loan, /) -> int: ...
     def nnb_capi_run(self, a0: Any, /) -> int: ...
     def nnb_bench_interface_unlocked(self, a0: nnb_bench_interface, a1: int, a2: Any, /) -> int: ...
     def nnb_line_open(self, a0: nnb_line, a1: int, /) -> int: ...
@@ -509,6 +535,14 @@ class _Ffi:
     def new(
         self, kind: Literal["struct nnb_fast_run *"], init: object = ..., /
     ) -> nnb_fast_run: ...
+    @overload
+    def new(
+        self, kind: Literal["struct nnb_template *"], init: object = ..., /
+    ) -> nnb_template: ...
+    @overload
+    def new(self, kind: Literal["struct nnb_loan *"], init: object = ..., /) -> nnb_loan: ...
+    @overload
+    def new(self, kind: Literal["struct nnb_draft *"], init: object = ..., /) -> nnb_draft: ...
     @overload
     def new(
         self, kind: Literal["struct nnb_exchange *"], init: object = ..., /

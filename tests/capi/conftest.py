@@ -6,13 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import msgspec
 import pytest
 
+import nnburst
+from capi.interface import CInterface
 from nnburst.capi import installed
+from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
+from nnburst.runtime import Execution, Manager
+from nnburst.runtime.devices.driver_device import DriverDevice
 
 #: Compiles a source text with a compiler of this name; the program.
 Compile: TypeAlias = Callable[..., Path]
@@ -75,3 +81,38 @@ def run_compiled(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def c(monkeypatch: pytest.MonkeyPatch) -> Iterator[CInterface]:
+    """The library over one reference driver that costs less than the CPU."""
+    if not installed.LIBRARY.is_file():
+        pytest.skip(f"no {installed.LIBRARY}: this nnburst was built without")
+    driver = DriverDevice(lambda: nnburst.launch("reference"))
+    half = PerformanceInfo(0.5, 0.5)
+    cheap = msgspec.structs.replace(
+        driver.capabilities,
+        operand_performance=tuple(
+            OperandPerformance(known.type, half)
+            for known in driver.capabilities.operand_performance
+        ),
+    )
+    monkeypatch.setattr(driver, "capabilities", cheap)
+    with Manager([driver]) as manager:
+        monkeypatch.setattr(Manager, "_one", manager)
+        yield CInterface()
+
+
+@pytest.fixture
+def computations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the framework's computations as they are called."""
+    called: list[str] = []
+    for name in ("compute", "burst_compute", "_compute_bound"):
+        way = getattr(Execution, name)
+
+        def count(self: Execution, *args: Any, name: str = name, way: Any = way) -> None:
+            called.append(name)
+            way(self, *args)
+
+        monkeypatch.setattr(Execution, name, count)
+    return called

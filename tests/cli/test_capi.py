@@ -32,4 +32,11 @@ def test_bench_measures_the_interface_beside_the_burst(tmp_path: Path) -> None:
     path = tmp_path / "capi.json"
     assert main(["bench", "capi", "--rounds", "1", "--json", str(path)]) == 0
     names = [case["name"] for case in json.loads(path.read_text())["cases"]]
-    assert names == ["null_1in1out", "capi_memory", "capi_pointers", "capi_make_and_free"]
+    assert names == [
+        "null_1in1out",
+        "capi_memory",
+        "capi_pointers",
+        "capi_make_and_free",
+        "execute",
+        "unix_socket_echo",
+    ]

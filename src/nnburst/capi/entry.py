@@ -16,6 +16,7 @@ from nnburst._native import ffi, lib
 from nnburst.capi import handlers  # noqa: F401 - documents where the functions are
 from nnburst.capi.addresses import unsigned
 from nnburst.capi.counts import write_counts
+from nnburst.capi.drafts import DRAFTS
 from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.handlers import compilation, device, event, execution, memory, model
 from nnburst.capi.interface.arguments import Argument, Pass
@@ -51,8 +52,10 @@ def start(address: int, ours: int) -> None:
     if ours:
         _log_as_asked()
     LIVING.new_handle = exchange.new_handle
-    FAST_PATH.exchange = exchange
+    FAST_PATH.exchange = DRAFTS.exchange = exchange
     exchange.finish = ffi.addressof(lib, "nnb_capi_finish")
+    exchange.adopt = ffi.addressof(lib, "nnb_capi_adopt")
+    exchange.finish_loan = ffi.addressof(lib, "nnb_capi_finish_loan")
     exchange.call = ffi.addressof(lib, "nnb_capi_call")
 
 
@@ -123,6 +126,7 @@ class _Handler:
             LIVING[words[self._room]] = made
         elif self._carry_out is _free:
             FAST_PATH.release(words[0])
+            DRAFTS.release(words[0])
             del LIVING[words[0]]
             if self.name == "ANeuralNetworksCompilation_free":
                 write_counts()
@@ -151,33 +155,50 @@ _handlers: Final = [
 ]
 
 
+def _code(what: str, carry_out: Callable[[], int | None]) -> int:
+    """Do something for the library: its code, or what `carry_out` returns."""
+    try:
+        return carry_out() or 0
+    except NnburstError as error:
+        logger.info("%s: %s: %s", what, error.code.name, error)
+        return int(error.code)
+    except MemoryError:
+        logger.warning("%s: out of memory, answered with OUT_OF_MEMORY", what)
+        return int(ResultCode.OUT_OF_MEMORY)
+    except Exception:
+        logger.exception("%s raised: a fault in nnburst, answered with OP_FAILED", what)
+        return _OP_FAILED
+
+
 @ffi.def_extern(name="nnb_capi_call", error=_OP_FAILED)
 def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
     """Carry a call out: its code."""
     handler = _handlers[number]
     assert handler is not None
-    try:
-        handler(words)
-    except NnburstError as error:
-        logger.info("%s: %s: %s", handler.name, error.code.name, error)
-        return int(error.code)
-    except MemoryError:
-        logger.warning("%s: out of memory, answered with OUT_OF_MEMORY", handler.name)
-        return int(ResultCode.OUT_OF_MEMORY)
-    except Exception:
-        logger.exception("%s raised: a fault in nnburst, answered with OP_FAILED", handler.name)
-        return _OP_FAILED
-    return 0
+    return _code(handler.name, lambda: handler(words))
 
 
 @ffi.def_extern(name="nnb_capi_finish", error=_OP_FAILED)
 def _finish(handle: int, status: int) -> int:
     """Finish a run from C that did not end as the one before: its code, and whether the offer stands."""
-    try:
+
+    def carry_out() -> int:
         return lib.NNB_KEEP_OFFER if FAST_PATH.finish(handle, status) else 0
-    except NnburstError as error:
-        logger.info("a run from C: %s: %s", error.code.name, error)
-        return int(error.code)
-    except Exception:
-        logger.exception("a run from C raised: a fault in nnburst, answered with OP_FAILED")
-        return _OP_FAILED
+
+    return _code("a run from C", carry_out)
+
+
+@ffi.def_extern(name="nnb_capi_adopt", error=_OP_FAILED)
+def _adopt(handle: int, draft: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
+    """Make an execution of a draft: its code."""
+
+    def carry_out() -> None:
+        DRAFTS.adopt(handle, draft)
+
+    return _code("an execution", carry_out)
+
+
+@ffi.def_extern(name="nnb_capi_finish_loan", error=_OP_FAILED)
+def _finish_loan(handle: int, draft: Any, loan: Any, status: int) -> int:  # noqa: ANN401
+    """The same, with a run by a loan that did not end as the one before: its code."""
+    return _code("a draft's run from C", lambda: DRAFTS.finish(handle, draft, loan, status))

@@ -2,8 +2,8 @@
 
 All cases compute nothing: the null executor. `null_1in1out` is a bound request of Python's client; the cases
 of the C interface are loops in C: a reusable execution with arguments in a sealed memfd, or of 256 bytes at
-addresses; and make, set two arguments, compute, free for each inference. Ratios are medians of the ratios
-within a round.
+addresses; and make, set two arguments, compute, free for each inference. `execute` is the road over the
+socket, beside an echo. Ratios are medians of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def _measure(rounds: int) -> dict[str, Measured]:
     from nnburst.bench.contestants import Looped
     from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
     from nnburst.bench.interface import devices, interface_cases
+    from nnburst.bench.roads import socket_cases
     from nnburst.bench.rounds import run_rounds
 
     cores = sorted(os.sched_getaffinity(0))
@@ -83,6 +84,7 @@ def _measure(rounds: int) -> dict[str, Measured]:
         other = stack.enter_context(null_driver(cores[-1]))
         stack.enter_context(devices(other))
         _, bound = open_bound(stack, driver, adding_model(1, 1))
-        cases = interface_cases()
+        by_name = {case.name: case for case in socket_cases(stack, driver, cores[-1])}
+        cases = [*interface_cases(), by_name["execute"], by_name["unix_socket_echo"]]
         stack.enter_context(pinned(cores[0]))
         return run_rounds([Looped(BESIDE, bound.run), *cases], rounds)

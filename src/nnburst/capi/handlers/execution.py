@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from nnburst.capi import addresses
+from nnburst.capi.drafts import DRAFTS
 from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.interface.constants import NANOSECOND
 from nnburst.capi.living import LIVING
@@ -21,7 +22,9 @@ from nnburst.runtime.objects.memory import Memory
 
 def execution_create(compilation: Compilation) -> Execution:
     """See the table."""
-    return compilation.execution()
+    execution = compilation.execution()
+    DRAFTS.offer(LIVING.handle(compilation), execution)
+    return execution
 
 
 def execution_set_input(
@@ -80,6 +83,8 @@ def execution_burst_compute(execution: Execution, burst: Burst) -> None:
     execution.burst_compute(burst)
     if execution.reusable:
         FAST_PATH.offer(LIVING.handle(execution), execution, burst, LIVING.handle(burst))
+    else:
+        DRAFTS.lend(LIVING.handle(burst), burst)
 
 
 def execution_start_compute_with_dependencies(

@@ -311,6 +311,11 @@ class Execution(RuntimeObject):
         self._bindings.close_stale(burst)
         _raise(self._recorded(self._complete(outcome, infos)))
 
+    def _has_computed(self) -> None:
+        """Be completed: its arguments have been computed well without it."""
+        self._begin(ExecutionMode.BURST, time.monotonic_ns())
+        self._complete(Outcome(), self._outputs.given)
+
     @property
     def _repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
         """Inputs and outputs as they computed last, if C may compute again with them; else None.

@@ -142,6 +142,13 @@ def described(
     return replace(operand, dimensions=given.dimensions)
 
 
+def exact_length(operand: Operand) -> int:
+    """Bytes that an argument has unless padding is enabled; 0 if there is no such number."""
+    if operand.type in _CORE_SCALARS or not is_fully_specified(operand, TYPES):
+        return 0
+    return TYPES.size_bytes(operand)
+
+
 def checked_length(operand: Operand, length: int, what: str, *, padding: bool) -> int:
     """Bytes that a computation uses of `length`: those of the operand, or all if those are not known.
 
@@ -150,9 +157,7 @@ def checked_length(operand: Operand, length: int, what: str, *, padding: bool) -
     """
     if not 0 <= length <= UINT32_MAX:
         raise InvalidArgument(f"{what}: length: {length}, expected 0 to {UINT32_MAX}")
-    if operand.type in _CORE_SCALARS:
-        return length
-    needed = TYPES.size_bytes(operand) if is_fully_specified(operand, TYPES) else 0
+    needed = exact_length(operand)
     if needed > length:
         raise InvalidArgument(f"{what}: length: {length}, the operand has {needed} bytes")
     if needed and needed < length and not padding:

@@ -1,0 +1,244 @@
+#include "draft.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
+#include "handles.h"
+#include "interpreter.h"
+#include "log.h"
+
+static struct nnb_draft *draft_of(struct nnb_slot *slot) {
+    /* SYNC POINT W: the draft is there before its address is. TRUST: memory of this process. */
+    return (struct nnb_draft *)(uintptr_t)nnb_load_acquire_u64(&slot->fast.draft);
+}
+
+static void set_draft(struct nnb_slot *slot, struct nnb_draft *draft) {
+    /* SYNC POINT W: see draft_of; or the Python side has all that the draft had. */
+    nnb_store_release_u64(&slot->fast.draft, (uint64_t)(uintptr_t)draft);
+}
+
+static bool is_computing(struct nnb_slot *slot) {
+    /* SYNC POINT X: nothing but that a run is inside, or is not. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&slot->fast.computing) != 0;
+}
+
+static void set_computing(struct nnb_slot *slot, uint32_t computing) {
+    /* SYNC POINT X: see is_computing. */
+    nnb_store_release_u32(&slot->fast.computing, computing);
+}
+
+/* The slot of an execution that is a draft, locked; NULL for any other, and if it computes: then `*computes`. */
+static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
+    struct nnb_slot *slot = nnb_handle_slot(execution, NNB_EXECUTION);
+    *computes = false;
+    while (slot != NULL && draft_of(slot) != NULL) {
+        if (nnb_handle_try_lock(execution, NNB_EXECUTION) == slot) {
+            if (draft_of(slot) != NULL) {
+                return slot;
+            }
+            nnb_handle_unlock(slot); /* the Python side has got it meanwhile */
+            return NULL;
+        }
+        if (is_computing(slot)) {
+            *computes = true;
+            return NULL;
+        }
+        (void)sched_yield();
+        slot = nnb_handle_slot(execution, NNB_EXECUTION);
+    }
+    return NULL;
+}
+
+/* Lets go of a draft that has been adopted, or whose execution ends. */
+static void drop(struct nnb_slot *slot) {
+    struct nnb_draft *draft = draft_of(slot);
+    set_draft(slot, NULL);
+    /* SYNC POINT U: nothing looks at the template any more. */
+    nnb_fence();
+    (void)nnb_count_u32(&draft->template->drafts, UINT32_MAX); /* one less */
+    free(draft);
+}
+
+/* A compilation's template, which stays until its draft is dropped; NULL if it has none. */
+static struct nnb_template *take_template(uint64_t compilation) {
+    struct nnb_slot *slot = nnb_handle_try_lock(compilation, NNB_COMPILATION);
+    if (slot == NULL) {
+        return NULL;
+    }
+    struct nnb_template *template = slot->fast.template;
+    if (template != NULL) {
+        (void)nnb_count_u32(&template->drafts, 1);
+    }
+    nnb_handle_unlock(slot);
+    return template;
+}
+
+static bool create(uint64_t compilation, uint64_t *room) {
+    struct nnb_template *template = room == NULL ? NULL : take_template(compilation);
+    if (template == NULL) {
+        return false;
+    }
+    size_t count = (size_t)template->input_count + template->output_count;
+    struct nnb_draft *draft = calloc(1, sizeof *draft + count * sizeof *draft->arguments);
+    uint64_t handle = draft == NULL ? 0 : nnb_handle_new(NNB_EXECUTION);
+    struct nnb_slot *slot = nnb_handle_slot(handle, NNB_EXECUTION);
+    if (slot == NULL) {
+        (void)nnb_count_u32(&template->drafts, UINT32_MAX);
+        free(draft);
+        return false; /* the Python side finds no room either */
+    }
+    draft->template = template;
+    set_draft(slot, draft);
+    *room = handle;
+    return true;
+}
+
+/* Notes an argument; false for all that is not as the model declares it, or has been set. */
+static bool note(struct nnb_draft *draft, bool is_output, const int64_t *words) {
+    const struct nnb_template *template = draft->template;
+    int64_t index = words[1];
+    uint32_t count = is_output ? template->output_count : template->input_count;
+    bool has_type = words[2] != 0;
+    uint64_t length = (uint64_t)words[4];
+    if (draft->completed || has_type || words[3] == 0 || index < 0 || index >= count) {
+        return false;
+    }
+    size_t at = (size_t)index + (is_output ? template->input_count : 0);
+    if (length == 0 || template->bytes[at] != length || draft->arguments[at] != NULL) {
+        return false;
+    }
+    draft->arguments[at] = (void *)(uintptr_t)words[3];
+    draft->set++;
+    return true;
+}
+
+static void copy_in(const struct nnb_draft *draft, const struct nnb_loan *loan) {
+    const struct nnb_template *template = draft->template;
+    for (uint32_t i = 0; i < template->input_count; i++) {
+        memcpy(loan->places[i], draft->arguments[i], template->bytes[i]);
+    }
+}
+
+static void copy_out(const struct nnb_draft *draft, const struct nnb_loan *loan) {
+    const struct nnb_template *template = draft->template;
+    for (uint32_t i = template->input_count; i < template->input_count + template->output_count; i++) {
+        memcpy(draft->arguments[i], loan->places[i], template->bytes[i]);
+    }
+}
+
+/* What a burst lends to executions of a template, borrowed; NULL if that is nothing, or is lent: then `*is_lent`. */
+static struct nnb_loan *borrow(uint64_t burst, const struct nnb_template *template, bool *is_lent) {
+    *is_lent = false;
+    struct nnb_slot *slot = nnb_handle_try_lock(burst, NNB_BURST);
+    if (slot == NULL) {
+        return NULL; /* freed, or just being looked at by another thread: the Python side sorts that out */
+    }
+    struct nnb_loan *loan = slot->fast.loan;
+    if (loan != NULL && loan->template != template) {
+        loan = NULL;
+    }
+    /* SYNC POINT V: what the borrower before has done to the pool is over. */
+    if (loan != NULL && !nnb_try_lock(&loan->busy)) {
+        *is_lent = true;
+        loan = NULL;
+    }
+    nnb_handle_unlock(slot);
+    return loan;
+}
+
+/* Runs a borrowed request for a draft whose slot is locked, and gives it back. */
+static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan) {
+    struct nnb_draft *draft = draft_of(slot);
+    int code = ANEURALNETWORKS_NO_ERROR;
+    copy_in(draft, loan);
+    set_computing(slot, 1);
+    int status = loan->run(loan->bound);
+    if (status == NNB_RUN_BUSY) {
+        code = ANEURALNETWORKS_BAD_STATE; /* RT:B2; and it stays as it is */
+    } else if (status != 0) {
+        code = (int)nnb_services.finish_loan(execution, draft, loan, status);
+    }
+    if (code == ANEURALNETWORKS_NO_ERROR) {
+        copy_out(draft, loan);
+        draft->completed = 1;
+    }
+    if (status != 0 && status != NNB_RUN_BUSY) {
+        drop(slot); /* the Python side has it now */
+    }
+    set_computing(slot, 0);
+    /* SYNC POINT V: the pool is the next borrower's. */
+    nnb_unlock(&loan->busy);
+    return code;
+}
+
+/* burstCompute of a draft that is locked; false if the Python side must do it. */
+static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code) {
+    const struct nnb_draft *draft = draft_of(slot);
+    const struct nnb_template *template = draft->template;
+    if (draft->completed || draft->set != template->input_count + template->output_count) {
+        return false;
+    }
+    bool is_lent;
+    struct nnb_loan *loan = borrow((uint64_t)words[1], template, &is_lent);
+    if (loan != NULL) {
+        *code = run(slot, (uint64_t)words[0], loan);
+    } else if (is_lent) {
+        *code = ANEURALNETWORKS_BAD_STATE; /* RT:B2 */
+    }
+    return loan != NULL || is_lent;
+}
+
+/* A call for a draft that is locked. */
+static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const int64_t *words, int *code) {
+    switch (function) {
+    case NNB_EXECUTION_SET_INPUT:
+        return note(draft_of(slot), false, words);
+    case NNB_EXECUTION_SET_OUTPUT:
+        return note(draft_of(slot), true, words);
+    case NNB_EXECUTION_SET_REUSABLE: /* it is not, unless that is asked for */
+        return words[1] == 0 && !draft_of(slot)->completed;
+    case NNB_EXECUTION_BURST_COMPUTE:
+        return burst_compute(slot, words, code);
+    default:
+        return false;
+    }
+}
+
+bool nnb_draft_call(enum nnb_function function, const int64_t *words, int *code) {
+    *code = ANEURALNETWORKS_NO_ERROR;
+    if (function == NNB_EXECUTION_CREATE) {
+        return create((uint64_t)words[0], (uint64_t *)(uintptr_t)words[1]);
+    }
+    bool computes;
+    struct nnb_slot *slot = lock_draft((uint64_t)words[0], &computes);
+    if (slot == NULL) {
+        return false; /* one that computes is refused once the arguments have been checked */
+    }
+    if (function == NNB_EXECUTION_FREE) {
+        drop(slot);
+        nnb_handle_end_locked(slot, (uint64_t)words[0]);
+        return true;
+    }
+    bool done = call_locked(function, slot, words, code);
+    nnb_handle_unlock(slot);
+    return done;
+}
+
+int nnb_draft_adopted(uint64_t execution, const char *name) {
+    bool computes;
+    struct nnb_slot *slot = lock_draft(execution, &computes);
+    if (slot == NULL) {
+        if (computes) {
+            nnb_log("%s: it is computing", name);
+        }
+        return computes ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR;
+    }
+    int code = (int)nnb_services.adopt(execution, draft_of(slot));
+    if (code == ANEURALNETWORKS_NO_ERROR) {
+        drop(slot);
+    }
+    nnb_handle_unlock(slot);
+    return code;
+}

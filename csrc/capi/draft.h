@@ -1,0 +1,23 @@
+/* Drafts: executions that live in C alone, for programs that make one for each inference.
+ *
+ * An execution of a compilation that has made one before begins as a draft. Pointer arguments of the lengths that the
+ * model declares are noted, and burstCompute copies them to and from a request that the burst lends. Whatever else
+ * is asked of it, the Python side adopts it first, with the arguments that are noted: it has all checks and codes.
+ *
+ * Any thread. */
+#ifndef NNB_CAPI_DRAFT_H
+#define NNB_CAPI_DRAFT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "functions.h"
+
+/* Carries a call out if it is of a draft, or makes one, and C can do it alone: its code. False if nothing was done,
+ * and the call is to go on as any other. Not for a forked child. */
+bool nnb_draft_call(enum nnb_function function, const int64_t *words, int *code);
+
+/* Has the Python side adopt an execution that is a draft. A ResultCode: BAD_STATE while it computes. */
+int nnb_draft_adopted(uint64_t execution, const char *name);
+
+#endif
