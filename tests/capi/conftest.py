@@ -26,12 +26,26 @@ Compile: TypeAlias = Callable[..., Path]
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def found_compiler(name: str) -> str | None:
+    """Path of a compiler, also if it is installed by its version only, as clang++-16; None if it is not."""
+    folders = map(Path, os.get_exec_path())
+    versions = {
+        int(path.name.rpartition("-")[2])
+        for folder in folders
+        for path in folder.glob(f"{name}-[0-9]*")
+        if path.name.removeprefix(f"{name}-").isdigit()
+    }
+    names = [name, *(f"{name}-{version}" for version in sorted(versions, reverse=True))]
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 @pytest.fixture
 def compile_program(tmp_path: Path) -> Compile:
     """Compiles C, or C++ if the compiler's name has a +; skips without compiler or library."""
 
     def compile_(text: str, *flags: str, compiler: str = "gcc", name: str = "program") -> Path:
-        if shutil.which(compiler) is None:
+        command = found_compiler(compiler)
+        if command is None:
             pytest.skip(f"no {compiler}")
         if not installed.LIBRARY.is_file():
             pytest.skip(f"no {installed.LIBRARY}: this nnburst was built without")
@@ -39,7 +53,7 @@ def compile_program(tmp_path: Path) -> Compile:
         source = tmp_path / f"{name}.{'cpp' if plus else 'c'}"
         source.write_text(text)
         standard = "-std=c++11" if plus else "-std=c99"
-        words = [compiler, standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-D_GNU_SOURCE"]
+        words = [command, standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-D_GNU_SOURCE"]
         words.append("-Wno-unused-function")  # of the pieces of programs.py
         program = tmp_path / name
         done = subprocess.run(
