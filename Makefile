@@ -103,9 +103,9 @@ container: ## the Dockerfile's steps in roots of debootstrap, and two containers
 
 RUN_C := csrc/tests/run.sh
 
-cts: setup ## Android's conformance program for the C interface: CTS_SOURCES=checkout; WHAT=all, SHARDS=2, JSON=cts.json
+cts: setup ## Android's conformance program for the C interface: CTS_SOURCES=checkout; WHAT=all, SHARDS=2, JSON=cts.json, SANITIZE=address,undefined
 	PYTHONPATH=tools $(BIN)/python -m cts $(or $(CTS_SOURCES),$(error say CTS_SOURCES=checkout)) \
-	    --what $(or $(WHAT),core) $(if $(SHARDS),--shards $(SHARDS)) $(if $(JSON),--json $(JSON)) $(CTS_ARGS)
+	    --what $(or $(WHAT),core) $(if $(SHARDS),--shards $(SHARDS)) $(if $(JSON),--json $(JSON)) $(if $(SANITIZE),--sanitize $(SANITIZE)) $(CTS_ARGS)
 
 asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at trap points
 	$(RUN_C) address hostile_counters $(or $(ROUNDS),100000000)

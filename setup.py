@@ -35,13 +35,13 @@ class BuildNative(build_ext):
             [f"csrc/{name}" for name in library.sources],
             output_dir=self.build_temp,
             include_dirs=["csrc"],
-            extra_postargs=BUILD["COMPILE"],
+            extra_postargs=BUILD["COMPILE"] + BUILD["extra"],
         )
         self.compiler.link_shared_object(
             objects,
             str(path),
             libraries=list(library.libraries),
-            extra_postargs=[f"-Wl,-soname,{path.name}", *library.link],
+            extra_postargs=[f"-Wl,-soname,{path.name}", *library.link, *BUILD["extra"]],
         )
 
 

@@ -60,7 +60,8 @@ LIBRARIES: tuple[Library, ...] = (
             "-Wl,-z,nodelete",  # dlclose leaves it loaded: an interpreter cannot be unloaded
             "-Wl,-z,now",
             "-Wl,-z,relro",
-            "-Wl,--no-undefined",
+            # What a sanitizer's runtime has is found in the process.
+            *(() if os.environ.get("NNBURST_SANITIZE") else ("-Wl,--no-undefined",)),
         ),
     ),
 )

@@ -16,6 +16,7 @@ from cts.build import build
 from cts.expected import unexpected
 from cts.program import cases
 from cts.run import Results, run
+from cts.sanitized import sanitized
 from nnburst.capi.installed import LIBRARY_FOLDER
 from nnburst.hal.errors import NnburstError
 
@@ -26,6 +27,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/cts"), help="objects and results")
     parser.add_argument(
         "--library", type=Path, default=LIBRARY_FOLDER, help="folder of the library"
+    )
+    parser.add_argument(
+        "--sanitize",
+        default="",
+        help="sanitizers of gcc, such as address,undefined: CTS runs against a build of its own with them",
     )
     parser.add_argument("--what", choices=["core", "all"], default="core")
     parser.add_argument("--shards", type=int, default=len(os.sched_getaffinity(0)))
@@ -43,8 +49,12 @@ def main() -> int:
     """Build, run and report; 1 if a result is not as it must be."""
     args = _arguments()
     out = args.out.resolve()
-    program = build(args.sources, out, args.library, generated=args.what == "all", jobs=args.shards)
-    names = [name for name in cases(program) if args.filter in name][:: args.every]
+    library, environment = args.library, {"NNBURST_PYTHON": sys.executable}
+    if args.sanitize:
+        ours = sanitized(args.sanitize, out / "sanitized")
+        library, environment = ours.library, dict(ours.environment)
+    program = build(args.sources, out, library, generated=args.what == "all", jobs=args.shards)
+    names = [name for name in cases(program, environment) if args.filter in name][:: args.every]
     results = Results(out / f"results-{args.what}.jsonl", resume=not args.fresh)
     counts = out / f"executions-{args.what}"
     if args.fresh:
@@ -63,10 +73,7 @@ def main() -> int:
             results,
             shards=args.shards,
             patience=args.patience,
-            environment={
-                "NNBURST_PYTHON": sys.executable,
-                "NNBURST_EXECUTION_COUNTS": str(counts),
-            },
+            environment={**environment, "NNBURST_EXECUTION_COUNTS": str(counts)},
             progress=progress,
         )
     finally:

@@ -38,10 +38,14 @@ class Result(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-def cases(program: Path) -> list[str]:
-    """All cases of the program, in its order."""
+def cases(program: Path, environment: Mapping[str, str] | None = None) -> list[str]:
+    """All cases of the program, in its order; it runs with these variables besides this process's."""
     listed = subprocess.run(  # noqa: S603
-        [program, "--gtest_list_tests"], capture_output=True, text=True, check=True
+        [program, "--gtest_list_tests"],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     found = []
     suite = ""
