@@ -82,7 +82,9 @@ def compile_program(tmp_path: Path) -> Compile:
 def run_compiled(tmp_path: Path) -> Run:
     """Runs a program with this installation behind the library and no other device than the CPU."""
 
-    def run(program: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        program: Path, *args: str, timeout: float = 120, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         base = {k: v for k, v in os.environ.items() if not k.startswith("NNBURST_")}
         return subprocess.run(
             [str(program), *args],
@@ -91,7 +93,7 @@ def run_compiled(tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=timeout,
         )
 
     return run

@@ -280,3 +280,50 @@ def test_the_interpreter_of_a_python_process_is_used() -> None:
         [sys.executable, "-c", IN_PYTHON], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("[0, 0, 0, 0, 0] True True\n", "")
+
+
+FIRST = (
+    HEAD
+    + ADD
+    + r"""
+#include <time.h>
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+int main(void) {
+    double began = now();
+    ANeuralNetworksDevice *device = NULL;
+    const char *name = NULL;
+    CHECK(ANeuralNetworks_getDevice(0, &device));
+    CHECK(ANeuralNetworksDevice_getName(device, &name));
+    const ANeuralNetworksDevice *listed[] = {device};
+    ANeuralNetworksCompilation *compilation = NULL;
+    CHECK(ANeuralNetworksCompilation_createForDevices(add_model(), listed, 1, &compilation));
+    CHECK(ANeuralNetworksCompilation_finish(compilation));
+    CHECK(ANeuralNetworksExecution_compute(ready(compilation, false)));
+    printf("%s %.0f ms", name, now() - began);
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+        if (strncmp(line, "VmRSS", 5) == 0) {
+            printf(" %s", line);
+        }
+    }
+    return 0;
+}
+"""
+)
+
+
+def test_a_new_program_computes_on_a_driver_that_it_starts(
+    compile_program: Compile, run_compiled: Run
+) -> None:
+    program = compile_program(FIRST, "-std=gnu99")
+    done = run_compiled(program, NNBURST_CPUONLY="0", NNBURST_DEVICES="nothing=null")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("nothing ")
+    print(done.stdout)
