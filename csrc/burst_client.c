@@ -21,7 +21,7 @@ static int await(struct nnb_client *client, uint64_t timeout_ns) {
     if (nnb_ring_poll(&client->results)) {
         return NNB_WAIT_READY;
     }
-    if (client->waiter.may_spin && nnb_spin_briefly(&client->results, FIRST_POLLS)) {
+    if (nnb_waiter_spins(&client->waiter) && nnb_spin_briefly(&client->results, FIRST_POLLS)) {
         return NNB_WAIT_READY;
     }
     void *token = client->long_wait.begin ? client->long_wait.begin() : NULL;

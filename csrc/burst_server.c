@@ -62,7 +62,7 @@ static inline void now_does(struct nnb_server *server, uint32_t site, uint32_t f
 
 /* Waits for a request: GO_ON when the ring has something (or is corrupt). */
 static int await_request(struct nnb_server *server) {
-    if (server->waiter.may_spin && nnb_spin_briefly(&server->requests, FIRST_POLLS)) {
+    if (nnb_waiter_spins(&server->waiter) && nnb_spin_briefly(&server->requests, FIRST_POLLS)) {
         server->idle_reported = 0;
         return GO_ON; /* before any clock is read */
     }

@@ -52,11 +52,19 @@ struct nnb_rhythm {
     ...;
 };
 
+struct nnb_crowd {
+    uint64_t until_ns;
+    uint64_t pause_ns;
+    uint64_t pauses;
+    ...;
+};
+
 struct nnb_waiter {
     uint32_t may_spin;
     uint64_t window_ns;
     uint64_t window_now_ns;
     struct nnb_rhythm rhythm;
+    struct nnb_crowd crowd;
     uint64_t sleeps;
     uint64_t spun_ns;
     uint64_t descheduled;
@@ -342,6 +350,7 @@ void nnb_turn_pass(struct nnb_turn *);
 int nnb_empty_call(int);
 int nnb_empty_call_unlocked(int);
 int nnb_ring_read_all(struct nnb_ring *, void *, uint64_t *count);
+void nnb_crowd_note(struct nnb_crowd *, uint64_t now_ns, int32_t thread, uint64_t run_ns, uint64_t delay_ns);
 void nnb_rhythm_event(struct nnb_rhythm *, uint64_t now_ns, int how);
 void nnb_rhythm_overslept(struct nnb_rhythm *, uint64_t late_ns);
 void nnb_rhythm_question(struct nnb_rhythm *, uint64_t now_ns);

@@ -147,17 +147,25 @@ static uint64_t spin_window(const struct nnb_waiter *waiter) {
     return comes_soon ? 2 * window : window;
 }
 
+/* Whether cores are so scarce that there is no spinning now. */
+static bool is_crowded(struct nnb_waiter *waiter, uint64_t now_ns) {
+    if (waiter->crowd.until_ns != 0 && now_ns >= waiter->crowd.until_ns) {
+        nnb_crowd_look(&waiter->crowd, now_ns);
+    }
+    return waiter->crowd.until_ns != 0;
+}
+
 int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                       uint64_t deadline_ns) {
     if (nnb_ring_poll(ring)) {
         return NNB_WAIT_READY;
     }
     enum nnb_rhythm_catch asleep = NNB_CAUGHT_UNPLANNED;
-    if (waiter->may_spin && waiter->window_ns != 0) {
-        if (nnb_spin_briefly(ring, VOLLEY_POLLS)) {
-            return NNB_WAIT_READY;
-        }
-        uint64_t now = nnb_now_ns();
+    uint64_t now = 0;
+    if (nnb_waiter_spins(waiter) && waiter->window_ns != 0 && nnb_spin_briefly(ring, VOLLEY_POLLS)) {
+        return NNB_WAIT_READY;
+    }
+    if (waiter->may_spin && waiter->window_ns != 0 && !is_crowded(waiter, now = nnb_now_ns())) {
         uint64_t wake_at;
         uint64_t until;
         int status;
@@ -176,6 +184,7 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
         if (status != NNB_WAIT_TIMED_OUT) {
             return status;
         }
+        nnb_crowd_look(&waiter->crowd, now);
     }
     int status = sleep_until(waiter, ring, flag, deadline_ns);
     return status == NNB_WAIT_READY && waiter->may_spin ? met(waiter, nnb_now_ns(), asleep) : status;

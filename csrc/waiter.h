@@ -6,7 +6,7 @@
  *   3. sleep until woken.
  *
  * A spinner whose clock jumps was descheduled: another process needs this core, so it goes to sleep and
- * halves its window. Nothing spins if both sides share one core. Private to one thread, except
+ * halves its window. Nothing spins if both sides share one core, or while cores are scarce (crowd.h). Private to one thread, except
  * `attention`, which any thread of this process may set before it wakes the event flag. */
 #ifndef NNB_WAITER_H
 #define NNB_WAITER_H
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "atomics.h"
+#include "crowd.h"
 #include "rhythm.h"
 #include "ring_buffer.h"
 
@@ -30,6 +31,7 @@ struct nnb_waiter {
     uint64_t window_ns;       /* spin window as configured */
     uint64_t window_now_ns;   /* the same after descheduling halved it */
     struct nnb_rhythm rhythm;
+    struct nnb_crowd crowd;
     uint64_t sleeps;       /* statistics: times asleep */
     uint64_t spun_ns;      /* time spent spinning, volleys not counted */
     uint64_t descheduled;  /* times the clock jumped */
@@ -54,6 +56,11 @@ static inline int nnb_spin_briefly(struct nnb_ring *ring, uint32_t iterations) {
         nnb_pause();
     }
     return 0;
+}
+
+/* Whether a look without a clock is worth its time. */
+static inline bool nnb_waiter_spins(const struct nnb_waiter *waiter) {
+    return waiter->may_spin != 0 && waiter->crowd.until_ns == 0;
 }
 
 /* Whether `attention` is set. */

@@ -233,7 +233,7 @@ class Burst(Closing):
         return await bound.run_async(timeout)
 
     def statistics(self) -> dict[str, int]:
-        """Counters: executions, results dropped, sleeps, time spun (ns), rhythm (period, ns)."""
+        """Counters: executions, results dropped, sleeps, time spun (ns), pauses, rhythm (period, ns)."""
         waiter = self._core.client.waiter
         return {
             "executions": int(self._core.client.executions),
@@ -241,6 +241,7 @@ class Burst(Closing):
             "sleeps": int(waiter.sleeps),
             "spun_ns": int(waiter.spun_ns),
             "descheduled": int(waiter.descheduled),
+            "crowded": int(waiter.crowd.pauses),
             "period_ns": int(waiter.rhythm.period_ns) if waiter.rhythm.steady else 0,
         }
 
