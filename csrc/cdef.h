@@ -49,6 +49,11 @@ struct nnb_rhythm {
     uint64_t tail_ns;
     uint64_t wake_latency_ns;
     uint32_t steady;
+    uint64_t met_awake;
+    uint64_t met_asleep;
+    uint64_t outliers;
+    uint64_t found;
+    uint64_t lost;
     ...;
 };
 

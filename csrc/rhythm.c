@@ -5,18 +5,26 @@ enum {
     RELEARN_AFTER = 3,     /* strays that are alike after which their gap is the period */
     FORGET_AFTER = 16,     /* strays in a row after which the period is forgotten */
     SLOWER_AFTER = 4,      /* events in a row that left beats out: the caller has become slower */
+    ANCHOR_AFTER = 3,      /* events in a row off the beat after which the beats begin anew */
+    SETTLED_AFTER = 32,    /* beats that were followed, after which each moves the next one less */
     MULTIPLES = 8,         /* beats that may be left out without losing the rhythm */
     TOLERANCE_SHARE = 8,   /* an event keeps the period within 1/8 of it */
     STEP_SHARE = 64,       /* a miss moves lead or tail by 1/64 of the period */
-    MISS_RATE = 50,        /* one event in so many is missed on each side in the long run */
-    LEAD_LIMIT_SHARE = 5,  /* lead is at most 1/5 of the period, tail 1/20: together 25 % */
-    TAIL_LIMIT_SHARE = 20,
+    MISS_RATE = 64,        /* one event in so many is missed on each side in the long run */
+    LEAD_LIMIT_SHARE = 8,  /* lead is at most 1/8 of the period, tail 1/5, together 1/4 */
+    TAIL_LIMIT_SHARE = 5,
+    BOTH_LIMIT_SHARE = 4,
+    BUDGET_SHARE = 32,     /* spun on average is at most BUDGET_NS and 1/32 of the period */
+    SPUN_SHARE = 36,       /* of a lead at most SPUN_NS and 1/36 of the period is spun */
     ANSWER_LIMIT_SHARE = 2, /* of short periods, if an answer is awaited: see ANSWER_LIMIT_NS */
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
 #define LATENCY_MAX_NS 500000u      /* longer is not wake-up latency */
 #define FIRST_LEAD_NS 300000u       /* a few wake-up latencies: too much lasts longer than too little */
+#define SPUN_NS 60000u              /* with the share: 9 % of a core at 1 kHz, 3 % at 100 Hz */
+#define BUDGET_NS 76000u            /* with the share: 11 % of a core at 1 kHz, 4 % at 100 Hz */
+#define USUAL_LATENCY_NS 50000u     /* of a wake-up, until a timed sleep has been seen to end */
 #define ANSWER_LIMIT_NS 200000u     /* a few wake-up latencies, which a share of a short period is not */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */
 
@@ -32,6 +40,11 @@ static uint64_t adapt(uint64_t value, bool missed, uint64_t period_ns, uint64_t 
     return at_most(moved, limit);
 }
 
+/* How long a wake-up takes here. */
+static uint64_t latency(const struct nnb_rhythm *rhythm) {
+    return rhythm->wake_latency_ns != 0 ? rhythm->wake_latency_ns : USUAL_LATENCY_NS;
+}
+
 /* Most of a lead or tail that may be `share` of the period. */
 static uint64_t limit(const struct nnb_rhythm *rhythm, uint64_t share) {
     uint64_t usual = rhythm->period_ns / share;
@@ -39,22 +52,36 @@ static uint64_t limit(const struct nnb_rhythm *rhythm, uint64_t share) {
     return rhythm->answers && more > usual ? more : usual;
 }
 
+/* A lead is spun in every period, so it has a budget beyond the wake-up itself; a tail only if an event is late. */
 static uint64_t lead_limit(const struct nnb_rhythm *rhythm) {
-    return limit(rhythm, LEAD_LIMIT_SHARE);
+    uint64_t most = limit(rhythm, LEAD_LIMIT_SHARE);
+    uint64_t spun = SPUN_NS + rhythm->period_ns / SPUN_SHARE;
+    return rhythm->answers ? most : at_most(spun, most);
 }
 
 static uint64_t tail_limit(const struct nnb_rhythm *rhythm) {
-    return limit(rhythm, TAIL_LIMIT_SHARE);
+    uint64_t most = limit(rhythm, TAIL_LIMIT_SHARE);
+    uint64_t left = rhythm->period_ns / BOTH_LIMIT_SHARE - rhythm->lead_ns;
+    return rhythm->answers ? most : at_most(most, left);
+}
+
+/* How long may be spun for an event on average. */
+static uint64_t budget(const struct nnb_rhythm *rhythm) {
+    return BUDGET_NS + rhythm->period_ns / BUDGET_SHARE;
 }
 
 static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
+    rhythm->lost += rhythm->steady == STEADY_AFTER ? 1 : 0;
     rhythm->period_ns = period_ns;
     rhythm->lead_ns = at_most(lead_limit(rhythm), FIRST_LEAD_NS);
     rhythm->tail_ns = at_most(tail_limit(rhythm), FIRST_LEAD_NS);
+    rhythm->spun_ns = budget(rhythm);
     rhythm->steady = 0;
     rhythm->strays = 0;
     rhythm->skips = 0;
     rhythm->alike = 0;
+    rhythm->followed = 0;
+    rhythm->off_beat = 0;
     rhythm->other_ns = 0;
     rhythm->gap_error_ns = 0;
     rhythm->beat_error_ns = 0;
@@ -90,26 +117,36 @@ static uint64_t moved(uint64_t value, bool up, uint64_t by_ns) {
     return up ? value + by_ns : value - (by_ns < value ? by_ns : value);
 }
 
+/* Whether the caller keeps to beats, as far as the latest events say. */
+static bool keeps_beat(const struct nnb_rhythm *rhythm) {
+    return !rhythm->answers && rhythm->beat_error_ns <= rhythm->gap_error_ns;
+}
+
 /* Follows a caller that keeps to moments of its own, whenever a call of it came: one late call, which the host
  * of a virtual machine can cause at any time, moves neither period nor beat by more than a step. */
 static void follow_beat(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t beats) {
     uint64_t period = rhythm->period_ns;
     uint64_t expected = rhythm->beat_ns + beats * period;
     uint64_t step = at_most(difference(event_ns, expected), period / STEP_SHARE);
-    rhythm->beat_ns = moved(expected, event_ns > expected, step / 4);
-    rhythm->period_ns = moved(period, event_ns > expected, step / 16);
+    bool settled = rhythm->followed >= SETTLED_AFTER;
+    rhythm->followed += settled ? 0 : 1;
+    rhythm->beat_ns = moved(expected, event_ns > expected, step / (settled ? 8 : 4));
+    rhythm->period_ns = moved(period, event_ns > expected, step / (settled ? 64 : 16));
 }
 
-/* Follows a caller that pauses for as long after each call. */
-static void follow_gap(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t measured_ns) {
+/* Follows a caller that pauses for as long after each call. The beats are followed, too: they may yet be nearer. */
+static void follow_gap(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t measured_ns,
+                       const struct fit *beat) {
     uint64_t period = rhythm->period_ns;
-    rhythm->beat_ns = event_ns;
-    rhythm->period_ns = moved(period, measured_ns > period, difference(measured_ns, period) / 8);
-}
-
-/* Whether the caller keeps to beats, as far as the latest events say. */
-static bool keeps_beat(const struct nnb_rhythm *rhythm) {
-    return !rhythm->answers && rhythm->beat_error_ns < rhythm->gap_error_ns;
+    if (beat->keeps && !rhythm->answers) {
+        follow_beat(rhythm, event_ns, beat->beats);
+    } else if (rhythm->off_beat >= ANCHOR_AFTER || rhythm->answers) {
+        rhythm->beat_ns = event_ns;
+    }
+    if (!keeps_beat(rhythm)) {
+        uint64_t step = at_most(difference(measured_ns, period) / 8, period / STEP_SHARE);
+        rhythm->period_ns = moved(period, measured_ns > period, step);
+    }
 }
 
 /* Notes a gap that the period does not explain. True if it is a new period: several of the like came, or none of
@@ -128,8 +165,11 @@ static bool keeps_period(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t 
     uint64_t since = event_ns > rhythm->beat_ns ? event_ns - rhythm->beat_ns : 0;
     struct fit gap = fit_to(gap_ns, period);
     struct fit beat = fit_to(since, period);
-    rhythm->gap_error_ns += (gap.error_ns >> 3) - (rhythm->gap_error_ns >> 3);
-    rhythm->beat_error_ns += (beat.error_ns >> 3) - (rhythm->beat_error_ns >> 3);
+    if (difference(gap.error_ns, beat.error_ns) > period / STEP_SHARE) { /* else there is nothing to choose */
+        rhythm->gap_error_ns += (gap.error_ns >> 3) - (rhythm->gap_error_ns >> 3);
+        rhythm->beat_error_ns += (beat.error_ns >> 3) - (rhythm->beat_error_ns >> 3);
+    }
+    rhythm->off_beat = beat.keeps ? 0 : rhythm->off_beat + 1;
     rhythm->skips = gap.keeps && gap.beats > 1 ? rhythm->skips + 1 : 0;
     if (rhythm->skips >= SLOWER_AFTER) {
         return false;
@@ -145,37 +185,84 @@ static bool keeps_period(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t 
         return true;
     }
     if (gap.keeps) {
-        follow_gap(rhythm, event_ns, gap_ns / gap.beats);
+        follow_gap(rhythm, event_ns, gap_ns / gap.beats, &beat);
     }
     return gap.keeps;
 }
 
+/* When the next event is due. */
+static uint64_t next_due(const struct nnb_rhythm *rhythm) {
+    uint64_t period = rhythm->period_ns;
+    if (!keeps_beat(rhythm)) {
+        return rhythm->last_ns + period;
+    }
+    /* The first beat after the last event, which may have been an early one itself. */
+    uint64_t from = rhythm->last_ns + period / TOLERANCE_SHARE;
+    uint64_t beats = from > rhythm->beat_ns ? (from - rhythm->beat_ns) / period + 1 : 1;
+    return rhythm->beat_ns + beats * period;
+}
+
+/* Averages what waiting for an event cost, as far as the plan for it says. */
+static void note_spin(struct nnb_rhythm *rhythm, uint64_t event_ns, enum nnb_rhythm_catch how) {
+    uint64_t spun = 0;
+    if (how == NNB_CAUGHT_UNPLANNED || rhythm->steady < STEADY_AFTER) {
+        return;
+    }
+    if (how == NNB_CAUGHT_ASLEEP_LATE) {
+        spun = rhythm->lead_ns + rhythm->tail_ns;
+    } else if (how == NNB_CAUGHT_SPINNING) {
+        uint64_t from = next_due(rhythm) - rhythm->lead_ns;
+        spun = event_ns > from ? at_most(event_ns - from, rhythm->lead_ns + rhythm->tail_ns) : 0;
+    }
+    rhythm->spun_ns += (spun >> 8) - (rhythm->spun_ns >> 8);
+}
+
+/* A tail waits for events that are late, as long as spinning costs no more than its share of a core. */
+static void adapt_tail(struct nnb_rhythm *rhythm, bool missed) {
+    uint64_t period = rhythm->period_ns;
+    if (!rhythm->answers && rhythm->spun_ns > budget(rhythm)) {
+        uint64_t step = period / STEP_SHARE;
+        rhythm->tail_ns -= at_most(rhythm->tail_ns, step);
+    } else {
+        rhythm->tail_ns = adapt(rhythm->tail_ns, missed, period, tail_limit(rhythm));
+    }
+}
+
 void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhythm_catch how) {
     bool asleep = how != NNB_CAUGHT_SPINNING;
-    uint64_t latency = asleep ? rhythm->wake_latency_ns : 0;
-    uint64_t event = now_ns - latency; /* a sleeper meets the event a wake-up later than it came */
+    uint64_t event = now_ns - (asleep ? latency(rhythm) : 0); /* a sleeper meets the event a wake-up later than it came */
     uint64_t gap = event > rhythm->last_ns ? event - rhythm->last_ns : 0;
     bool first = rhythm->last_ns == 0;
+    note_spin(rhythm, event, how);
     rhythm->last_ns = event;
+    rhythm->met_awake += asleep ? 0 : 1;
+    rhythm->met_asleep += asleep ? 1 : 0;
     if (first || gap < PERIOD_MIN_NS || gap > PERIOD_MAX_NS) {
         return; /* part of a volley, or a pause: not a period */
     }
     if (!keeps_period(rhythm, event, gap)) {
         rhythm->strays++;
+        rhythm->outliers++;
         if (rhythm->skips >= SLOWER_AFTER) {
             start(rhythm, gap);
             rhythm->beat_ns = event;
+        } else if (how == NNB_CAUGHT_ASLEEP_LATE) {
+            adapt_tail(rhythm, true);
         }
         return;
     }
     rhythm->strays = 0;
-    rhythm->steady += rhythm->steady < STEADY_AFTER ? 1 : 0;
+    if (rhythm->steady < STEADY_AFTER) {
+        rhythm->steady++;
+        rhythm->found += rhythm->steady == STEADY_AFTER ? 1 : 0;
+    }
+    if (how == NNB_CAUGHT_ASLEEP_EARLY && rhythm->lead_ns >= lead_limit(rhythm)) {
+        rhythm->wake_latency_ns = at_most(latency(rhythm) + latency(rhythm) / 16, LATENCY_MAX_NS);
+    }
     if (how != NNB_CAUGHT_UNPLANNED) {
-        uint64_t period = rhythm->period_ns;
-        rhythm->lead_ns = adapt(rhythm->lead_ns, how == NNB_CAUGHT_ASLEEP_EARLY, period,
+        rhythm->lead_ns = adapt(rhythm->lead_ns, how == NNB_CAUGHT_ASLEEP_EARLY, rhythm->period_ns,
                                 lead_limit(rhythm));
-        rhythm->tail_ns = adapt(rhythm->tail_ns, how == NNB_CAUGHT_ASLEEP_LATE, period,
-                                tail_limit(rhythm));
+        adapt_tail(rhythm, how == NNB_CAUGHT_ASLEEP_LATE);
     }
 }
 
@@ -189,14 +276,8 @@ bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t 
     if (rhythm->steady < STEADY_AFTER) {
         return false;
     }
-    uint64_t period = rhythm->period_ns;
-    uint64_t due = rhythm->last_ns + period;
-    if (keeps_beat(rhythm)) { /* the first beat after the last event, which may have been an early one itself */
-        uint64_t from = rhythm->last_ns + period / TOLERANCE_SHARE;
-        uint64_t beats = from > rhythm->beat_ns ? (from - rhythm->beat_ns) / period + 1 : 1;
-        due = rhythm->beat_ns + beats * period;
-    }
-    *wake_at_ns = due - rhythm->lead_ns;
+    uint64_t due = next_due(rhythm);
+    *wake_at_ns = due - rhythm->lead_ns - at_most(latency(rhythm), rhythm->period_ns / 2);
     *until_ns = due + rhythm->tail_ns;
     return *until_ns > now_ns;
 }

@@ -7,7 +7,9 @@
  *
  * `lead` and `tail` follow the caller's jitter and this machine's wake-up latency by themselves: each
  * grows by a large step when an event was missed on its side and shrinks by a small one when the event
- * was caught, so that about one event in fifty is missed on its side. Pure arithmetic on private memory.
+ * was caught, so that about one event in sixty is missed on its side, as long as spinning keeps to its budget: at
+ * most some 11 % of a core at 1 kHz and 4 % at 100 Hz. A sleep ends a wake-up latency before the lead begins.
+ * Pure arithmetic on private memory.
  *
  * For an answer there is more: the time of the question. There the period is how long answers take,
  * however irregular the questions are, and spinning before an answer keeps no caller waiting. */
@@ -38,12 +40,20 @@ struct nnb_rhythm {
     uint64_t other_ns;      /* the latest gap that was no period */
     uint64_t lead_ns;
     uint64_t tail_ns;
+    uint64_t spun_ns; /* how long is spun for an event, averaged */
     uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */
     uint32_t alike;           /* consecutive gaps that were no period, but like each other */
+    uint32_t followed;        /* beats followed since the period was learned */
+    uint32_t off_beat;        /* consecutive events off the beat */
     uint32_t skips;           /* consecutive events that left beats out */
     uint32_t answers;         /* the events answer questions: lead and tail may be longer */
+    uint64_t met_awake;       /* statistics: events met by a spinner; those of volleys are not counted */
+    uint64_t met_asleep;      /* those that had to wake the waiter */
+    uint64_t outliers;        /* events that kept no period and moved none */
+    uint64_t found;           /* times that a period became one to rely on */
+    uint64_t lost;            /* times that it was given up for another one */
 };
 
 /* Notes that a question goes out whose answer is the next event. */

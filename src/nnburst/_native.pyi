@@ -30,6 +30,11 @@ class nnb_rhythm:
     tail_ns: int
     wake_latency_ns: int
     steady: int
+    met_awake: int
+    met_asleep: int
+    outliers: int
+    found: int
+    lost: int
     def __getitem__(self, index: int) -> Self: ...
 
 class nnb_crowd:

@@ -477,3 +477,14 @@ def test_wait_for_an_overdue_result_counts_from_its_beginning(
     assert len(left) > 1
     # The wait for the overdue result is cut every 50 ms, the first time in the first call already.
     assert all(rest <= 120_000_000 - 50_000_000 * cut for cut, rest in enumerate(left))
+
+
+def test_how_a_burst_waited_is_counted(burst: Burst, bound: BoundRequest) -> None:
+    for _ in range(50):
+        bound.run()
+    found = burst.statistics()
+    assert found["executions"] == 50
+    assert 0 <= found["met_awake"] + found["met_asleep"] <= 50
+    assert found["rhythm_lost"] <= found["rhythm_found"]
+    assert found["outliers"] >= 0
+    assert found["crowded"] >= 0

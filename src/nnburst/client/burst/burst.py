@@ -233,8 +233,16 @@ class Burst(Closing):
         return await bound.run_async(timeout)
 
     def statistics(self) -> dict[str, int]:
-        """Counters: executions, results dropped, sleeps, time spun (ns), pauses, rhythm (period, ns)."""
+        """Counters of this side, by name.
+
+        `executions` and results `dropped`; how it waited: `sleeps`, `spun_ns`, times that a spinner lost its
+        core (`descheduled`) and that spinning stopped because cores were scarce (`crowded`); and what it has
+        learned of how long results take: `period_ns` (0 if they keep none), results that were met awake and
+        asleep (`met_awake`, `met_asleep`; those that come within two microseconds do not count), `outliers`
+        that moved no period, and how often one was `rhythm_found` and `rhythm_lost`.
+        """
         waiter = self._core.client.waiter
+        rhythm = waiter.rhythm
         return {
             "executions": int(self._core.client.executions),
             "dropped": int(self._core.client.dropped),
@@ -242,7 +250,12 @@ class Burst(Closing):
             "spun_ns": int(waiter.spun_ns),
             "descheduled": int(waiter.descheduled),
             "crowded": int(waiter.crowd.pauses),
-            "period_ns": int(waiter.rhythm.period_ns) if waiter.rhythm.steady else 0,
+            "period_ns": int(rhythm.period_ns) if rhythm.steady else 0,
+            "met_awake": int(rhythm.met_awake),
+            "met_asleep": int(rhythm.met_asleep),
+            "outliers": int(rhythm.outliers),
+            "rhythm_found": int(rhythm.found),
+            "rhythm_lost": int(rhythm.lost),
         }
 
     def close(self) -> None:
