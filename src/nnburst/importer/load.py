@@ -66,7 +66,6 @@ def load(
         InvalidArgument: the file is not intact, or NNAPI cannot express what it holds; the message names
             the operator, its index and the reason.
         DeviceUnavailable: an extension cannot be imported.
-        NnburstError: `ai-edge-litert`, whose classes read the .tflite format, is not installed.
         OSError: the file cannot be read.
     """
     options = _Options(shapes or {}, constants or {}, states or {}, as_graph)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ import nnburst
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks import NETWORKS
+from nnburst.testing.models.tflite_schema import schema
+from tflite_format import read_format
 
 SMALL = NETWORKS["ADD-FLOAT32"]()
 
@@ -125,20 +129,39 @@ assert "LiteRt" not in open("/proc/self/maps").read()
     subprocess.run([sys.executable, "-c", source], check=True)
 
 
-def test_absent_package_is_named_when_a_file_is_read() -> None:
+def test_file_is_read_and_inspected_without_the_engine_installed(tmp_path: Path) -> None:
+    path = tmp_path / "small.tflite"
+    path.write_bytes(SMALL)
     source = f"""
-import sys, importlib.util as util
+import importlib.abc, importlib.util as util, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ai_edge_litert":
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Absent())
 find = util.find_spec
 util.find_spec = lambda name, *more: None if name == "ai_edge_litert" else find(name, *more)
-import nnburst
-try:
-    nnburst.load({SMALL!r})
-except nnburst.NnburstError as error:
-    assert "pip install 'nnburst[litert]'" in str(error), error
-else:
-    raise AssertionError
+from nnburst.cli import main
+sys.exit(main(["inspect", {str(path)!r}, "--dot", {str(tmp_path / "small.dot")!r}]))
 """
-    subprocess.run([sys.executable, "-c", source], check=True)
+    words = [sys.executable, "-c", source]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ADD" in done.stdout
+    assert "executor litert needs the package ai-edge-litert" in done.stdout.replace("\n", " ")
+    assert "digraph" in (tmp_path / "small.dot").read_text()
+
+
+def test_fields_of_the_format_are_where_its_authors_generated_classes_have_them() -> None:
+    known = json.loads((files("nnburst.importer.tflite") / "format.json").read_text())
+    source = Path(schema().__file__).read_text(encoding="utf-8")
+    tables, enumerations = read_format(source)
+    for name, fields in known["tables"].items():
+        assert fields.items() <= tables[name].items(), name
+    for name, members in known["enumerations"].items():
+        assert members.items() <= enumerations[name].items(), name
 
 
 def test_device_prepares_a_loaded_model_with_its_pools() -> None:

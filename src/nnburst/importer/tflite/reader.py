@@ -9,7 +9,8 @@ memory and time are, too.
 
 from __future__ import annotations
 
-from typing import Any
+from struct import Struct
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,29 @@ from nnburst.formats.budget import Budget
 from nnburst.hal.errors import InvalidArgument
 
 _Numbers = npt.NDArray[Any]
+
+
+class Number(NamedTuple):
+    """A kind of number: how it is unpacked, its bytes, and its dtype in a vector."""
+
+    unpack: Struct
+    size: int
+    dtype: np.dtype[Any]
+
+
+def _number(code: str) -> Number:
+    unpack = Struct(f"<{code}")
+    return Number(unpack, unpack.size, np.dtype(f"<{code}"))
+
+
+#: Numbers of the format by their names.
+NUMBERS: Final = {
+    name: _number(code)
+    for name, code in {
+        "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+        "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
+    }.items()
+}  # fmt: skip
 
 
 class Malformed(InvalidArgument):
@@ -56,14 +80,14 @@ class File(Budget):
 
 
 class CheckedTable:
-    """What the generated classes call a Table, with every offset and length checked.
+    """A table somewhere in a file, with every offset and length checked.
 
     Method names are those of `flatbuffers.table.Table`, whose place this takes.
     """
 
     __slots__ = ("Bytes", "Pos")
 
-    def __init__(self, buf: Any, pos: int) -> None:  # noqa: ANN401 - Union starts with no file
+    def __init__(self, buf: File, pos: int) -> None:
         """A table at byte `pos` of the file `buf`."""
         self.Bytes = buf
         self.Pos = pos
@@ -102,17 +126,16 @@ class CheckedTable:
         """Let `table` be what the union in a field holds."""
         table.Bytes, table.Pos = self.Bytes, self.Indirect(self.Pos + field)
 
-    def Get(self, flags: Any, at: int) -> Any:  # noqa: ANN401, N802 - a number of any kind
+    def Get(self, number: Number, at: int) -> Any:  # noqa: ANN401, N802 - of any kind
         """The number at `at`."""
-        self.Bytes.check(at, flags.bytewidth, "number")
-        return flags.packer_type.unpack_from(self.Bytes.content, at)[0]
+        self.Bytes.check(at, number.size, "number")
+        return number.unpack.unpack_from(self.Bytes.content, at)[0]
 
-    def GetVectorAsNumpy(self, flags: Any, field: int) -> _Numbers:  # noqa: ANN401, N802
+    def GetVectorAsNumpy(self, number: Number, field: int) -> _Numbers:  # noqa: N802
         """The vector of numbers in a field: a read-only view."""
         start, length = self.Vector(field), self.VectorLen(field)
-        dtype = np.dtype(flags.packer_type.format)
-        self.Bytes.check(start, length * dtype.itemsize, "vector")
-        return np.frombuffer(self.Bytes.content, dtype, length, start)
+        self.Bytes.check(start, length * number.size, "vector")
+        return np.frombuffer(self.Bytes.content, number.dtype, length, start)
 
     def _integer(self, at: int, size: int, *, what: str, signed: bool = False) -> int:
         self.Bytes.check(at, size, what)

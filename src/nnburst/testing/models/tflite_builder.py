@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.importer.tflite.schema import schema
+from nnburst.testing.models.tflite_schema import schema
 
 
 class SubgraphBuilder:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.importer.tflite.schema import schema
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks.registry import network
+from nnburst.testing.models.tflite_schema import schema
 
 #: A 4×4 matrix with two blocks of 1×2 per row of blocks, and rows without any.
 MATRIX = np.array([[0, 0, 1, 2], [0, 0, 0, 0], [3, 4, 5, 6], [0, 0, 7, 8]], "<f4")
