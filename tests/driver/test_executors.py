@@ -4,13 +4,17 @@ import importlib.metadata
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nnburst.client.launch import launch
 from nnburst.driver import executors
-from nnburst.driver.executors import find_executor, import_executor
+from nnburst.driver.executors import find_executor, import_executor, make_executor
 from nnburst.executor.base import Executor
-from nnburst.hal.errors import DeviceUnavailable
+from nnburst.executor.null import NullExecutor
+from nnburst.hal.errors import DeviceUnavailable, NnburstError
 
 
 @pytest.mark.parametrize("name", ["null", "reference"])
@@ -75,3 +79,51 @@ def test_driver_of_litert_starts_without_the_kernels_of_the_reference_executor()
     )
     assert "nnburst.executor.litert.executor" in found
     assert [name for name in found if name.startswith("nnburst.executor.reference")] == []
+
+
+class Nameless(NullExecutor):
+    name = ""
+
+
+class TooFew(NullExecutor):
+    def prepare(self, model: Any) -> Any:  # type: ignore[override]  # noqa: ARG002
+        raise AssertionError
+
+
+class ByKeyword(NullExecutor):
+    def prepare(self, model: Any, *, pools: Any, options: Any) -> Any:  # type: ignore[override]  # noqa: ARG002
+        raise AssertionError
+
+
+class NoMethod:
+    name = "bare"
+
+    def prepare(self, model: Any, pools: Any, options: Any = None) -> None:  # noqa: ARG002
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("Nameless", r"Nameless\.name is '', expected a text"),
+        (
+            "TooFew",
+            r"TooFew\.prepare\(model.* cannot be called as prepare\(model, pools, options\)",
+        ),
+        (
+            "ByKeyword",
+            r"ByKeyword\.prepare\(model.*, \*, pools.* cannot be called .* by position",
+        ),
+        ("NoMethod", r"NoMethod\.supported is missing, expected supported\(model\)"),
+    ],
+)
+def test_executor_that_lacks_what_a_driver_calls_is_refused_before_any_client(
+    attribute: str, message: str
+) -> None:
+    with pytest.raises(DeviceUnavailable, match=message):
+        make_executor(f"{__name__}:{attribute}")
+
+
+def test_refused_executor_tells_the_client_what_it_lacks() -> None:
+    with pytest.raises(NnburstError, match=r"TooFew\.prepare\(model.* cannot be called"):
+        launch(f"{Path(__file__).stem}:TooFew", env={"PYTHONPATH": str(Path(__file__).parent)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -13,6 +14,8 @@ from nnburst.hal.errors import DeviceUnavailable
 ExecutorFactory = Callable[[], Executor]
 
 GROUP: Final = "nnburst.executors"
+#: What a driver calls, with the arguments that it passes by position.
+_CALLED: Final = {"supported": ("model",), "prepare": ("model", "pools", "options")}
 
 
 def find_executor(name: str) -> ExecutorFactory:
@@ -46,6 +49,42 @@ def import_executor(name: str) -> None:
             importlib.import_module(module)
     except ImportError as error:
         raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
+
+
+def make_executor(name: str) -> Executor:
+    """The executor called `name`, checked to have what a driver calls (TL:118).
+
+    Raises:
+        DeviceUnavailable: it is unknown, or cannot be imported or used; the message names what it lacks.
+        NnburstError: it refuses to be made.
+    """
+    executor = find_executor(name)()
+    own = getattr(executor, "name", None)
+    if not isinstance(own, str) or not own:
+        raise DeviceUnavailable(
+            f"executor {name!r}: {type(executor).__name__}.name is {own!r}, expected a text"
+        )
+    for method, arguments in _CALLED.items():
+        _check_method(name, executor, method, arguments)
+    return executor
+
+
+def _check_method(name: str, executor: Executor, method: str, arguments: tuple[str, ...]) -> None:
+    what = f"executor {name!r}: {type(executor).__name__}.{method}"
+    found = getattr(executor, method, None)
+    wanted = f"{method}({', '.join(arguments)})"
+    if not callable(found):
+        raise DeviceUnavailable(f"{what} is missing, expected {wanted}")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # a callable of C may have no signature
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise DeviceUnavailable(
+            f"{what}{signature} cannot be called as {wanted}, by position: {error}"
+        ) from None
 
 
 def _entry_point(name: str) -> str:

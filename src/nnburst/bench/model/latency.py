@@ -19,7 +19,7 @@ from nnburst.bench.rounds import Measured, run_rounds
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.driver.executors import find_executor
+from nnburst.driver.executors import make_executor
 from nnburst.executor.base import Argument
 from nnburst.executor.litert.network import survey
 from nnburst.hal.errors import GeneralFailure, NnburstError
@@ -180,7 +180,7 @@ def _in_this_process(
 ) -> Callable[[], object]:
     """What the driver's executor does for a request, here: on copies of the burst's arrays."""
     imported = network.imported
-    prepared = find_executor(executor)().prepare(imported.model, list(imported.pools))
+    prepared = make_executor(executor).prepare(imported.model, list(imported.pools))
     stack.callback(prepared.close)
     inputs, outputs = (
         [Argument(aligned(array), array.shape) for array in arrays]

@@ -26,7 +26,7 @@ from nnburst.control.protocol import PROTOCOL_VERSION, decode_call, encode
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.control.user_files import state_directory
 from nnburst.driver.calls.handlers import HANDLERS, WORK
-from nnburst.driver.executors import find_executor
+from nnburst.driver.executors import make_executor
 from nnburst.driver.limits.quotas import call_budget, limit_this_process
 from nnburst.driver.limits.sandbox import enter_sandbox
 from nnburst.driver.model.cache.cache_key import has_cache_key
@@ -161,7 +161,7 @@ class Worker:
 
     def _made_executor(self) -> Executor:
         if self._executor is None:
-            executor = find_executor(self._executor_name)()
+            executor = make_executor(self._executor_name)
             _ = executor.engine_version  # which opens an engine that is opened when it is needed
             self._executor = executor
         return self._executor

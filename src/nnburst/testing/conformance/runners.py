@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.driver.executors import find_executor
+from nnburst.driver.executors import make_executor
 from nnburst.executor.base import Argument, Bytes, Execution, Executor, Prepared
 from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
@@ -229,10 +229,9 @@ def load_executor(name: str) -> Executor:
         InvalidArgument: it is unknown; the message lists those there are.
     """
     try:
-        make = find_executor(name)
+        return make_executor(name)
     except DeviceUnavailable as error:
         raise InvalidArgument(str(error)) from error
-    return make()
 
 
 #: `--via` word to runner; each takes the executor's name.
