@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
+from importer.onnx.graphs import model, node, value
 from nnburst.cli import main
 from nnburst.testing.models.tflite_networks import NETWORKS
 
@@ -35,6 +36,23 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
         assert network_found["differences"] == dict.fromkeys(names, 0.0)
         assert network_found["cases"][0]["name"] == "floor_spin"
         assert all(case["median_ns"] > 0 for case in network_found["cases"])
+
+
+def test_onnx_file_is_run_by_onnxruntime_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    made = model(
+        [node("Mul", "x rate", "a"), node("Relu", "a", "y")],
+        [value("x", "f4", (1, "n")), value("rate", "f4", ())],
+        [value("y", "f4", (1, "n"))],
+    )
+    network, report = tmp_path / "half.onnx", tmp_path / "report.json"
+    network.write_bytes(made.SerializeToString())
+    words = ["bench", "network", str(network), "--shape", "x=1,64", "--constant", "rate=0.5"]
+    assert main([*words, "--rounds", "2", "--json", str(report)]) == 0
+    _, found = json.loads(report.read_text())["networks"]
+    assert found["network"] == "half"
+    names = ["litert", "litert, as lowered", "onnxruntime"]
+    assert found["differences"] == dict.fromkeys(names, 0.0)
 
 
 def test_network_that_fails_is_named_and_the_others_go_on(

@@ -17,6 +17,7 @@ import platform
 import webbrowser
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -219,6 +220,8 @@ def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
         "reference": _REFERENCES[args.reference],
         "nnburst": version("nnburst"),
         "ai-edge-litert": _version("ai-edge-litert"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": _processor(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "python": platform.python_version(),
@@ -226,6 +229,13 @@ def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
         "core of the driver and of engines in process": there,
         "seed": args.seed,
     }
+
+
+def _processor() -> str:
+    """What the kernel calls the processor; its architecture if the kernel has no name."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def _version(package: str) -> str:

@@ -3,7 +3,8 @@
 Every contestant computes on the same core with one thread, on the same input; all run in turn in short
 blocks, and ratios are medians of the ratios within a round: of the blocks' means, and of the medians of
 single executions, which do not change if other programs take time slices. `litert` is the file itself by
-LiteRT's C library, called from C: what an execution costs if there is no driver.
+LiteRT's C library, called from C: what an execution costs if there is no driver. Of an .onnx file it is what
+the network is lowered to, and onnxruntime runs the file itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnburst.cli.network_options import add_network_options, load_options
 from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import (
     add_json_option,
@@ -44,8 +46,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "network", help="networks beside LiteRT and onnxruntime in process", description=__doc__
     )
     parser.add_argument(
-        "networks", nargs="*", type=Path, help=".tflite files; one ADD is always run"
+        "networks", nargs="*", type=Path, help=".tflite and .onnx files; one ADD is always run"
     )
+    add_network_options(parser)
     parser.add_argument(
         "--rounds", type=at_least_one, default=41, help="blocks of each case (default: 41)"
     )
@@ -87,7 +90,9 @@ def _measure_all(
     from nnburst.client.launch import launch
 
     opening: dict[str, Callable[[], Subject]] = {ONE_ADD: Subject.one_add}
-    opening |= {str(path): partial(Subject.of_file, path) for path in args.networks}
+    opening |= {
+        str(path): partial(Subject.of_file, path, **load_options(args)) for path in args.networks
+    }
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))
         advance = stack.enter_context(progress("networks", args.rounds * len(opening)))

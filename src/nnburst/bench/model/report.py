@@ -8,7 +8,17 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.bench.model.accuracy import steps_in_words
-from nnburst.bench.model.latency import BURST, C_API, EXECUTE, INTERPRETER, Latency
+from nnburst.bench.model.baseline import engine_of
+from nnburst.bench.model.latency import (
+    BURST,
+    C_API,
+    EXECUTE,
+    EXECUTOR,
+    INTERPRETER,
+    LOWERED,
+    ONNXRUNTIME,
+    Latency,
+)
 from nnburst.bench.plot import as_svg, draw_distributions
 
 if TYPE_CHECKING:
@@ -67,7 +77,7 @@ def page(
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width">'
         f"<style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n{sentences}\n"
-        f"{_data_sets(measurements)}\n{_overview(measurements)}\n"
+        f"{_errors(measurements)}\n{_data_sets(measurements)}\n{_overview(measurements)}\n"
         f"{as_svg(_medians(measurements), 'medians of all networks')}\n{sections}\n"
         f"<section><h2>Where it was measured</h2>{facts}{_machine(conditions)}</section></body></html>\n"
     )
@@ -94,6 +104,18 @@ def _machine(conditions: Mapping[str, object] | None) -> str:
     return _table("The machine meanwhile", ["", ""], rows) + notes
 
 
+def _errors(measurements: Sequence[Measurement]) -> str:
+    """What evaluators found wrong, if they did."""
+    rows = [
+        [measured.figures["network"], found["device"] or "driver", found["evaluator"], failure]
+        for measured in measurements
+        for found in measured.figures["ground_truth"]
+        for failure in found["failures"]
+    ]
+    columns = ["network", "device", "evaluator", "error"]
+    return _table("Errors", columns, rows) if rows else ""
+
+
 def _data_sets(measurements: Sequence[Measurement]) -> str:
     """Each set with the networks that were tried on it."""
     tried: dict[tuple[str, str], list[str]] = {}
@@ -106,16 +128,20 @@ def _data_sets(measurements: Sequence[Measurement]) -> str:
 
 
 def _overview(measurements: Sequence[Measurement]) -> str:
-    columns = ["network", BURST, EXECUTE, C_API, INTERPRETER, "burst / C API", "same top class"]
+    routes = (BURST, EXECUTE, C_API, LOWERED, EXECUTOR, INTERPRETER, ONNXRUNTIME)
+    known = {name for measured in measurements for name in measured.latency.cases}
+    shown = [name for name in routes if name in known]
+    columns = ["group", "network", *shown, "burst / engine", "same top class"]
     rows = []
-    for measured in measurements:
+    for measured in sorted(measurements, key=lambda one: str(one.figures["group"])):
         figures = measured.figures
         medians = {case["name"]: case["median_ns"] for case in figures["latency"]["cases"]}
-        ratio = figures["latency"]["ratios"].get(f"{BURST} / {C_API}")
+        ratio = figures["latency"]["ratios"].get(f"{BURST} / {engine_of(figures)}")
         rows.append(
             [
+                figures["group"],
                 figures["network"],
-                *(_micro(medians.get(name)) for name in (BURST, EXECUTE, C_API, INTERPRETER)),
+                *(_micro(medians.get(name)) for name in shown),
                 "" if ratio is None else f"{ratio:.3f}",
                 _share(_worst_agreement(figures["accuracy"])),
             ]
@@ -134,9 +160,11 @@ def _medians(measurements: Sequence[Measurement]) -> Figure:
 
     figure = Figure(figsize=(9, 1.5 + 0.5 * len(measurements)), layout="constrained")
     axes = figure.add_subplot()
-    for number, route in enumerate((BURST, C_API, INTERPRETER, EXECUTE)):
+    for number, route in enumerate(
+        (BURST, C_API, LOWERED, EXECUTOR, INTERPRETER, ONNXRUNTIME, EXECUTE)
+    ):
         shown = [
-            (measured.latency.cases[route].median_ns / 1000, at + 0.15 * number - 0.22)
+            (measured.latency.cases[route].median_ns / 1000, at + 0.1 * number - 0.3)
             for at, measured in enumerate(measurements)
             if route in measured.latency.cases
         ]

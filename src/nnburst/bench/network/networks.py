@@ -7,7 +7,7 @@ since two cores of a virtual machine may have neighbours of different appetite.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ from nnburst.executor.litert.network import Network, survey
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.model import Model
-from nnburst.importer.load import load
+from nnburst.importer.load import is_onnx, load
 
 Array = npt.NDArray[Any]
 
@@ -51,8 +51,12 @@ class Subject:
         name: for people.
         model: as NNAPI sees it.
         pools: of the model.
-        content: the .tflite file that the engine runs in this process.
+        content: the .tflite file that the engine runs in this process; of an .onnx file what it is lowered
+            to.
         lowered: the .tflite file that the driver's engine runs.
+        onnx: the .onnx file, if it came as one.
+        onnx_inputs: names of its inputs, in the model's order.
+        constants: values of its inputs that are the same in every execution.
     """
 
     name: str
@@ -60,17 +64,34 @@ class Subject:
     pools: Sequence[Bytes]
     content: bytes
     lowered: Network
+    onnx: bytes = b""
+    onnx_inputs: Sequence[str] = ()
+    constants: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
 
     @classmethod
-    def of_file(cls, path: Path) -> Subject:
-        """The network of a .tflite file.
+    def of_file(cls, path: Path, **options: Any) -> Subject:  # noqa: ANN401 - those of `load`
+        """The network of a .tflite or .onnx file, with options of `nnburst.load` for an .onnx one.
 
         Raises:
             NnburstError: it cannot be imported, or some of it is not run by the engine.
         """
-        imported = load(path)
+        content = path.read_bytes()
+        if not is_onnx(content):
+            options = {key: options[key] for key in options.keys() & {"exact", "extensions"}}
+        imported = load(path, **options)
         lowered = _lower(path.stem, imported.model, imported.pools)
-        return cls(path.stem, imported.model, imported.pools, path.read_bytes(), lowered)
+        if not is_onnx(content):
+            return cls(path.stem, imported.model, imported.pools, content, lowered)
+        return cls(
+            path.stem,
+            imported.model,
+            imported.pools,
+            bytes(lowered.content),
+            lowered,
+            content,
+            imported.input_names,
+            options.get("constants") or {},
+        )
 
     @classmethod
     def one_add(cls) -> Subject:
@@ -271,19 +292,37 @@ def _add_onnxruntime(
     found: Lineup, subject: Subject, bound: BoundRequest, core: int, warm_up: int
 ) -> None:
     """`run` on one thread, as its users call it: arrays in, new arrays out."""
-    for package in ("onnx", "onnxruntime"):
+    for package in ("onnxruntime",) if subject.onnx else ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             found.remarks.append(f"{package} is not installed: pip install nnburst[peers]")
             return
     try:
-        session = onnx_session(export(subject.model, list(subject.pools)))
+        content = subject.onnx or export(subject.model, list(subject.pools))
     except NnburstError as error:
         found.remarks.append(f"{subject.name}: {error}")
         return
-    feed = {f"i{number}": array.copy() for number, array in enumerate(bound.inputs)}
+    session = onnx_session(content)
+    feed = _feed(session, subject, bound)
     found.differences["onnxruntime"] = _difference(bound, session.run(None, feed))
     case = Looped(f"{subject.name}: onnxruntime", partial(session.run, None, feed), warm_up)
     found.onnxruntime = OnCore(case, core)
+
+
+def _feed(session: Any, subject: Subject, bound: BoundRequest) -> dict[str, Array]:  # noqa: ANN401
+    """The burst's inputs by their names, in the types that the file has."""
+    if not subject.onnx:
+        return {f"i{number}": array.copy() for number, array in enumerate(bound.inputs)}
+    kinds = {info.name: "int64" in info.type for info in session.get_inputs()}
+    given: dict[str, npt.ArrayLike] = dict(zip(subject.onnx_inputs, bound.inputs, strict=True))
+    feed = {}
+    for name, values in {**given, **subject.constants}.items():
+        array = np.array(values)
+        if kinds[name]:
+            array = array.astype(np.int64)
+        elif array.dtype == np.float64:  # a constant
+            array = array.astype(np.float32)
+        feed[name] = array
+    return feed
 
 
 def onnx_session(content: bytes, threads: int = 1) -> Any:  # noqa: ANN401 - it has no types
