@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from nnburst.fmq import cores
-from nnburst.fmq.cores import allowed_cores, cpu_quota, each_may_spin, may_spin, thread_budget
+from nnburst.fmq.cores import (
+    allowed_cores,
+    cpu_quota,
+    each_may_spin,
+    may_spin,
+    performance_cores,
+    prefer_performance_cores,
+    thread_budget,
+)
 
 
 def test_allowed_cores_are_those_of_the_scheduler() -> None:
@@ -45,6 +53,58 @@ def test_tightest_quota_of_all_cgroups_counts(
     folders = [str(tmp_path / name) for name in ("absent", *limits)]
     monkeypatch.setattr(cores, "_cgroups", lambda: folders)
     assert cpu_quota() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("capacities", "fast"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({0: 446, 1: 446, 2: 446, 3: 446, 4: 1024, 5: 1024}, [4, 5]),
+        ({0: 250, 1: 250, 2: 871, 3: 871, 4: 871, 5: 1024}, [2, 3, 4, 5]),
+        ({0: 512, 1: 512, 2: 512, 3: 512, 4: 1024, 5: 1024}, [0, 1, 2, 3, 4, 5]),
+        ({0: 446, 1: 446, 2: 446, 3: 446, 4: 446, 5: 446}, [0, 1, 2, 3, 4, 5]),
+        ({0: 300, 4: "garbage"}, [1, 2, 3, 4, 5]),
+    ],
+)
+def test_slow_cores_are_left_out(
+    capacities: dict[int, object],
+    fast: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for core, capacity in capacities.items():
+        (tmp_path / f"cpu{core}").mkdir()
+        (tmp_path / f"cpu{core}" / "cpu_capacity").write_text(f"{capacity}\n")
+    monkeypatch.setattr(cores, "_CPUS", tmp_path)
+    monkeypatch.setattr(cores, "allowed_cores", lambda: tuple(range(6)))
+    monkeypatch.setattr(cores, "cpu_quota", lambda: float("inf"))
+    assert list(performance_cores()) == fast
+    assert thread_budget() == len(fast)
+
+
+def test_quota_limits_what_performance_cores_could_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "allowed_cores", lambda: tuple(range(6)))
+    monkeypatch.setattr(cores, "cpu_quota", lambda: 2.5)
+    assert thread_budget() == 2
+
+
+def test_thread_is_kept_to_fast_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = allowed_cores()
+    slow = before[0]
+    (tmp_path / f"cpu{slow}").mkdir()
+    (tmp_path / f"cpu{slow}" / "cpu_capacity").write_text("100")
+    monkeypatch.setattr(cores, "_CPUS", tmp_path)
+    found = []
+
+    def narrow() -> None:
+        prefer_performance_cores()
+        found.append(allowed_cores())
+
+    thread = threading.Thread(target=narrow)
+    thread.start()
+    thread.join()
+    assert found == [before[1:] or before]
+    assert allowed_cores() == before
 
 
 @pytest.mark.parametrize(

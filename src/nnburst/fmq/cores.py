@@ -1,4 +1,4 @@
-"""Which cores this process may use, and so whether spinning helps anybody."""
+"""Which cores this process may use and should, and so whether spinning helps anybody."""
 
 from __future__ import annotations
 
@@ -11,10 +11,40 @@ from typing import Final
 _ROOT: Final = "/sys/fs/cgroup"
 _LONGEST: Final = 65_536
 
+_CPUS: Final = "/sys/devices/system/cpu"
+#: Of the fastest core's capacity: cores below it are the slow ones of big.LITTLE.
+_FAST_SHARE: Final = 0.5
+
 
 def allowed_cores() -> tuple[int, ...]:
     """Cores that the calling thread may run on, ascending."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def performance_cores() -> tuple[int, ...]:
+    """The allowed cores without those that are less than half as fast as the fastest of them.
+
+    All of them if the kernel gives no differences (`cpu_capacity`, which Arm's has). A computation whose
+    threads wait for each other takes as long as its slowest core.
+    """
+    capacities = {core: _capacity(core) for core in allowed_cores()}
+    least = _FAST_SHARE * max(capacities.values())
+    return tuple(core for core, capacity in capacities.items() if capacity >= least)
+
+
+def prefer_performance_cores() -> None:
+    """Keep the calling thread, and those that it starts, to the performance cores."""
+    fast = performance_cores()
+    if len(fast) < len(allowed_cores()):
+        os.sched_setaffinity(0, fast)
+
+
+def _capacity(core: int) -> int:
+    """How fast the kernel takes a core to be; 1024 is the fastest, and any without a number."""
+    try:
+        return int(_read(f"{_CPUS}/cpu{core}/cpu_capacity"))
+    except (OSError, ValueError):
+        return 1024
 
 
 def cpu_quota() -> float:
@@ -31,8 +61,8 @@ def cpu_quota() -> float:
 
 
 def thread_budget() -> int:
-    """Threads that can run at once here, at least 1: the allowed cores, or less by the quota."""
-    return max(1, int(min(float(len(allowed_cores())), cpu_quota())))
+    """Threads that compute best at once, at least 1: the performance cores, or less by the quota."""
+    return max(1, int(min(float(len(performance_cores())), cpu_quota())))
 
 
 def _cgroups() -> Iterable[str]:

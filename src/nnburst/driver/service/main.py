@@ -19,6 +19,7 @@ from pathlib import Path
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.limits.logs import configure_logging
 from nnburst.driver.service.listener import Listener
+from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if args.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    else:
+        prefer_performance_cores()
     if listener is None:
         _serve_one(args)
     else:
@@ -101,7 +104,11 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
 
     front = FrontKeeper(listener.path, json.loads(args.front)) if args.front else None
     supervisor = Supervisor(
-        listener, args.executor, args.serve, any_user=args.any_user, front=front
+        listener,
+        args.executor,
+        args.serve,
+        any_user=args.any_user,
+        front=front,
     )
     supervisor.prepare()
     _announce(listener.path, args.executor, args.json)

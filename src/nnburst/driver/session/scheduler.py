@@ -6,12 +6,12 @@ clients the kernel decides: each has a process of its own.
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from typing import Final
 
 from nnburst.control.limits import MAX_NOTIFICATIONS
 from nnburst.driver.session.lanes import Job, Lanes
+from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import Priority
 
 #: Jobs of one kind that may wait.
@@ -48,10 +48,10 @@ class Scheduler:
         """Start no thread yet.
 
         Args:
-            lanes: executions that run side by side, LOW ones not counted; by default one for each core,
-                and four at least, since an executor may wait for a device.
+            lanes: executions that run side by side, LOW ones not counted; by default as many as compute
+                at once, and four at least, since an executor may wait for a device.
         """
-        cores = len(os.sched_getaffinity(0))
+        cores = thread_budget()
         executions = lanes or max(4, cores)
         self._lanes: Final = {
             Work.CALL: Lanes(Work.CALL.value, 16, capacity=_CAPACITY),
