@@ -60,6 +60,30 @@ static inline void now_does(struct nnb_server *server, uint32_t site, uint32_t f
     server->slice = site;
 }
 
+/* Whether the execution that begins is to be timed. */
+static inline uint32_t count_begin(struct nnb_server *server) {
+    return server->counters != NULL && nnb_counters_begin(server->counters);
+}
+
+/* Before the result is sent: a client that has it finds it counted. */
+static inline void count_end(struct nnb_server *server, int32_t status, uint64_t device_ns,
+                             uint64_t driver_ns) {
+    if (server->counters != NULL) {
+        if (server->timed) {
+            nnb_counters_time(server->counters, device_ns, driver_ns);
+        }
+        nnb_counters_end(server->counters, (uint32_t)status);
+    }
+}
+
+/* The result that was counted becomes a failure. */
+static void count_as_failure(struct nnb_server *server, int32_t status) {
+    if (server->counters != NULL && status == NNB_STATUS_NONE) {
+        nnb_counters_add(&server->counters->statuses[NNB_STATUS_NONE], UINT64_MAX); /* one less */
+        nnb_counters_end(server->counters, NNB_STATUS_GENERAL_FAILURE);
+    }
+}
+
 /* Waits for a request: GO_ON when the ring has something (or is corrupt). */
 static int await_request(struct nnb_server *server) {
     if (nnb_waiter_spins(&server->waiter) && nnb_spin_briefly(&server->requests, FIRST_POLLS)) {
@@ -121,7 +145,8 @@ static int take_request(struct nnb_server *server) {
     server->flow++;
     now_does(server, NNB_SITE_SERVER_SERVE, NNB_TRACE_FLOW_IN, server->flow);
     server->measure = nnb_request_measures(server->packet, server->packet_count);
-    server->dequeued_ns = server->measure ? nnb_now_ns() : 0;
+    server->timed = count_begin(server) | server->measure;
+    server->dequeued_ns = server->timed ? nnb_now_ns() : 0;
     return GO_ON;
 }
 
@@ -161,6 +186,7 @@ static int flush(struct nnb_server *server) {
         case NNB_RING_TOO_LARGE:
             /* burst:§4: a result that can never fit becomes the two-element packet. */
             server->oversized++;
+            count_as_failure(server, nnb_result_status(server->pending));
             nnb_result_error(server->error, NNB_STATUS_GENERAL_FAILURE);
             server->pending = server->error;
             server->pending_count = 2;
@@ -175,6 +201,9 @@ static int flush(struct nnb_server *server) {
             memcpy(server->waiting, server->pending,
                    (uint64_t)server->pending_count * NNB_DATUM_BYTES);
             server->pending = server->waiting;
+            if (server->counters != NULL) {
+                nnb_counters_add(&server->counters->queue_full, 1);
+            }
             server->stuck_at_ns = nnb_deadline_after(nnb_now_ns(), server->stuck_ns);
         }
         switch (nnb_wait_writable(&server->waiter, &server->results, server->pending_count,
@@ -190,14 +219,16 @@ static int flush(struct nnb_server *server) {
     return GO_ON;
 }
 
-/* `mark`: whether the trace's slice of putting it takes the place of another, or begins. */
-static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count, uint64_t device_ns,
-                       enum nnb_trace_kind mark) {
-    if (server->measure && nnb_result_status(packet) == NNB_STATUS_NONE) {
-        uint64_t driver_ns = nnb_now_ns() - server->dequeued_ns;
+/* `status` is the packet's; `mark`: whether the trace's slice of putting it takes the place of another, or
+ * begins. */
+static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count, int32_t status,
+                       uint64_t device_ns, enum nnb_trace_kind mark) {
+    uint64_t driver_ns = server->timed ? nnb_now_ns() - server->dequeued_ns : 0;
+    if (server->measure && status == NNB_STATUS_NONE) {
         nnb_result_set_timing(packet, count, device_ns < driver_ns ? device_ns : driver_ns,
                               driver_ns);
     }
+    count_end(server, status, device_ns, driver_ns);
     server->pending = packet;
     server->pending_count = count;
     server->stuck_at_ns = 0;
@@ -208,19 +239,20 @@ static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t coun
 }
 
 static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
-    uint64_t began = server->measure ? nnb_now_ns() : 0;
+    uint64_t began = server->timed ? nnb_now_ns() : 0;
     NNB_TRACE(SERVER_COMPUTE, BEGIN);
     int32_t status = binding->call(binding->context);
-    uint64_t device_ns = server->measure ? nnb_now_ns() - began : 0;
+    uint64_t device_ns = server->timed ? nnb_now_ns() - began : 0;
     if (status == NNB_STATUS_NONE) {
-        return send_result(server, binding->result, binding->result_count, device_ns,
+        return send_result(server, binding->result, binding->result_count, status, device_ns,
                            NNB_TRACE_SWITCH);
     }
     /* Statuses above 4 do not travel in a burst (hal-types §9). */
-    nnb_result_error(server->error, status > NNB_STATUS_INVALID_ARGUMENT || status < 0
-                                        ? NNB_STATUS_GENERAL_FAILURE
-                                        : status);
-    return send_result(server, server->error, 2, 0, NNB_TRACE_SWITCH);
+    if (status > NNB_STATUS_INVALID_ARGUMENT || status < 0) {
+        status = NNB_STATUS_GENERAL_FAILURE;
+    }
+    nnb_result_error(server->error, status);
+    return send_result(server, server->error, 2, status, 0, NNB_TRACE_SWITCH);
 }
 
 /* The next request, in server->packet. */
@@ -239,15 +271,19 @@ static int next_request(struct nnb_server *server) {
 
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
                     uint64_t device_ns) {
-    int event = reply != NULL ? send_result(server, reply, reply_count, device_ns, NNB_TRACE_BEGIN)
+    int event = reply != NULL ? send_result(server, reply, reply_count, nnb_result_status(reply),
+                                            device_ns, NNB_TRACE_BEGIN)
                               : flush(server);
     while (event == GO_ON) {
         event = next_request(server);
         if (event == NNB_SERVER_LOST && !server->lost) {
             /* One answer for all that cannot be told apart any more, then the end. */
             server->lost = 1;
+            server->timed = server->measure = 0;
+            (void)count_begin(server);
             nnb_result_error(server->error, NNB_STATUS_GENERAL_FAILURE);
-            event = send_result(server, server->error, 2, 0, NNB_TRACE_BEGIN);
+            event = send_result(server, server->error, 2, NNB_STATUS_GENERAL_FAILURE, 0,
+                                NNB_TRACE_BEGIN);
             continue;
         }
         if (event != GO_ON) {

@@ -16,6 +16,7 @@
 
 #include <stdint.h>
 
+#include "counters.h"
 #include "packet.h"
 #include "ring_buffer.h"
 #include "waiter.h"
@@ -62,7 +63,9 @@ struct nnb_server {
     uint8_t *packet;   /* room for a whole ring; the request being served */
     uint32_t packet_count;
     uint32_t measure; /* the request being served asks for timing */
+    uint32_t timed;   /* its durations are taken: it asks for timing, or is one that is sampled */
     uint64_t dequeued_ns;
+    struct nnb_counters *counters; /* the row that this loop alone writes, or NULL */
     uint32_t current; /* binding being served */
     uint32_t last;    /* binding served before */
     uint32_t idle_reported;

@@ -154,6 +154,17 @@ struct nnb_binding {
     ...;
 };
 
+struct nnb_counters { ...; };
+#define NNB_COUNTED_STATUSES ...
+#define NNB_DURATION_BUCKETS ...
+#define NNB_FIRST_BUCKET_BITS ...
+#define NNB_SAMPLED_EVERY ...
+void nnb_counters_time(struct nnb_counters *, uint64_t device_ns, uint64_t driver_ns);
+void nnb_counters_merge(struct nnb_counters *into, const struct nnb_counters *from);
+void nnb_counters_settle(struct nnb_counters *);
+uint32_t nnb_counters_note_begin(struct nnb_counters *);
+void nnb_counters_note_end(struct nnb_counters *, uint32_t status);
+
 struct nnb_server {
     struct nnb_ring requests;
     struct nnb_ring results;
@@ -168,6 +179,7 @@ struct nnb_server {
     uint8_t *waiting;
     uint32_t packet_count;
     uint32_t measure;
+    struct nnb_counters *counters;
     uint32_t current;
     uint64_t executions;
     uint64_t misses;

@@ -19,7 +19,7 @@ none) ;;
 *) echo "$0: no sanitizer $sanitizer" >&2; exit 2 ;;
 esac
 sources=()
-for name in ring_buffer event_flag waiter rhythm crowd trap trace packet burst_client burst_server steps liveness pool_map line turn; do
+for name in ring_buffer event_flag waiter rhythm crowd trap trace packet counters burst_client burst_server steps liveness pool_map line turn; do
     sources+=("$here/../$name.c")
 done
 kind=$sanitizer

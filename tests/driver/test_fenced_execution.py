@@ -15,6 +15,7 @@ from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
 from nnburst.driver.calls import fenced_execution
 from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, start_fenced
+from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.device import Device
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.executor.base import Outcome
@@ -44,7 +45,7 @@ def session() -> Iterator[ClientSession]:
 
 
 def run_of(cleanup: contextlib.ExitStack) -> FencedRun:
-    return FencedRun(Ready(), Priority.MEDIUM, False, None, None, cleanup)
+    return FencedRun(Ready(), ModelCounters(), Priority.MEDIUM, False, None, None, cleanup)
 
 
 def test_memory_that_cannot_be_let_go_of_is_logged_and_the_fence_signals(

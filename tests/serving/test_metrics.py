@@ -80,6 +80,7 @@ def test_counters_equal_what_the_clients_counted(served: Served) -> None:
     assert shown == dict(counted)
     assert sum(counted.values()) == CLIENTS * ROUNDS
     assert found["nnburst_total_seconds_count"] == counted["OK"]
+    assert found["nnburst_executions_total NONE"] == counted["OK"]
     assert found["nnburst_in_flight"] == 0
     assert found["nnburst_recoveries_total"] >= 1
 

@@ -33,6 +33,13 @@ def test_words_are_read_again_as_the_same_options(tmp_path: Path) -> None:
     assert options.tls.client_ca == pem
 
 
+def test_metrics_need_no_grpc() -> None:
+    options = parse(["--connect", "driver", *given("--metrics", "127.0.0.1:0")])
+    assert (options.grpc, options.metrics) == ("", "127.0.0.1:0")
+    with pytest.raises(InvalidArgument, match="missing"):
+        parse(["--connect", "driver"])
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -53,7 +53,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> NoReturn:
     """Become the driver: it forks, so it starts as a fresh process with a single thread."""
     front = front_words(args)
-    if front and not all(map(find_spec, _NEEDED_BY_FRONT)):
+    if args.grpc is not None and not all(map(find_spec, _NEEDED_BY_FRONT)):
         raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
     environment = driver_environment()
     if args.provider is not None:

@@ -1,4 +1,4 @@
-"""`nnburst top`: what a driver's gRPC front does, live, from its metrics."""
+"""`nnburst top`: what a service executes and what its gRPC front does, live, from its metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from typing import Any
+from typing import Any, Final
 
 from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, write_json
@@ -21,7 +21,7 @@ Counts = dict[str, dict[str, float]]
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser(
-        "top", help="what a gRPC front does, live, from its metrics", description=__doc__
+        "top", help="what a service executes, live, from its metrics", description=__doc__
     )
     parser.add_argument("address", help="HOST:PORT, as given to `nnburst serve --metrics`")
     parser.add_argument(
@@ -36,19 +36,22 @@ def run(args: argparse.Namespace) -> int:
     """Show a table that changes every second."""
     from rich.live import Live
 
-    before, rows = read(args.address), []
+    before, rows, service = read(args.address), [], {}
     with Live(refresh_per_second=4) as live:
         try:
             for _ in range(args.times) if args.times else iter(int, 1):
                 time.sleep(1)
                 now = read(args.address)
-                rows = [row(model, before.get(model, {}), now[model]) for model in sorted(now)]
-                live.update(table(rows))
+                rows = [
+                    row(model, before.get(model, {}), now[model]) for model in sorted(now) if model
+                ]
+                service = {name.removeprefix("nnburst_"): int(n) for name, n in now[""].items()}
+                live.update(tables(rows, service))
                 before = now
         except KeyboardInterrupt:
             pass
     if args.json:
-        write_json(args.json, {"models": rows})
+        write_json(args.json, {"models": rows, "service": service})
     return 0
 
 
@@ -72,33 +75,44 @@ def read(address: str) -> Counts:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             label = sample.labels.get("status") or sample.labels.get("le") or ""
-            found[sample.labels["model"]][f"{sample.name} {label}".strip()] = sample.value
-    return dict(found)
+            found[sample.labels.get("model", "")][f"{sample.name} {label}".strip()] = sample.value
+    return defaultdict(dict, found)
 
 
 def row(model: str, before: dict[str, float], now: dict[str, float]) -> dict[str, Any]:
     """What happened to a model between two scrapes."""
     since = {name: value - before.get(name, 0.0) for name, value in now.items()}
-    requests = {
-        name.partition(" ")[2]: count
-        for name, count in since.items()
-        if name.startswith("nnburst_requests_total")
-    }
+    requests = _by_status(since, "nnburst_requests_total")
     succeeded = requests.pop("OK", 0.0)
+    executions = _by_status(since, "nnburst_executions_total")
+    executed = executions.pop("NONE", 0.0)
     return {
         "model": model,
+        "served": "nnburst_ready" in now,
         "succeeded": int(succeeded),
         "failed": {status: int(count) for status, count in requests.items() if count},
         "in_flight": int(now.get("nnburst_in_flight", 0)),
         "recoveries": int(now.get("nnburst_recoveries_total", 0)),
         "p50_ms": quantile(since, 0.5),
         "p99_ms": quantile(since, 0.99),
+        "executed": int(executed),
+        "executions_failed": {status: int(count) for status, count in executions.items() if count},
+        "executing": int(now.get("nnburst_executions_in_flight", 0)),
+        "queue_full": int(now.get("nnburst_queue_full_total", 0)),
+        "device_p50_ms": quantile(since, 0.5, "device"),
+        "driver_p99_ms": quantile(since, 0.99, "driver"),
     }
 
 
-def quantile(since: dict[str, float], share: float) -> float | None:
+def _by_status(since: dict[str, float], series: str) -> dict[str, float]:
+    return {
+        name.partition(" ")[2]: count for name, count in since.items() if name.startswith(series)
+    }
+
+
+def quantile(since: dict[str, float], share: float, what: str = "total") -> float | None:
     """Upper end of the bucket that holds it, in milliseconds; None if nothing happened."""
-    prefix = "nnburst_total_seconds_bucket "
+    prefix = f"nnburst_{what}_seconds_bucket "
     buckets = sorted(
         (float(name.removeprefix(prefix)), count)
         for name, count in since.items()
@@ -110,22 +124,45 @@ def quantile(since: dict[str, float], share: float) -> float | None:
     return bound * 1e3 if math.isfinite(bound) else None
 
 
-def table(rows: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - rich is an extra
-    """For people."""
+#: Two tables of columns: their headings, and the names of a row's facts.
+_EXECUTIONS: Final = {
+    "model": "model",
+    "executions/s": "executed",
+    "failed/s": "executions_failed",
+    "now": "executing",
+    "device p50 ≤ ms": "device_p50_ms",
+    "driver p99 ≤ ms": "driver_p99_ms",
+    "queue full": "queue_full",
+}
+_REQUESTS: Final = {
+    "served": "model",
+    "requests/s": "succeeded",
+    "failed/s": "failed",
+    "in flight": "in_flight",
+    "p50 ≤ ms": "p50_ms",
+    "p99 ≤ ms": "p99_ms",
+    "recoveries": "recoveries",
+}
+
+
+def tables(rows: list[dict[str, Any]], service: dict[str, int]) -> Any:  # noqa: ANN401 - rich is an extra
+    """For people: all models' executions, and gRPC's requests to those that are served."""
+    from rich.console import Group
     from rich.table import Table
 
-    found = Table(
-        "model", "requests/s", "failed/s", "in flight", "p50 ≤ ms", "p99 ≤ ms", "recoveries"
-    )
+    facts = ", ".join(f"{name.removesuffix('_total')} {count}" for name, count in service.items())
+    executions = Table(*_EXECUTIONS)
+    requests = Table(*_REQUESTS, caption=facts.replace("_", " "))
     for each in rows:
-        failed = ", ".join(f"{count} {status}" for status, count in each["failed"].items())
-        numbers = (
-            each["succeeded"],
-            failed or 0,
-            each["in_flight"],
-            each["p50_ms"],
-            each["p99_ms"],
-        )
-        shown = ("" if number is None else str(number) for number in (*numbers, each["recoveries"]))
-        found.add_row(each["model"], *shown)
-    return found
+        executions.add_row(*(_shown(each[name]) for name in _EXECUTIONS.values()))
+        if each["served"]:
+            requests.add_row(*(_shown(each[name]) for name in _REQUESTS.values()))
+    return Group(executions, requests)
+
+
+def _shown(fact: object) -> str:
+    if isinstance(fact, dict):
+        return ", ".join(f"{count} {status}" for status, count in fact.items()) or "0"
+    if isinstance(fact, float):
+        return f"{fact:.3g}"
+    return "" if fact is None else str(fact)

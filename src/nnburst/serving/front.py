@@ -9,18 +9,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from nnburst.client.connect import connect
 from nnburst.client.resilient.resilient_device import ResilientDevice
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, MissedDeadline, NnburstError
-from nnburst.serving.metrics import serve_metrics
+from nnburst.serving.metrics.driver_counts import DriverCounts
+from nnburst.serving.metrics.endpoint import serve_metrics
 from nnburst.serving.network import Network
 from nnburst.serving.options import Options, parse
-from nnburst.serving.regions import Regions
-from nnburst.serving.server import Server
-from nnburst.serving.service import InferenceService
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +26,25 @@ logger = logging.getLogger(__name__)
 _PAUSE: Final = 0.2
 #: Seconds for requests under way at the end.
 _GRACE: Final = 0.5
+
+
+class Listening(Protocol):
+    """A server, which may need libraries that are not there.
+
+    Attributes:
+        address: where it listens.
+    """
+
+    address: str
+
+    def start(self) -> None:
+        """Answer from here on."""
+
+    def be_ready(self, *, ready: bool) -> None:
+        """Whether all models are served."""
+
+    def close(self, seconds: float) -> None:
+        """End; requests under way have `seconds`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,22 +62,35 @@ def main(argv: Sequence[str] | None = None) -> int:
             name: Network(name, source, options.lanes, options.max_sequences)
             for name, source in options.models.items()
         }
-        regions = Regions() if options.shared_memory else None
-        server = Server(options, InferenceService(networks, regions, options.max_streams))
+        driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
+        server = _listen(options, networks) if options.grpc else None
         if options.metrics:
-            print(f"metrics at {serve_metrics(options.metrics, networks)}", flush=True)  # noqa: T201
+            metrics = serve_metrics(options.metrics, networks, driver)
+            print(f"metrics at {metrics}", flush=True)  # noqa: T201
     except (NnburstError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
         return 1
-    server.start()
-    print(f"gRPC at {server.address}", flush=True)  # noqa: T201 - who has asked for port 0 needs it
-    preparing = (options, networks, server, stopped)
-    threading.Thread(target=_prepare, args=preparing, daemon=True).start()
+    if server is not None:
+        server.start()
+        print(f"gRPC at {server.address}", flush=True)  # noqa: T201 - who has asked for port 0 needs it
+        preparing = (options, networks, server, stopped)
+        threading.Thread(target=_prepare, args=preparing, daemon=True).start()
     stopped.wait()
-    server.close(_GRACE)
+    if server is not None:
+        server.close(_GRACE)
     for network in networks.values():
         network.close()
     return 0
+
+
+def _listen(options: Options, networks: Mapping[str, Network]) -> Listening:
+    """A server, whose libraries metrics alone do not need."""
+    from nnburst.serving.regions import Regions
+    from nnburst.serving.server import Server
+    from nnburst.serving.service import InferenceService
+
+    regions = Regions() if options.shared_memory else None
+    return Server(options, InferenceService(networks, regions, options.max_streams))
 
 
 def _end_with_supervisor() -> None:
@@ -71,7 +101,7 @@ def _end_with_supervisor() -> None:
 
 
 def _prepare(
-    options: Options, networks: Mapping[str, Network], server: Server, stopped: threading.Event
+    options: Options, networks: Mapping[str, Network], server: Listening, stopped: threading.Event
 ) -> None:
     """Prepare one model after the other; the driver may come late, and die meanwhile."""
     device = None

@@ -16,6 +16,7 @@ from nnburst.client.burst.stateful_burst import StatefulBurst
 from nnburst.client.memory.arguments import Parameter
 from nnburst.client.resilient.resilient_burst import ResilientBoundRequest, ResilientBurst
 from nnburst.client.resilient.resilient_device import ResilientDevice
+from nnburst.control.model_id import model_id
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, MissedDeadline
 from nnburst.hal.model import Model
@@ -111,6 +112,11 @@ class Network(Closing):
     def is_ready(self) -> bool:
         """Whether requests are executed."""
         return self._ready
+
+    @property
+    def model_id(self) -> int:
+        """What the driver counts its executions under."""
+        return model_id(self._model.model)
 
     @property
     def has_state(self) -> bool:

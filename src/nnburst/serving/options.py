@@ -36,7 +36,7 @@ class Options:
     Attributes:
         connect: name or path of the driver.
         models: for each name a file that `nnburst.load` reads, or `module:attribute`.
-        grpc: "HOST:PORT"; port 0 lets the kernel choose.
+        grpc: "HOST:PORT"; port 0 lets the kernel choose; empty for metrics alone.
         tls: None is plain text.
         metrics: "HOST:PORT" on this host; empty for no metrics.
         shared_memory: whether callers on this machine may register shared memory.
@@ -47,6 +47,7 @@ class Options:
         max_sequences: of each model.
         lanes: executions of one model at once.
         supervised: whether the end of standard input ends this process.
+        counts_fd: the socket over which a supervisor is asked what was counted; -1 without one.
     """
 
     connect: str
@@ -62,6 +63,7 @@ class Options:
     max_sequences: int = 64
     lanes: int = 2
     supervised: bool = False
+    counts_fd: int = -1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +126,7 @@ def words(args: argparse.Namespace) -> list[str]:
     options = from_namespace(args, connect="")
     if options is None:
         return []
-    found = ["--grpc", options.grpc]
+    found = ["--grpc", options.grpc] if options.grpc else []
     for name, source in options.models.items():
         found += ["--model", f"{name}={source}"]
     if options.tls is not None:
@@ -149,7 +151,7 @@ def words(args: argparse.Namespace) -> list[str]:
 
 
 def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
-    """The options that were given; None without `--grpc`.
+    """The options that were given; None without `--grpc` and `--metrics`.
 
     Raises:
         InvalidArgument: they do not go together, or a number is not positive.
@@ -159,7 +161,8 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
             raise InvalidArgument(
                 "--model: networks are for gRPC clients, so --grpc is needed, too"
             )
-        return None
+        if not args.metrics:
+            return None
     numbers = {
         name: getattr(args, f"grpc_{name}")
         for name in (
@@ -177,11 +180,12 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
     return Options(
         connect=connect,
         models=_models(args.model),
-        grpc=_address("--grpc", args.grpc),
+        grpc=_address("--grpc", args.grpc) if args.grpc is not None else "",
         metrics=_local_address(args.metrics) if args.metrics else "",
         tls=_tls(args),
         shared_memory=args.grpc_shared_memory,
         supervised=getattr(args, "supervised", False),
+        counts_fd=getattr(args, "counts_fd", -1),
         **numbers,
     )
 
@@ -195,11 +199,12 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m nnburst.serving", description=__doc__)
     parser.add_argument("--connect", required=True, help="name or path of the driver")
     parser.add_argument("--supervised", action="store_true", help="end with standard input")
+    parser.add_argument("--counts-fd", type=int, default=-1, help="socket to the supervisor")
     add_options(parser)
     args = parser.parse_args(argv)
     options = from_namespace(args, args.connect)
     if options is None:
-        raise InvalidArgument("--grpc: missing, expected HOST:PORT")
+        raise InvalidArgument("--grpc: missing, and so is --metrics; expected HOST:PORT for one")
     return options
 
 

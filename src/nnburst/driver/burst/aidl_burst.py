@@ -69,10 +69,14 @@ class AidlBurst:
         if not self._busy.acquire(blocking=False):
             raise GeneralFailure("the burst has an execution in flight already (burst:§12)")
         try:
-            with ExitStack() as cleanup:
+            with (
+                self._model.counters.execution(measure=call.measure) as counted,
+                ExitStack() as cleanup,
+            ):
                 execution = self._bind(call, fds, cleanup)
                 return execute_bound(
                     execution,
+                    counted,
                     called if call.measure else None,
                     call.deadline_ns,
                     call.loop_timeout_ns,

@@ -224,6 +224,7 @@ class BurstContext:
         self._server = _new_server(requests, results, call.max_in_flight)
         self._server.packet = self._packet
         self._server.waiting = self._waiting
+        self._server.counters = self._counters = prepared.counters.take_row()
         self._server.kick = -1 if kicks is None else kicks.fileno()
         lib.nnb_waiter_init(
             ffi.addressof(self._server, "waiter"),
@@ -237,6 +238,7 @@ class BurstContext:
         try:
             self._thread.start()
         except RuntimeError as error:
+            prepared.counters.give_row(self._counters)
             for queue_ in queues:
                 queue_.close()
             raise ResourceExhausted(f"cannot start the thread of a burst: {error}") from error
@@ -289,6 +291,7 @@ class BurstContext:
 
     def _release_all(self) -> None:
         """Free everything, also what comes after something that does not close."""
+        self._prepared.counters.give_row(self._counters)
         steps = [self._bindings.clear, self._slots.close, *(held.close for held in self._queues)]
         if self._kicks is not None:
             steps.append(self._kicks.close)

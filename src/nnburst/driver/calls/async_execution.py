@@ -44,6 +44,9 @@ class AsyncExecution:
                 model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel))
                 pools = adopt_request_pools(call.request.pools, fds, session.buffers)
                 cleanup.callback(close_pools, pools)
+                self._counted = cleanup.enter_context(
+                    model.target.counters.execution(measure=call.measure)
+                )
             with naming("E3"):
                 validate_duration("deadline", call.deadline_ns)
                 validate_duration("loop timeout", call.loop_timeout_ns)
@@ -65,6 +68,7 @@ class AsyncExecution:
         with self._cleanup:
             executed = execute_bound(
                 self._execution,
+                self._counted,
                 self._called if call.measure else None,
                 call.deadline_ns,
                 call.loop_timeout_ns,

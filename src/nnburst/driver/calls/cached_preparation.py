@@ -11,6 +11,7 @@ from nnburst.driver.calls.preparation import check_deadline, check_in_time, in_t
 from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.hal.enums import Priority
+from nnburst.hal.errors import NnburstError
 from nnburst.hal.validation.values import validate_duration
 
 
@@ -56,9 +57,17 @@ class CachedPreparation:
         try:
             check_in_time(call.deadline_ns)
             prepared = cache.load(call.token, files.model, files.data)
+        except NnburstError:
+            self._note(hit=False)
+            raise
         finally:
             files.close()
+        self._note(hit=True)
         return opened(self._session, call.callback, in_time(prepared, call.deadline_ns))
+
+    def _note(self, *, hit: bool) -> None:
+        if self._session.counter_page is not None:
+            self._session.counter_page.note_cache(hit=hit)
 
     def cancel(self) -> None:
         """Let go of the files."""

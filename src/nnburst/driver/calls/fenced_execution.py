@@ -21,6 +21,7 @@ from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence
 from nnburst.control.messages.fenced_execution import ExecutionInfo, Fenced
 from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.async_call import has_passed
+from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffered_execution import BufferedExecution
 from nnburst.driver.session.client_session import ClientSession
@@ -38,6 +39,7 @@ class FencedRun:
 
     Attributes:
         execution: bound; outputs have known dimensions (device:F1).
+        counters: of its model; what is refused before it is launched does not count.
         priority: of its model.
         measure: whether its client asks how long it takes.
         deadline_ns: on CLOCK_BOOTTIME.
@@ -47,6 +49,7 @@ class FencedRun:
     """
 
     execution: Execution
+    counters: ModelCounters
     priority: Priority
     measure: bool
     deadline_ns: int | None
@@ -128,7 +131,12 @@ class FencedExecution:
         Raises:
             ResourceExhausted: too many are waiting; `cancel` is still to be called.
         """
-        self._session.fences.wait(fences, self._run.deadline_ns, self._fences_done)
+        self._counted = self._run.counters.execution(measure=self._run.measure)
+        try:
+            self._session.fences.wait(fences, self._run.deadline_ns, self._fences_done)
+        except BaseException as error:
+            self._counted.note_outcome(failure(error).status)
+            raise
         return self._fence.detach()
 
     def cancel(self) -> None:
@@ -183,6 +191,8 @@ class FencedExecution:
             logger.exception(
                 "ending a fenced execution failed: what it held is kept until the worker ends"
             )
+        self._counted.device_ns = device_ns
+        self._counted.note_outcome(outcome.status)
         info = ExecutionInfo(outcome.status, reason=outcome.message)
         if run.measure and outcome.status == ErrorStatus.NONE:
             now = time.perf_counter_ns()

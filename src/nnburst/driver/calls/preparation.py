@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.device import NotifyPrepared, PrepareModel
+from nnburst.control.model_id import model_id
 from nnburst.driver.calls.async_call import has_passed, naming
+from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -101,6 +103,9 @@ def opened(session: ClientSession, callback: int, prepared: PreparedModel) -> No
         ResourceExhausted: the client holds as many objects as it may.
     """
     fields = {"num_threads": prepared.num_threads}
+    if session.counter_page is not None:
+        page = session.counter_page
+        prepared.counters = ModelCounters(page, page.known(model_id(prepared.model)))
     handle = session.objects.add(prepared)
     return NotifyPrepared(callback, ErrorStatus.NONE, handle=handle, fields=fields)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.reusable_execution import CreateReusableExecution
+from nnburst.driver.counting.model_counters import CountedExecution, ModelCounters
 from nnburst.driver.model.buffered_execution import BufferedExecution
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.raised import outcome_of
@@ -21,6 +22,7 @@ from nnburst.hal.timing import Timing
 
 def execute_bound(
     execution: Execution,
+    counted: CountedExecution,
     called: int | None,
     deadline_ns: int | None,
     loop_timeout_ns: int,
@@ -31,6 +33,7 @@ def execute_bound(
 
     Args:
         execution: bound.
+        counted: gets to know how long the executor took.
         called: when the client's call came (perf_counter_ns), if it is to be timed.
         deadline_ns: on CLOCK_BOOTTIME.
         loop_timeout_ns: limit of a WHILE.
@@ -42,6 +45,7 @@ def execute_bound(
     started = time.perf_counter_ns()
     outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
     ended = time.perf_counter_ns()
+    counted.device_ns = ended - started
     _raise_for(outcome)
     if called is None:
         return Executed(outcome.output_shapes)
@@ -86,6 +90,7 @@ class ReusableExecution:
         measure: whether runs are timed, in nanoseconds.
         loop_timeout_ns: limit of a WHILE.
         fenced_too: no output has unknown dimensions, so that it can be fenced (device:F1).
+        counters: of its model.
         pace: of its runs.
     """
 
@@ -94,6 +99,7 @@ class ReusableExecution:
         execution: Execution,
         call: CreateReusableExecution,
         priority: Priority,
+        counters: ModelCounters,
         cleanup: contextlib.ExitStack,
         *,
         fenced_too: bool,
@@ -102,6 +108,7 @@ class ReusableExecution:
         self.fenced_too = fenced_too
         self.execution = execution
         self.priority = priority
+        self.counters = counters
         self.measure = call.measure
         self.loop_timeout_ns = call.loop_timeout_ns
         self._cleanup = cleanup
@@ -132,13 +139,14 @@ class ReusableExecution:
             NnburstError: with the status that the client shall see (device:E4, E7 to E9).
         """
         called = time.perf_counter_ns() if self.measure else None
-        self._enter()
-        try:
-            return execute_bound(
-                self.execution, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
-            )
-        finally:
-            self._busy.release()
+        with self.counters.execution(measure=self.measure) as counted:
+            self._enter()
+            try:
+                return execute_bound(
+                    self.execution, counted, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
+                )
+            finally:
+                self._busy.release()
 
     def close(self) -> None:
         """Let go of the memory. No run is under way."""

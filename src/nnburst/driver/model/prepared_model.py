@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from nnburst.control.limits import MAX_MODELS
 from nnburst.control.messages.prepared_model import Executed
+from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.buffered_execution import BufferArgument, BufferedExecution, invalidate
 from nnburst.driver.model.buffers import DeviceBuffer
@@ -33,6 +34,7 @@ class PreparedModel:
             (device:§5.1).
         priority: among the client's models.
         pace: of its executions over the socket.
+        counters: of its executions.
     """
 
     per_client: ClassVar = MAX_MODELS
@@ -56,6 +58,7 @@ class PreparedModel:
         self.preference = preference
         self.priority = priority
         self.pace = Pace()
+        self.counters = ModelCounters()
         self._prepared = prepared
         self._validator = RequestValidator(model)
         self._strict_validator = RequestValidator(model, allow_unspecified_output=False)
@@ -128,13 +131,14 @@ class PreparedModel:
             NnburstError: with the status that the client shall see (device:E2 to E8).
         """
         called = time.perf_counter_ns()
-        execution = self.bind(request, pools)
-        try:
-            return execute_bound(
-                execution, called if measure else None, deadline_ns, loop_timeout_ns
-            )
-        finally:
-            execution.close()
+        with self.counters.execution(measure=measure) as counted:
+            execution = self.bind(request, pools)
+            try:
+                return execute_bound(
+                    execution, counted, called if measure else None, deadline_ns, loop_timeout_ns
+                )
+            finally:
+                execution.close()
 
     def to_cache(self) -> Cached | None:
         """What the executor wants kept of it; None if it cannot be cached."""

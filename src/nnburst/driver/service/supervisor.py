@@ -21,13 +21,17 @@ from typing import Final, NoReturn
 
 from nnburst._native import lib
 from nnburst.control.channel import Channel
+from nnburst.control.counts import ServiceCounts
+from nnburst.driver.counting.counter_book import CounterBook
+from nnburst.driver.counting.counter_page import CounterPage
 from nnburst.driver.executors import import_executor
 from nnburst.driver.service.front_keeper import FrontKeeper
 from nnburst.driver.service.listener import Listener
 from nnburst.driver.service.service_manager import ServiceManager
 from nnburst.driver.service.spare_worker import SpareWorker, await_client
 from nnburst.driver.service.worker import serve_client
-from nnburst.hal.errors import NnburstError
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.errors import NnburstError, ResourceExhausted
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +94,7 @@ class Supervisor:
         #: Whether the next spare waits until a client has come: the one before ended by itself.
         self._spare_failed = False
         self._failures = 0
+        self._counters = CounterBook()
         self._stop = False
 
     def prepare(self) -> None:
@@ -112,6 +117,8 @@ class Supervisor:
         poller = select.poll()
         poller.register(self._receiver, select.POLLIN)
         poller.register(self._listener.socket, select.POLLIN)
+        if self._front is not None:
+            poller.register(self._front.questions, select.POLLIN)
         self._manager.ready(self._status())
         patience = self._manager.patience
         while not self._stop:
@@ -122,6 +129,8 @@ class Supervisor:
             for fd, _ in events:
                 if fd == self._receiver.fileno():
                     self._drain()
+                elif self._front is not None and fd == self._front.questions.fileno():
+                    self._front.answer(self._counts)
                 else:
                     self._accept()
             self._reap()
@@ -146,6 +155,10 @@ class Supervisor:
         """For people that look at the service."""
         ended = f", {self._failures} workers have failed" if self._failures else ""
         return f"{self._executor} serves {len(self._workers)} clients{ended}"
+
+    def _counts(self) -> ServiceCounts:
+        restarts = self._front.restarts if self._front is not None else 0
+        return self._counters.counts(len(self._workers), self._failures, restarts)
 
     def _warm_up(self) -> None:
         try:
@@ -233,21 +246,28 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         supervisor = os.getpid()
         try:
+            page = self._counters.make_page()
             pid = os.fork()
             if pid == 0:
-                self._become_worker(client, supervisor, is_spare=is_spare)
-        except OSError as error:
+                self._become_worker(client, supervisor, page, is_spare=is_spare)
+        except (OSError, ResourceExhausted) as error:
             logger.warning(
                 "cannot start a worker; its connection, if it has one, is closed: %s", error
             )
             return None
         else:
+            self._counters.open(pid, page)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _become_worker(
-        self, client: Callable[[], socket.socket], supervisor: int, *, is_spare: bool
+        self,
+        client: Callable[[], socket.socket],
+        supervisor: int,
+        page: SharedMemory,
+        *,
+        is_spare: bool,
     ) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
@@ -262,7 +282,12 @@ class Supervisor:
                 self._front.abandon_in_child()
             self._wake.close()
             self._receiver.close()
-            serve_client(client, self._executor, self._name, is_spare=is_spare)
+            self._counters.abandon_in_child()
+            with page:
+                counter_page = CounterPage(page)
+            serve_client(
+                client, self._executor, self._name, is_spare=is_spare, counter_page=counter_page
+            )
         except BaseException:
             logger.exception("a worker failed and ends")
         finally:
@@ -283,6 +308,7 @@ class Supervisor:
                 self._note_end(ended, status)
 
     def _note_end(self, pid: int, status: int) -> None:
+        self._counters.keep_last(pid)
         code = os.waitstatus_to_exitcode(status)
         if code:
             self._failures += 1

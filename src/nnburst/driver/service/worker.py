@@ -26,6 +26,7 @@ from nnburst.control.protocol import PROTOCOL_VERSION, decode_call, encode
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.control.user_files import state_directory
 from nnburst.driver.calls.handlers import HANDLERS, WORK
+from nnburst.driver.counting.counter_page import CounterPage
 from nnburst.driver.executors import make_executor
 from nnburst.driver.limits.quotas import call_budget, limit_this_process
 from nnburst.driver.limits.sandbox import enter_sandbox
@@ -52,7 +53,12 @@ _WORKER: Final = b"nnburst worker"
 
 
 def serve_client(
-    client: Callable[[], socket.socket], executor: str, name: str, *, is_spare: bool = False
+    client: Callable[[], socket.socket],
+    executor: str,
+    name: str,
+    *,
+    is_spare: bool = False,
+    counter_page: CounterPage | None = None,
 ) -> NoReturn:
     """Serve one client, then end the process.
 
@@ -63,11 +69,12 @@ def serve_client(
         executor: name of the executor.
         name: the device's name.
         is_spare: whether the client is yet to come, so that there is time to rehearse.
+        counter_page: where executions are counted for a supervisor.
     """
     record_if_asked(f"driver {name}")
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
-    worker = Worker(executor, name)
+    worker = Worker(executor, name, counter_page)
     worker.load()
     gc.freeze()  # what was imported stays
     gc.enable()
@@ -116,14 +123,16 @@ class Worker:
         watch_process: takes a pidfd of the client's process, whose end is the worker's; owns it.
     """
 
-    def __init__(self, executor: str, name: str) -> None:
+    def __init__(self, executor: str, name: str, counter_page: CounterPage | None = None) -> None:
         """Serve `executor` as device `name`; nothing is started before the client's `Hello`.
 
         Args:
             executor: name of the executor.
             name: the device's name.
+            counter_page: where executions are counted for a supervisor.
         """
         self._executor_name = executor
+        self._counter_page = counter_page
         self._executor: Executor | None = None
         self._name = name
         self._session: ClientSession | None = None
@@ -244,7 +253,9 @@ class Worker:
             raise
         if client is not None:
             self.watch_process(client)
-        self._session = ClientSession(device, Connection(Channel(upcalls), "the client"))
+        self._session = ClientSession(
+            device, Connection(Channel(upcalls), "the client"), self._counter_page
+        )
         return Welcome(
             protocol=PROTOCOL_VERSION,
             feature_level=device.feature_level,

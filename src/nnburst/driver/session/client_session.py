@@ -6,6 +6,7 @@ from typing import Final
 
 from nnburst.control.connection import Connection
 from nnburst.control.objects import ObjectTable
+from nnburst.driver.counting.counter_page import CounterPage
 from nnburst.driver.model.buffer_tracker import BufferTracker
 from nnburst.driver.model.device import Device
 from nnburst.driver.session.fence_waiter import FenceWaiter
@@ -25,10 +26,14 @@ class ClientSession:
         scheduler: runs its work.
         outbox: notifications that it is yet to get.
         fences: waits for its sync fences.
+        counter_page: where its executions are counted; None if there is no supervisor to read it.
     """
 
-    def __init__(self, device: Device, upcalls: Connection) -> None:
+    def __init__(
+        self, device: Device, upcalls: Connection, counter_page: CounterPage | None = None
+    ) -> None:
         """Serve `device` to the client at the other end of `upcalls`."""
+        self.counter_page: Final = counter_page
         self.device: Final = device
         self.upcalls: Final = upcalls
         self.objects: Final = ObjectTable()

@@ -1,7 +1,7 @@
 """Prometheus' text of what the front has counted, over HTTP, for programs of this user on this host.
 
-Series: models that are served × statuses of gRPC, and three histograms of each model, whatever clients send.
-Executions of local clients by bursts are not among them: they pass no process that could count them for all.
+Series: models that are served × statuses of gRPC, and three histograms of each model, whatever clients send;
+beside them what the driver's workers have counted of all executions (`executions`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nnburst.hal.errors import DeviceUnavailable
+from nnburst.serving.metrics.driver_counts import DriverCounts
+from nnburst.serving.metrics.executions import execution_metrics
 from nnburst.serving.network import Network
 from nnburst.serving.statistics import BOUNDS, Histogram
 
@@ -26,10 +28,18 @@ _LABELS: Final = ("model",)
 class _Collector:
     """Reads the counters when it is asked."""
 
-    def __init__(self, networks: Mapping[str, Network]) -> None:
+    def __init__(self, networks: Mapping[str, Network], driver: DriverCounts | None) -> None:
         self._networks = networks
+        self._driver = driver
 
     def collect(self) -> Iterator[Any]:
+        yield from self._requests()
+        counts = self._driver.ask() if self._driver is not None else None
+        if counts is not None:
+            names = {network.model_id: name for name, network in self._networks.items()}
+            yield from execution_metrics(counts, names)
+
+    def _requests(self) -> Iterator[Any]:
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -75,8 +85,15 @@ def _in_seconds(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
     return found, histogram.total / 1e9
 
 
-def serve_metrics(address: str, networks: Mapping[str, Network]) -> str:
+def serve_metrics(
+    address: str, networks: Mapping[str, Network], driver: DriverCounts | None
+) -> str:
     """Answer scrapers at `address` from a thread of their own; the address as it is.
+
+    Args:
+        address: "HOST:PORT".
+        networks: those that the front serves, by name.
+        driver: what is asked for the counts of the driver; None without a supervisor.
 
     Raises:
         DeviceUnavailable: the address is taken.
@@ -84,7 +101,7 @@ def serve_metrics(address: str, networks: Mapping[str, Network]) -> str:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_Collector(networks))
+    registry.register(_Collector(networks, driver))
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE

@@ -30,6 +30,7 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
         close_pools([pool for pool in pools if isinstance(pool, Pool)])
         run = FencedRun(
             execution,
+            model.counters,
             model.priority,
             call.measure,
             call.deadline_ns,

@@ -40,7 +40,12 @@ def create_reusable_execution(
         cleanup.callback(execution.close)
         close_pools([pool for pool in pools if isinstance(pool, Pool)])  # the mappings stay
         reusable = ReusableExecution(
-            execution, call, model.priority, cleanup.pop_all(), fenced_too=fenced_too
+            execution,
+            call,
+            model.priority,
+            model.counters,
+            cleanup.pop_all(),
+            fenced_too=fenced_too,
         )
     return Opened(session.objects.add(reusable)), Fds()
 
@@ -68,6 +73,7 @@ def execute_reusable_fenced(
             cleanup.push(held.pop_all())
         run = FencedRun(
             reusable.execution,
+            reusable.counters,
             reusable.priority,
             reusable.measure,
             call.deadline_ns,

@@ -1,0 +1,1 @@
+"""What workers have executed: counted in pages that they write, read by the supervisor."""
