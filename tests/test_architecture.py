@@ -42,6 +42,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "serving": {*_SERVING, "__init__"},
     "testing": {*_TESTING, "__init__"},
     "bench": {*_TESTING, "__init__", "testing", "demo"},
+    "ray": {*_SERVING, "serving"},
     "cli": {"serving", *_TESTING, "__init__", "testing", "bench", "demo"},
     # The package itself only re-exports, and starts the command line.
     "__init__": {"hal", "client", "runtime", "importer"},
@@ -75,6 +76,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert", "graphviz", "PIL"},
     "executor/litert": {"ai_edge_litert"},
     "serving": {"grpc", "grpc_health", "tritonclient"},
+    "ray": {"ray", "grpc", "tritonclient"},
     "serving/metrics": {"prometheus_client"},
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq"},

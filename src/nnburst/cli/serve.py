@@ -46,6 +46,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
         " installed onnxruntime has; clients never choose it",
     )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
+    parser.add_argument(
+        "--until-stdin-ends",
+        action="store_true",
+        help="end when standard input does: with the program at its other end, however that ends",
+    )
     add_options(parser)
     add_json_option(parser)
 
@@ -71,6 +76,8 @@ def run(args: argparse.Namespace) -> NoReturn:
         words += ["--extension", extension]
     if args.any_user:
         words.append("--any-user")
+    if args.until_stdin_ends:
+        words.append("--until-stdin-ends")
     if front:
         words += ["--front", json.dumps(front)]
     if args.json:

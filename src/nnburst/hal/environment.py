@@ -392,6 +392,15 @@ KILLS: Final = Variable(
     what="processes killed in each test (10 in the suites and in a short campaign, 100 in `make faults`)",
     page="testing_drivers.md",
 )
+RAY: Final = Variable(
+    "RAY",
+    _switch,
+    "0 or 1",
+    "0",
+    reader="tests/ray",
+    what="1 lets the tests of `nnburst.ray` start a cluster of two nodes, which takes half a minute",
+    page="ray.md",
+)
 STOPPED: Final = Variable(
     "STOPPED",
     _seconds,

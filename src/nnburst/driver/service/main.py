@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a vendor extension to have beside those of entry points",
     )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
+    parser.add_argument("--until-stdin-ends", action="store_true", help="end with standard input")
     parser.add_argument(
         "--front", default="", metavar="JSON", help="serve by a front, too, with these words"
     )
@@ -109,6 +110,7 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
         args.serve,
         any_user=args.any_user,
         front=front,
+        until_stdin_ends=args.until_stdin_ends,
     )
     supervisor.prepare()
     _announce(listener.path, args.executor, args.json)

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,7 @@ class Supervisor:
         *,
         any_user: bool = False,
         front: FrontKeeper | None = None,
+        until_stdin_ends: bool = False,
     ) -> None:
         """Prepare to serve.
 
@@ -80,12 +82,14 @@ class Supervisor:
             name: the device's name.
             any_user: serve clients of other users too.
             front: what other protocols are served by.
+            until_stdin_ends: stop when standard input ends.
         """
         self._listener = listener
         self._front = front
         self._executor = executor
         self._name = name
         self._any_user = any_user
+        self._until_stdin_ends = until_stdin_ends
         self._manager = ServiceManager()
         #: Workers, and whom they serve: "pid 7", or "user 7" if that is another one.
         self._workers: dict[int, str] = {}
@@ -119,6 +123,8 @@ class Supervisor:
         poller.register(self._listener.socket, select.POLLIN)
         if self._front is not None:
             poller.register(self._front.questions, select.POLLIN)
+        if self._until_stdin_ends:
+            poller.register(sys.stdin.fileno(), select.POLLIN)
         self._manager.ready(self._status())
         patience = self._manager.patience
         while not self._stop:
@@ -129,6 +135,8 @@ class Supervisor:
             for fd, _ in events:
                 if fd == self._receiver.fileno():
                     self._drain()
+                elif self._until_stdin_ends and fd == sys.stdin.fileno():
+                    self._stop = not os.read(fd, 4096)
                 elif self._front is not None and fd == self._front.questions.fileno():
                     self._front.answer(self._counts)
                 else:

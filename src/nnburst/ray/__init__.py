@@ -1,0 +1,14 @@
+"""Hosts of a Ray cluster that execute networks: Ray starts, places and restarts services, and moves no data.
+
+    hosts = nnburst.ray.start("vision", {"net": "net.tflite"}, executor="litert")
+    with hosts.client("net") as client:
+        (scores,) = client.infer([pixels])      # a burst on this host, else gRPC
+
+Needs the extra `ray`; see docs/ray.md.
+"""
+
+from nnburst.ray.client import Client
+from nnburst.ray.hosts import Hosts, find, start
+from nnburst.ray.place import Place
+
+__all__ = ["Client", "Hosts", "Place", "find", "start"]

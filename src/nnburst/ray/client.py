@@ -1,0 +1,177 @@
+"""One object for a model on whatever host answers: by a burst if one connects, else by gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.hal.closing import Closing
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, MissedDeadline, NnburstError
+from nnburst.ray.burst_way import BurstWay
+from nnburst.ray.grpc_way import GrpcWay
+from nnburst.ray.place import Place
+
+logger = logging.getLogger(__name__)
+
+Array = np.ndarray[Any, Any]
+
+#: Seconds between looks for a host if none answers.
+_PAUSE: Final = 0.05
+
+
+class Route(enum.Enum):
+    """How a client reaches hosts."""
+
+    BEST = "best"
+    BURST = "burst"
+    GRPC = "grpc"
+
+
+class Client(Closing):
+    """Executes a model on one host at a time, and on another one when that is lost. Thread-safe.
+
+    Nothing is repeated: the call during which a driver, a host or a node is lost raises, and the next one
+    goes to whatever host answers.
+    """
+
+    def __init__(
+        self,
+        places: Callable[[], Sequence[Place]],
+        model: str,
+        source: str,
+        *,
+        route: Route = Route.BEST,
+        credentials: Any = None,  # noqa: ANN401 - grpc.ChannelCredentials
+    ) -> None:
+        """Use `Hosts.client`; the first call connects.
+
+        Args:
+            places: where services are now.
+            model: name of the model.
+            source: what `nnburst serve` was given for it, which a burst needs here, too.
+            route: BURST or GRPC force one way.
+            credentials: of gRPC; None is plain text.
+        """
+        self._places = places
+        self._model = model
+        self._source = source
+        self._route = route
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._way: BurstWay | GrpcWay | None = None
+        self._lost: str | None = None
+
+    @property
+    def place(self) -> Place | None:
+        """The host of the latest call; None before the first and after a loss."""
+        way = self._way
+        return way.place if way is not None else None
+
+    @property
+    def uses_burst(self) -> bool | None:
+        """Whether the latest call went by a burst; None if there is no host."""
+        way = self._way
+        return isinstance(way, BurstWay) if way is not None else None
+
+    def infer(self, inputs: Sequence[Array], timeout: float = 30.0) -> list[Array]:
+        """Execute once.
+
+        Args:
+            inputs: arrays in the model's order.
+            timeout: seconds, the search for a host included.
+
+        Returns:
+            The outputs, which are the caller's.
+
+        Raises:
+            DeadObject: the driver, its host or its node was lost meanwhile.
+            DeviceUnavailable: no host answered in time.
+            MissedDeadline: the execution did not end in time.
+            InvalidArgument: the arrays do not fit.
+        """
+        began = time.monotonic()
+        with self._lock:
+            way = self._way or self._find_way(began + timeout)
+            try:
+                return way.infer(inputs, max(0.001, began + timeout - time.monotonic()))
+            except (DeadObject, DeviceUnavailable):
+                self._lose()
+                raise
+
+    def infer_many(
+        self, batch: Sequence[Sequence[Array]], timeout: float = 30.0
+    ) -> list[list[Array]]:
+        """Execute once for each of `batch`, in order, by one timeout for all; raises like `infer`."""
+        deadline = time.monotonic() + timeout
+        found: list[list[Array]] = []
+        for inputs in batch:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise MissedDeadline(
+                    f"timeout: {len(found)} of {len(batch)} are done after {timeout:g} s"
+                )
+            found.append(self.infer(inputs, left))
+        return found
+
+    async def infer_async(
+        self,
+        inputs: Sequence[Array],
+        timeout: float = 30.0,  # noqa: ASYNC109 - as for `infer`
+    ) -> list[Array]:
+        """Execute once, in a thread; the event loop goes on meanwhile. Raises like `infer`."""
+        return await asyncio.to_thread(self.infer, inputs, timeout)
+
+    def close(self) -> None:
+        """Leave the host; the next call would find one again."""
+        with self._lock:
+            self._lose()
+            self._lost = None
+
+    def _lose(self) -> None:
+        way, self._way = self._way, None
+        if way is not None:
+            self._lost = way.place.address
+            way.close()
+
+    def _find_way(self, deadline: float) -> BurstWay | GrpcWay:
+        """The best way that can be had now; waits for one until the deadline."""
+        reason = "none answers"
+        while True:
+            for place in self._in_order(self._places()):
+                for kind in self._kinds(place):
+                    left = deadline - time.monotonic()
+                    try:
+                        self._way = kind(
+                            place, self._model, self._source, max(0.1, left), self._credentials
+                        )
+                    except (NnburstError, OSError) as error:
+                        reason = str(error)
+                        logger.debug("%s does not serve by %s: %s", place, kind.__name__, error)
+                    else:
+                        self._lost = None
+                        return self._way
+            if time.monotonic() + _PAUSE > deadline:
+                raise DeviceUnavailable(f"no host serves {self._model!r} in time: {reason}")
+            time.sleep(_PAUSE)
+
+    def _in_order(self, places: Sequence[Place]) -> list[Place]:
+        """Those of this machine first, the one that was just lost last, else by chance."""
+        return sorted(
+            random.sample(list(places), len(places)),
+            key=lambda place: (place.address == self._lost, not place.may_be_here),
+        )
+
+    def _kinds(self, place: Place) -> list[type[BurstWay | GrpcWay]]:
+        if self._route is Route.BURST:
+            return [BurstWay]
+        if self._route is Route.GRPC or not place.may_be_here:
+            return [GrpcWay]
+        return [BurstWay, GrpcWay]

@@ -1,0 +1,110 @@
+"""`nnburst serve` as a child: started again whenever it ends, and gone with this process, however it ends."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from nnburst.control.address import socket_path
+from nnburst.hal.closing import Closing
+
+logger = logging.getLogger(__name__)
+
+#: Seconds before a service that has ended is started again; each time twice as long if it ends at once.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 5.0
+#: Seconds that a service must have lived to count as one that could serve.
+_SETTLED: Final = 2.0
+#: Seconds that it gets to end.
+_GRACE: Final = 3.0
+
+
+class Service(Closing):
+    """A service at an address and a port that stay the same. Thread-safe.
+
+    Attributes:
+        address: of the driver's socket.
+        grpc: "HOST:PORT" of the front.
+        starts: how often it was started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        models: Mapping[str, str],
+        executor: str,
+        host: str,
+        words: Sequence[str] = (),
+    ) -> None:
+        """Start it; it may take a moment until it answers.
+
+        Args:
+            name: of the driver. One that has not ended yet is waited for, what it has left is taken over.
+            models: for each name a file, or `module:attribute`.
+            executor: as for `nnburst serve`.
+            host: at which gRPC listens.
+            words: further ones for `nnburst serve`.
+        """
+        self.address = str(socket_path(name, create=True))
+        self.grpc = f"{host}:{_free_port(host)}"
+        self.starts = 0
+        self._command = [sys.executable, "-m", "nnburst", "serve", self.address, *words]
+        self._command += ["--executor", executor, "--grpc", self.grpc, "--until-stdin-ends"]
+        for name, source in models.items():
+            self._command += ["--model", f"{name}={source}"]
+        self._ending = threading.Event()
+        self._process = self._start()
+        threading.Thread(target=self._keep, name="nnburst service", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the supervisor that was started last."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End it."""
+        self._ending.set()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_GRACE)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        return subprocess.Popen(  # noqa: S603 - of this installation
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+
+    def _keep(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                code = self._process.wait(_SETTLED)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except subprocess.TimeoutExpired:
+                code = self._process.wait()
+                pause = _FIRST_PAUSE
+            if self._ending.is_set():
+                return
+            logger.warning("the service ended with %d, it starts again in %.2f s", code, pause)
+            if self._ending.wait(pause):
+                return
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process = self._start()
+
+
+def _free_port(host: str) -> int:
+    """A port that is free now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host.strip("[]"), 0))
+        port: int = probe.getsockname()[1]
+        return port
