@@ -69,6 +69,11 @@ class DurationCode(IntEnum):
         """Whether it is the device's share."""
         return self in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it counts from the last fence on."""
+        return self in (DurationCode.FENCED_ON_HARDWARE, DurationCode.FENCED_IN_DRIVER)
+
 
 class DeviceStatus(IntEnum):
     """Answer of getStatus (HIDL)."""

@@ -63,12 +63,14 @@ class Outcome:
         output_shapes: one for each output with NO_ERROR and OUTPUT_INSUFFICIENT_SIZE, or none.
         timing: microseconds.
         message: why it failed.
+        fenced_timing: microseconds from the last fence on; None if it is the same.
     """
 
     code: ResultCode = ResultCode.NO_ERROR
     output_shapes: tuple[OutputShape, ...] = ()
     timing: Timing = NOT_TIMED
     message: str = ""
+    fenced_timing: Timing | None = None
 
     @classmethod
     def of(cls, error: NnburstError) -> Outcome:

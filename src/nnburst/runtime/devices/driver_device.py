@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 import numpy as np
@@ -12,7 +13,10 @@ import numpy as np
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.compilation_cache import CachedCompilation
 from nnburst.client.device import Device as ClientDevice
+from nnburst.client.execution.aidl_results import rounded
 from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.fenced_execution import FencedExecution
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.prepared_model import PreparedModel
@@ -20,6 +24,7 @@ from nnburst.client.resilient.resilient_burst import ResilientBurst
 from nnburst.client.resilient.resilient_device import ResilientDevice
 from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
 from nnburst.hal.capabilities import Capabilities
+from nnburst.hal.closing import Closing
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
 from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline, NnburstError
@@ -121,7 +126,9 @@ class DriverDevice:
             )
             return cached.prepare(seconds)
 
-        part = DriverPart(self._driver.prepare_by(prepare))
+        part = DriverPart(
+            self._driver.prepare_by(prepare), has_fences=self.feature_level >= FeatureLevel.V1_3
+        )
         deadline_ns = None  # the compilation's: what is prepared again later does not have it
         return part
 
@@ -174,11 +181,14 @@ class DriverPart:
 
     Attributes:
         prepared: the client's, with what it needs to be prepared again.
+        takes_fences: whether it can begin behind fences: the driver's level has them, and the shapes
+            of all outputs are known.
     """
 
-    def __init__(self, prepared: ResilientPreparedModel) -> None:
+    def __init__(self, prepared: ResilientPreparedModel, *, has_fences: bool = True) -> None:
         """Own `prepared`."""
         self.prepared: Final = prepared
+        self.takes_fences: Final = has_fences and all(p.known for p in prepared.outputs)
 
     def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Connect and prepare again if the driver has died.
@@ -210,6 +220,35 @@ class DriverPart:
             return Outcome.of(error)
         return self.outcome(result, outputs)
 
+    def execute_fenced(
+        self,
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
+        options: Options,
+        wait_for: Sequence[SyncFence],
+        duration: float | None,
+    ) -> FencedStep:
+        """Have it execute once fences have signalled; arguments lie in pools or in its buffers.
+
+        Args:
+            inputs: read once the fences have signalled.
+            outputs: written after that.
+            options: how.
+            wait_for: stay the caller's, who may close them.
+            duration: seconds that it may take from the last fence on; None for no limit.
+
+        Raises:
+            NnburstError: the driver refuses, or is dead.
+        """
+        fenced = self.prepared.last.execute_fenced(
+            *self._arrays(inputs, outputs),
+            wait_for=wait_for,
+            duration=duration,
+            timeout=seconds_left(options.deadline_ns),
+            measure=options.measure,
+        )
+        return FencedStep(self, fenced, outputs)
+
     def _arrays(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument]
     ) -> tuple[list[Array | Buffer | None], list[Array | Buffer | None]]:
@@ -239,6 +278,36 @@ class DriverPart:
     def close(self) -> None:
         """Release it."""
         self.prepared.close()
+
+
+class FencedStep(Closing):
+    """An execution on a part that begins behind fences.
+
+    Attributes:
+        fence: signals when it is done; closed with this.
+    """
+
+    def __init__(
+        self, part: DriverPart, fenced: FencedExecution, outputs: Sequence[Argument]
+    ) -> None:
+        """Own `fenced`."""
+        self._part: Final = part
+        self._fenced: Final = fenced
+        self._outputs: Final = outputs
+        self.fence: Final = fenced.fence
+
+    def outcome(self, seconds: float) -> Outcome:
+        """Wait for it; MISSED_DEADLINE_TRANSIENT if it is not done after `seconds`."""
+        try:
+            result = self._fenced.result(max(seconds, 0.001))
+            fenced = rounded(self._fenced.info().fenced)
+        except NnburstError as error:
+            return Outcome.of(error)
+        return replace(self._part.outcome(result, self._outputs), fenced_timing=fenced)
+
+    def close(self) -> None:
+        """Give it up; what is under way goes on."""
+        self._fenced.close()
 
 
 class DriverBurst:

@@ -68,6 +68,13 @@ class Parts(Protocol):
             NnburstError: it cannot be prepared there.
         """
 
+    def settle(self) -> None:
+        """Wait until the steps before have ended, before their results are read here.
+
+        Raises:
+            NnburstError: one has failed.
+        """
+
     def is_cpu(self, device: int) -> bool:
         """Whether a device is the CPU."""
 
@@ -248,6 +255,7 @@ class CompoundComputation:
 
     def _executor(self, number: int, *, on_cpu: bool) -> PreparedPart | BurstController:
         if on_cpu:
+            self._parts.settle()
             return self._parts.on_cpu(number)
         return self._parts.burst(number) or self._parts.part(number)
 
@@ -333,6 +341,7 @@ class CompoundComputation:
 
     def _choose(self, step: IfStep) -> int:
         """RT:R6: the branch that the condition picks, with its operands at the outer ones' places."""
+        self._parts.settle()
         condition = self._values[SourceOperand(step.source_model, step.condition)]
         then = bool(condition.bytes(1)[0])
         model = step.then_model if then else step.else_model
@@ -351,6 +360,7 @@ class CompoundComputation:
 
     def _iterate(self, step: WhileStep) -> int | None:
         """RT:R7: the next step; None if the loop has run too long."""
+        self._parts.settle()
         loop = self._loops.setdefault(step.index, _Loop())
         outer = [self._values[SourceOperand(step.source_model, n)] for n in step.outer_inputs]
         if not loop.decides:

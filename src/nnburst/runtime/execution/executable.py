@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.errors import NnburstError, error_for_code
 from nnburst.hal.model import Operand
 from nnburst.runtime.argument import (
     Argument,
@@ -33,6 +34,7 @@ from nnburst.runtime.execution.bound_plan import (
 from nnburst.runtime.execution.compound import CompoundComputation
 from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
 from nnburst.runtime.execution.counts import EXECUTIONS
+from nnburst.runtime.execution.fence_chain import Behind, FenceChain
 from nnburst.runtime.execution.plain_memory import on_plain_memory
 from nnburst.runtime.execution.temporaries import Temporaries
 from nnburst.runtime.planning.candidate import Candidate
@@ -128,6 +130,7 @@ class Executable:
         options: Options,
         bursts: Sequence[BurstController | None] = (),
         temporaries: Temporaries | None = None,
+        chain: FenceChain | None = None,
     ) -> Outcome:
         """Compute once; never raises for what devices or data do. `revive` comes before.
 
@@ -137,6 +140,7 @@ class Executable:
             options: how.
             bursts: of each part, from `open_bursts`; none to execute the ordinary way.
             temporaries: the caller's; some of the plan's own unless given.
+            chain: that the bursts begin steps behind; None if a step has ended when its burst returns.
         """
         if isinstance(self.plan, SimplePlan):
             executor = (bursts[0] if bursts else None) or self.parts[0]
@@ -144,7 +148,8 @@ class Executable:
             device = self.devices[self.plan.device].name
             with trace(Layer.RUNTIME, Phase.EXECUTION, self._title):
                 outcome = executor.execute(inputs, outputs, options)
-            self._measured[0] = time.perf_counter() - began
+            if chain is None:
+                self._measured[0] = time.perf_counter() - began
             if vlog.on("execution"):
                 vlog.write("execution", "%s: %s", self._title, outcome.code.name)
             answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
@@ -153,7 +158,11 @@ class Executable:
             if outcome.code in answered:
                 EXECUTIONS.add(device)
         else:
-            outcome, whole = self._execute_steps(inputs, outputs, options, bursts, temporaries)
+            parts = _Parts(self, bursts, chain, options)
+            outcome, whole = self._execute_steps(inputs, outputs, options, parts, temporaries)
+        if whole and chain is not None:
+            chain.settle(options.deadline_ns)
+            whole = chain.may_fall_back
         if not whole:
             return outcome
         logger.warning(
@@ -191,7 +200,7 @@ class Executable:
         inputs: list[Argument],
         outputs: list[Argument],
         options: Options,
-        bursts: Sequence[BurstController | None],
+        parts: _Parts,
         lent: Temporaries | None,
     ) -> tuple[Outcome, bool]:
         """Run the steps; whether the CPU is to compute the whole model comes second."""
@@ -204,7 +213,7 @@ class Executable:
             self._compound.plan,
             self._compound.models,
             temporaries,
-            _Parts(self, bursts),
+            parts,
             options,
         )
         is_done = False
@@ -216,9 +225,32 @@ class Executable:
                 EXECUTIONS.add(CPU_NAME if device < 0 else self.devices[device].name)
             if lent is None:
                 self._compound.release(temporaries, usable=is_done)
-            if is_done:
+            if is_done and parts.end_when_they_return:
                 self._measured.update(computation.seconds)
         return found
+
+    def begin(
+        self, inputs: list[Argument], outputs: list[Argument], options: Options, chain: FenceChain
+    ) -> Outcome:
+        """Begin the steps of one computation behind a chain, which holds the temporaries until its end.
+
+        Returns:
+            What is known now: why it failed, or success if the chain knows the rest.
+        """
+        temporaries = None
+        if self._compound is not None:
+            try:
+                temporaries = self._compound.take()
+            except NnburstError as error:
+                return Outcome.of(error)
+            chain.lend(partial(_give_back, self._compound, temporaries))
+        bursts = [Behind(part, chain) for part in self.parts]
+        return self.execute(inputs, outputs, options, bursts, temporaries, chain)
+
+    @property
+    def has_known_temporaries(self) -> bool:
+        """Whether the sizes of all values between steps are known."""
+        return isinstance(self.plan, SimplePlan) or not self.plan.dynamic_temporaries
 
     def bind(
         self,
@@ -371,12 +403,34 @@ def _seconds_until(deadline_ns: int | None) -> float | None:
     return max(0.0, (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9)
 
 
+def _give_back(memory: CompoundMemory, temporaries: Temporaries, usable: bool) -> None:
+    memory.release(temporaries, usable=usable)
+
+
 class _Parts:
     """What executes the steps of one computation."""
 
-    def __init__(self, executable: Executable, bursts: Sequence[BurstController | None]) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        bursts: Sequence[BurstController | None],
+        chain: FenceChain | None,
+        options: Options,
+    ) -> None:
         self._executable = executable
         self._bursts = bursts
+        self._chain = chain
+        self._deadline_ns = options.deadline_ns
+
+    @property
+    def end_when_they_return(self) -> bool:
+        return self._chain is None
+
+    def settle(self) -> None:
+        if self._chain is not None:
+            before = self._chain.settle(self._deadline_ns)
+            if before.code != ResultCode.NO_ERROR:
+                raise error_for_code(before.code, before.message)
 
     def part(self, step: int) -> PreparedPart:
         return self._executable.parts[step]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for_code
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.foreign_fence import adopt_foreign_fence
+from nnburst.runtime.objects.outcomes import succeeded
 from nnburst.runtime.runtime_object import RuntimeObject
 
 #: Seconds between two looks at a fence that has no deadline.
@@ -31,6 +33,7 @@ class Event(RuntimeObject):
         *,
         fence: SyncFence | None = None,
         outcome: Outcome | None = None,
+        deadline_ns: int | None = None,
     ) -> None:
         """Use the functions above.
 
@@ -38,10 +41,12 @@ class Event(RuntimeObject):
             work: what a thread of its own computes; without it, what follows the fence: its outcome.
             fence: signals the end.
             outcome: what is known already.
+            deadline_ns: on CLOCK_BOOTTIME: then `work` is called if the fence has not signalled.
         """
         super().__init__()
         self._fence = fence
         self._outcome = outcome
+        self._deadline_ns = deadline_ns
         self._finish: Callable[[], Outcome] | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -93,9 +98,7 @@ class Event(RuntimeObject):
         Raises:
             NnburstError: what came of the computation; OP_FAILED for a fence in the error state.
         """
-        outcome = self._known_outcome()
-        if outcome.code != ResultCode.NO_ERROR:
-            raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+        succeeded(self._known_outcome())
 
     def _known_outcome(self) -> Outcome:
         """`wait` without an exception for what the computation came to."""
@@ -121,8 +124,13 @@ class Event(RuntimeObject):
     def _wait_for_fence(self) -> None:
         assert self._fence is not None
         while (status := self._fence.status) == FenceStatus.ACTIVE:
+            left = _LONG
+            if self._deadline_ns is not None:
+                left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+            if left <= 0:
+                break
             try:
-                status = self._fence.wait(_LONG)
+                status = self._fence.wait(left)
                 break
             except TimeoutError:
                 continue

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Sequence
-from enum import Enum
+from functools import partial
 from typing import Final, NoReturn
 
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.hal.enums import DurationCode, ResultCode
 from nnburst.hal.errors import (
     BadState,
     BurstBusy,
-    GeneralFailure,
     InvalidArgument,
     NnburstError,
     UnexpectedNull,
@@ -25,28 +24,34 @@ from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.objects.arguments.argument_info import ArgumentInfo, checked
+from nnburst.runtime.execution.fence_chain import FenceChain
+from nnburst.runtime.execution.fenced import FencedComputation
+from nnburst.runtime.objects.arguments.argument_info import (
+    ArgumentInfo,
+    checked,
+    input_arguments,
+    output_arguments,
+)
 from nnburst.runtime.objects.arguments.argument_list import ArgumentList
 from nnburst.runtime.objects.arguments.bindings import Bindings
 from nnburst.runtime.objects.buffers import Readable
 from nnburst.runtime.objects.burst import Burst
+from nnburst.runtime.objects.computing.fenced_start import (
+    check_dependencies,
+    fences_of,
+    start_fenced,
+)
+from nnburst.runtime.objects.computing.state import State
 from nnburst.runtime.objects.durations import measured_nanoseconds, nanoseconds
 from nnburst.runtime.objects.event import Event
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.operand_description import OperandDescription
+from nnburst.runtime.objects.outcomes import INTERRUPTED, outcome_of, succeeded
 from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.records import ExecutionMode
 from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
-
-
-class State(Enum):
-    """Where an execution is in its life."""
-
-    PREPARATION = "in preparation"
-    COMPUTATION = "computing"
-    COMPLETED = "completed"
 
 
 class Execution(RuntimeObject):
@@ -237,7 +242,7 @@ class Execution(RuntimeObject):
             self._compute_bound(bound, own)
             return
         self._begin(ExecutionMode.SYNC, began_ns)
-        _raise(self._compute())
+        succeeded(self._compute())
 
     def burst_compute(self, burst: Burst) -> None:
         """Compute over a burst of the same compilation.
@@ -260,7 +265,7 @@ class Execution(RuntimeObject):
             return
         with burst._alone() as controllers:
             self._begin(ExecutionMode.BURST, began_ns)
-            _raise(self._compute(controllers))
+            succeeded(self._compute(controllers))
 
     def _bound_to(self, burst: Burst) -> BoundPlan | None:
         """Its arguments bound to the steps of a burst, to be computed by one C call.
@@ -306,10 +311,10 @@ class Execution(RuntimeObject):
             outcome = Outcome.of(error)
         except BaseException:
             bound.steps.abandon()
-            self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), infos)
+            self._complete(INTERRUPTED, infos)
             raise
         self._bindings.close_stale(burst)
-        _raise(self._recorded(self._complete(outcome, infos)))
+        succeeded(self._recorded(self._complete(outcome, infos)))
 
     def _has_computed(self) -> None:
         """Be completed: its arguments have been computed well without it."""
@@ -358,17 +363,24 @@ class Execution(RuntimeObject):
         try:
             options = self._ready()
         except BaseException:
-            self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), [])
+            self._complete(INTERRUPTED, [])
             raise
-        return Event(lambda: self._compute(options=options))
+        return Event(partial(self._compute, options=options))
 
     def start_after(self, dependencies: Sequence[Event] = (), duration: float = 0.0) -> Event:
         """Compute once other computations are done (NNAPI: startComputeWithDependencies).
 
+        If all arguments lie in shared memories or buffers, each step is handed on behind the fence of the one
+        before, and the event has the fence of the last. Otherwise, and for steps on the CPU, the call waits
+        for the fences and computes. Until the event was waited for, the execution computes.
+
         Args:
-            dependencies: events. Those without fence are waited for in this call, and how they end does not
-                matter; fences are handed on to the device.
+            dependencies: events, also of other compilations. Those without fence are waited for in this call,
+                and how they end does not matter; fences are handed on to the device.
             duration: seconds that it may take once they are done; 0 for no limit. Needs one explicit device.
+
+        Returns:
+            What reports the outcome; its fence can be a dependency in turn.
 
         Raises:
             UnexpectedNull: the list or an entry is None.
@@ -377,8 +389,7 @@ class Execution(RuntimeObject):
                 without one explicit device; BAD_DATA, and the execution is completed.
             NnburstError: the device refuses it.
         """
-        if dependencies is None or any(event is None for event in dependencies):
-            raise UnexpectedNull("dependencies: the list or an entry is None")
+        check_dependencies(dependencies)
         self._begin(ExecutionMode.ASYNC_WITH_DEPS, time.monotonic_ns())
         limit = nanoseconds("duration", duration)
         if limit is not None and not self._executable.interface.is_one_explicit_device:
@@ -386,19 +397,36 @@ class Execution(RuntimeObject):
         outputs = self._outputs.given
         if not all(output.is_fully_specified for output in outputs):
             self._fail(InvalidArgument("outputs: the dimensions of each must be fully specified"))
-        for event in dependencies:
-            if event.fence is None:
-                with contextlib.suppress(NnburstError):
-                    event.wait()
-        fences = [event for event in dependencies if event.fence is not None]
         try:
-            for event in fences:
-                event.wait()
-        except NnburstError:
-            self._fail(GeneralFailure("dependencies: a fence is in the error state"))
-        outcome = self._compute()
-        _raise(outcome)
-        return Event(outcome=outcome)
+            return self._start_behind(fences_of(dependencies), limit)
+        except BaseException as error:
+            if self._state == State.COMPUTATION:
+                self._complete(outcome_of(error), outputs)
+            raise
+
+    def _start_behind(self, fences: Sequence[SyncFence], duration_ns: int | None) -> Event:
+        """Begin behind fences, or wait for them and compute if that cannot be."""
+        options = Options(self._measure, self._deadline_ns(), self._loop_timeout_ns)
+        chain = FenceChain(fences, None if duration_ns is None else duration_ns * 1e-9)
+        inputs, outputs = self._inputs.given, self._outputs.given
+        if FencedComputation.suits(self._executable, options) and all(
+            info.is_fixed for info in (*inputs, *outputs)
+        ):
+            self._executable.revive(options.deadline_ns, self._began_ns)
+            arguments = input_arguments(inputs), output_arguments(outputs)
+            return start_fenced(self._executable, arguments, options, chain, self._concluded)
+        before = chain.settle(options.deadline_ns)
+        if before.code != ResultCode.NO_ERROR:
+            self._fail(error_for_code(before.code, before.message))
+        self._began_ns = time.monotonic_ns()  # so that drivers that died meanwhile are there again
+        if not self._executable.has_known_temporaries:
+            return Event(partial(self._compute, options=self._ready()))
+        return Event(outcome=succeeded(self._compute()))
+
+    def _concluded(self, outcome: Outcome) -> Outcome:
+        """What a computation behind fences came to, noted."""
+        infos = self._outputs.given
+        return self._recorded(self._complete(checked(outcome, infos), infos))
 
     def _begin(self, mode: ExecutionMode, began_ns: int) -> None:
         """RT:E4: become computing, with all arguments set; `began_ns` is on CLOCK_MONOTONIC."""
@@ -440,7 +468,7 @@ class Execution(RuntimeObject):
         except NnburstError as error:
             outcome = Outcome.of(error)
         except BaseException:
-            self._complete(Outcome(ResultCode.OP_FAILED, message="it was interrupted"), infos)
+            self._complete(INTERRUPTED, infos)
             raise
         return self._recorded(self._complete(outcome, infos))
 
@@ -453,11 +481,8 @@ class Execution(RuntimeObject):
     def _execute(
         self, outputs: list[Argument], bursts: Sequence[BurstController | None], options: Options
     ) -> Outcome:
-        inputs = []
-        for index, info in enumerate(self._inputs.given):
-            info.check_initialized(index)
-            inputs.append(info.as_argument())
-        outputs += [info.as_argument(is_output=True) for info in self._outputs.given]
+        outputs += output_arguments(self._outputs.given)
+        inputs = input_arguments(self._inputs.given)
         return self._executable.execute(inputs, outputs, options, bursts)
 
     def _deadline_ns(self) -> int | None:
@@ -556,7 +581,7 @@ class Execution(RuntimeObject):
         self._check_completed("duration")
         if self._outcome.code != ResultCode.NO_ERROR or not self._measure:
             raise BadState("duration: the computation failed, or was not measured")
-        return measured_nanoseconds(self._outcome.timing, code)
+        return measured_nanoseconds(self._outcome, code)
 
     def _check_completed(self, what: str) -> None:
         self._check_open()
@@ -574,8 +599,3 @@ class Execution(RuntimeObject):
         self._bindings.close()
         self._inputs.clear()
         self._outputs.clear()
-
-
-def _raise(outcome: Outcome) -> None:
-    if outcome.code != ResultCode.NO_ERROR:
-        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)

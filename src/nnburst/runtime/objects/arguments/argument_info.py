@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from nnburst.client.memory.memory import find_memory
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.limits import UINT32_MAX
@@ -60,6 +61,13 @@ class ArgumentInfo:
         return self.memory is None or (self.memory.is_shared and not self.memory._is_described)
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether drivers find it where it is, also later: in a shared memory or a buffer, or omitted."""
+        if self.memory is None:
+            return self.view is None or find_memory(self.view) is not None
+        return self.memory.is_shared or self.memory._buffer is not None
+
+    @property
     def is_tensor(self) -> bool:
         """Whether it has dimensions."""
         return not is_scalar_operand(self.operand, TYPES)
@@ -108,6 +116,25 @@ class ArgumentInfo:
         """
         if self.memory is not None and argument.bytes is not None:
             self.memory.write(self.offset, argument.bytes)
+
+
+def input_arguments(infos: Sequence[ArgumentInfo]) -> list[Argument]:
+    """Inputs as devices take them.
+
+    Raises:
+        GeneralFailure: a device's memory does not hold what the argument says.
+        Unmappable: a staged memory cannot be read.
+    """
+    inputs = []
+    for index, info in enumerate(infos):
+        info.check_initialized(index)
+        inputs.append(info.as_argument())
+    return inputs
+
+
+def output_arguments(infos: Sequence[ArgumentInfo]) -> list[Argument]:
+    """Outputs as devices take them."""
+    return [info.as_argument(is_output=True) for info in infos]
 
 
 def described(

@@ -1,0 +1,1 @@
+"""How executions compute: their state, and what begins behind other computations."""

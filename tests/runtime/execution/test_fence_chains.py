@@ -1,0 +1,219 @@
+"""Computations behind fences, over plans of several steps and several compilations."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from client.burst_helpers import standing_still
+from nnburst import DeadObject, SyncFence
+from nnburst.control.fences import FenceStatus
+from nnburst.hal.enums import DurationCode, OperationType
+from nnburst.runtime import Compilation, Event, Execution, Manager, Memory
+from runtime.building import Built, bad_state, finished, op_failed
+from runtime.half_drivers import two_halves
+
+X = np.array([1.0, 2.0], np.float32)
+BYTES = X.nbytes
+
+
+@pytest.fixture
+def drivers() -> Iterator[Manager]:
+    with two_halves() as manager:
+        yield manager
+
+
+def chain(manager: Manager, *, explicit: bool = True) -> Compilation:
+    """(x + x) * x: "first" adds, "second" multiplies."""
+    built = Built()
+    x, s, y = (built.tensor(2) for _ in range(3))
+    built.add(x, x, s)
+    built.add(s, x, y, OperationType.MUL)
+    devices = [manager.device("first"), manager.device("second")] if explicit else None
+    return finished(built.finish([x], [y]), devices, manager)
+
+
+def one_step(manager: Manager, kind: OperationType, *, explicit: bool = True) -> Compilation:
+    """x + x, or x * x."""
+    built = Built()
+    x, y = built.tensor(2), built.tensor(2)
+    built.add(x, x, y, kind)
+    name = "first" if kind == OperationType.ADD else "second"
+    return finished(built.finish([x], [y]), [manager.device(name)] if explicit else None, manager)
+
+
+def memory(content: np.ndarray | None = None) -> Memory:
+    found = Memory.allocate(BYTES)
+    found.bytes[...] = 0 if content is None else content.view(np.uint8)
+    return found
+
+
+def floats_of(memory: Memory) -> list[float]:
+    return [float(value) for value in memory.bytes.view(np.float32)]
+
+
+def ready(compilation: Compilation, source: Memory, target: Memory) -> Execution:
+    execution = compilation.execution()
+    execution.set_input_from_memory(0, source, 0, BYTES)
+    execution.set_output_from_memory(0, target, 0, BYTES)
+    return execution
+
+
+def status(event: Event) -> FenceStatus:
+    assert event.fence is not None
+    return event.fence.status
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_steps_of_a_plan_wait_for_each_other_by_fences(drivers: Manager, explicit: bool) -> None:
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers, explicit=explicit), x, y)
+    gate, signaller = SyncFence.create()
+    event = execution.start_after([Event.from_sync_fence(gate.fileno())])
+    assert status(event) == FenceStatus.ACTIVE
+    with bad_state():
+        execution.output_dimensions(0)
+    with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+        signaller.signal()
+        assert status(event) == FenceStatus.ACTIVE  # the second step cannot end
+    event.wait()
+    event.wait()
+    assert status(event) == FenceStatus.SIGNALLED
+    assert floats_of(y) == [2.0, 8.0]
+    assert execution.output_dimensions(0) == (2,)
+    descriptor = event.sync_fence()
+    os.close(descriptor)
+
+
+def test_an_event_is_a_dependency_of_another_compilations_execution(drivers: Manager) -> None:
+    x, s, y, z = memory(X), memory(), memory(), memory()
+    gate, signaller = SyncFence.create()
+    events = [Event.from_sync_fence(gate.fileno())]
+    plans = [
+        one_step(drivers, OperationType.ADD),
+        chain(drivers),
+        one_step(drivers, OperationType.MUL),
+    ]
+    for plan, source, target in zip(plans, (x, s, y), (s, y, z), strict=True):
+        events.append(ready(plan, source, target).start_after([events[-1]]))
+    assert [status(event) for event in events] == [FenceStatus.ACTIVE] * 4
+    assert floats_of(z) == [0.0, 0.0]
+    signaller.signal()
+    events[-1].wait()  # the others have ended before, without that anything waited for them
+    assert floats_of(z) == [float((2 * (2 * v) * (2 * v)) ** 2) for v in X]
+    for event in events:
+        event.wait()
+
+
+def test_a_reusable_execution_computes_again_behind_fences(drivers: Manager) -> None:
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers), x, y)
+    execution.reusable = True
+    for factor in (1.0, 2.0, 3.0):
+        x.bytes.view(np.float32)[...] = X * factor
+        event = execution.start_after([])
+        with bad_state():
+            execution.start_after([])
+        event.wait()
+        assert floats_of(y) == [float(v) for v in 2 * (X * factor) ** 2]
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_dependency_that_fails_makes_the_chain_behind_it_fail(
+    drivers: Manager, explicit: bool
+) -> None:
+    gate, signaller = SyncFence.create()
+    x, s, y = memory(X), memory(), memory()
+    adding = one_step(drivers, OperationType.ADD, explicit=explicit)
+    first = ready(adding, x, s).start_after([Event.from_sync_fence(gate.fileno())])
+    second = ready(chain(drivers, explicit=explicit), s, y).start_after([first])
+    signaller.fail()
+    for event in (second, first, second):
+        with op_failed():
+            event.wait()
+        assert status(event) == FenceStatus.ERROR
+    with op_failed():  # one that is in the error state already
+        ready(adding, x, s).start_after([first])
+
+
+@pytest.mark.parametrize("victim", ["first", "second"])
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_driver_that_dies_behind_a_fence_fails_in_wait(
+    drivers: Manager, victim: str, explicit: bool
+) -> None:
+    gate, signaller = SyncFence.create()
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers, explicit=explicit), x, y)
+    execution.reusable = True
+    event = execution.start_after([Event.from_sync_fence(gate.fileno())])
+    os.kill(drivers.device(victim).pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    signaller.signal()
+    if explicit:
+        with pytest.raises(DeadObject):
+            event.wait()
+    else:
+        event.wait()  # the CPU stands in
+        assert floats_of(y) == [2.0, 8.0]
+    y.bytes[...] = 0
+    execution.start_after([]).wait()  # by the driver that comes after it
+    assert floats_of(y) == [2.0, 8.0]
+
+
+def test_a_deadline_ends_the_wait_for_a_chain(drivers: Manager) -> None:
+    x, y = memory(X), memory()
+    for explicit in (True, False):
+        gate, _signaller = SyncFence.create()
+        execution = ready(chain(drivers, explicit=explicit), x, y)
+        execution.limit(0.3)
+        event = execution.start_after([Event.from_sync_fence(gate.fileno())])
+        with pytest.raises(
+            TimeoutError
+        ):  # the inputs may never be there: the CPU does not stand in
+            event.wait()
+
+
+def test_arguments_elsewhere_are_computed_within_the_call(drivers: Manager) -> None:
+    x, s, out = memory(X), memory(), np.zeros(2, np.float32)
+    first = ready(one_step(drivers, OperationType.ADD), x, s).start_after([])
+    execution = chain(drivers).execution()
+    execution.set_input_from_memory(0, s, 0, BYTES)
+    execution.set_output(0, out)
+    event = execution.start_after([first])
+    assert event.fence is None
+    assert out.tolist() == [8.0, 32.0]
+    event.wait()
+    first.wait()
+
+
+def test_a_step_on_the_cpu_waits_within_the_call(drivers: Manager) -> None:
+    built = Built()
+    x, s, y = (built.tensor(2) for _ in range(3))
+    built.add(x, x, s)
+    built.add(s, x, y, OperationType.SUB)
+    source, target = memory(X), memory()
+    compilation = finished(built.finish([x], [y]), None, drivers)
+    event = ready(compilation, source, target).start_after([])
+    assert event.fence is None
+    assert floats_of(target) == [1.0, 2.0]
+    event.wait()
+
+
+def test_a_fenced_computation_is_timed_from_its_fences_on(drivers: Manager) -> None:
+    gate, signaller = SyncFence.create()
+    x, y = memory(X), memory()
+    execution = ready(one_step(drivers, OperationType.ADD), x, y)
+    execution.measure_timing = True
+    event = execution.start_after([Event.from_sync_fence(gate.fileno())], duration=60.0)
+    with bad_state():
+        execution.duration(DurationCode.IN_DRIVER)
+    signaller.signal()
+    event.wait()
+    launched = execution.duration(DurationCode.IN_DRIVER)
+    fenced = execution.duration(DurationCode.FENCED_IN_DRIVER)
+    assert launched is not None
+    assert fenced is not None
+    assert 0 <= fenced <= launched
