@@ -356,6 +356,16 @@ CPU_DRIVER: Final = Variable(
     what="1 puts the device nnapi-reference into a driver, so that a crash there is not the program's",
     page="framework.md",
 )
+EXTENSIONS_ALLOWLIST: Final = Variable(
+    "EXTENSIONS_ALLOWLIST",
+    _path,
+    "a file",
+    "/etc/nnburst/extensions_allowlist",
+    reader="the framework, once, when a model first uses an extension",
+    what="which programs may use vendor extensions, one path or name of a Python module a line; without"
+    " the file all may (NNAPI: `nnapi_extensions_app_allowlist`)",
+    page="framework.md",
+)
 PYTHON: Final = Variable(
     "PYTHON",
     _path,

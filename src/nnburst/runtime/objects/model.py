@@ -31,6 +31,7 @@ from nnburst.hal.validation.operation import CONTROL_FLOW, validate_operation
 from nnburst.runtime.devices.asked_device import AskedDevice
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
+from nnburst.runtime.extensions.permission import check_permission
 from nnburst.runtime.extensions.type_registry import TYPES
 from nnburst.runtime.objects.buffers import Readable, byte_view
 from nnburst.runtime.objects.hal_model import HalModelBuilder, pools_of, with_process_prefixes
@@ -96,6 +97,8 @@ class Model(RuntimeObject):
                 raise InvalidArgument(
                     f"memories[{index}]: {memory.size} bytes, the model declares {pool.size}"
                 )
+        if model.extension_name_to_prefix:
+            check_permission("model")
         built = with_process_prefixes(model)
         made = cls()
         made._completed = True
@@ -122,6 +125,8 @@ class Model(RuntimeObject):
             raise UnexpectedNull("add_operand: description is None")
         self._check_building("add_operand")
         operand = description.checked(f"operand {len(self._operands)}", TYPES)
+        if is_extension(operand.type):
+            check_permission("add_operand")
         if operand.type in _OEM:
             logger.warning("operand %d has an OEM type: few devices take it", len(self._operands))
         self._operands.append(ModelOperand(operand))
@@ -263,6 +268,8 @@ class Model(RuntimeObject):
             raise InvalidArgument(
                 f"add_operation: kind: no extension has the prefix of {operation.type:#x}"
             )
+        if is_extension(operation.type):
+            check_permission("add_operation")
         _checked(f"operation {number}", lambda: self._validate_operation(operation))
         self._operations.append(operation)
 
