@@ -79,6 +79,7 @@ def test_every_way_gives_the_same_over_two_drivers(
         lines = str(compiled.plan).splitlines()
         assert [line.split()[1] for line in lines[2:]] == ["first", "second"]
         assert all(" ms" in line for line in lines[2:]), "both steps were measured"
+        assert all("0.50 × CPU" in line for line in lines[2:]), "as the drivers report"
         assert "digraph" in compiled.plan.dot()
         assert compiled.plan.mermaid()
 

@@ -44,9 +44,8 @@ class CompiledModel(RuntimeObject):
     def plan(self) -> PlanView:
         """Which device runs what: prints as a table, and draws as a graph."""
         executable = self.compilation._finished_executable
-        return PlanView(
-            executable.plan, self.compilation.model._finished_model, executable.measured
-        )
+        source = self.compilation.model._finished_model
+        return PlanView(executable.plan, source, self.compilation._estimates(), executable.measured)
 
     @property
     def placement_report(self) -> PlacementReport | None:

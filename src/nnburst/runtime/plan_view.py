@@ -18,10 +18,24 @@ class PlanView:
         plan: which device runs which operations, in which steps.
     """
 
-    def __init__(self, plan: Plan, source: FinishedModel, measured: Mapping[int, float]) -> None:
-        """Show `plan`; `measured` has the seconds that steps took last, by index."""
+    def __init__(
+        self,
+        plan: Plan,
+        source: FinishedModel,
+        estimated: Mapping[int, float | str],
+        measured: Mapping[int, float],
+    ) -> None:
+        """Show a plan.
+
+        Args:
+            plan: the plan.
+            source: the model that it was made for.
+            estimated: what steps should take: seconds, or a text, by index.
+            measured: seconds that steps took last, by index.
+        """
         self._plan: Final = plan
         self._source: Final = source
+        self._estimated: Final = dict(estimated)
         self._measured: Final = dict(measured)
 
     @property
@@ -39,8 +53,14 @@ class PlanView:
         return tuple(step for step in self._plan.steps if not isinstance(step, GotoStep))
 
     def __str__(self) -> str:
-        """A table, one line a step: device, operations, values, bytes across, times."""
-        return plan_table(self._plan, self._source, measured=self._measured)
+        """A table, one line a step: device, operations, values, bytes across, times.
+
+        The estimated time is what placement by measurement has timed, else the part of the CPU's time that
+        the device reports to take.
+        """
+        return plan_table(
+            self._plan, self._source, estimated=self._estimated, measured=self._measured
+        )
 
     def dot(self) -> str:
         """A graph in the DOT language."""

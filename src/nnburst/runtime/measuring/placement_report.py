@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,6 +51,16 @@ class PlacementReport:
     rounds: list[tuple[float, float]] = field(default_factory=list)
     chosen: Schedule = ()
     reason: str = ""
+
+    def _seconds_of(self, device: str, operations: Iterable[int]) -> float | None:
+        """What a device takes for operations together, by their positions in run order; None if not timed."""
+        wanted = sorted(operations)
+        times = [
+            step.seconds
+            for step in self.steps
+            if step.device == device and sorted(step.operations) == wanted
+        ]
+        return times[-1] if times else None
 
     def __str__(self) -> str:
         """A table of the devices, and the reason."""

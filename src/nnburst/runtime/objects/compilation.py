@@ -23,6 +23,7 @@ from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.execution import Execution
 from nnburst.runtime.objects.model import Model
 from nnburst.runtime.objects.plan_compiler import CompileOptions
+from nnburst.runtime.planning.drawing.estimates import reported_estimates, shares
 from nnburst.runtime.planning.memory_preference import MemoryPreference
 from nnburst.runtime.planning.plan import Direction, PartitioningMode, Plan
 from nnburst.runtime.runtime_object import RuntimeObject
@@ -190,6 +191,23 @@ class Compilation(RuntimeObject):
             state = "finishing it failed" if self._completed else "it is not finished"
             raise BadState(f"compilation: {state}")
         return self._executable
+
+    def _estimates(self) -> dict[int, float | str]:
+        """What each step should take: seconds as placement by measurement timed them, else as reported."""
+        executable = self._finished_executable
+        plan, source = executable.plan, self.model._finished_model
+        capabilities = [device.capabilities for device in executable.devices]
+        found: dict[int, float | str] = {}
+        found |= reported_estimates(
+            plan, source, capabilities, ExecutionPreference(self._preference)
+        )
+        if self._placement_report is not None:
+            for share in shares(plan, source):
+                name = plan.devices[share.device]
+                seconds = self._placement_report._seconds_of(name, share.operations)
+                if seconds is not None:
+                    found[share.step] = seconds
+        return found
 
     @property
     def is_finished(self) -> bool:

@@ -25,7 +25,7 @@ def plan_table(
     plan: Plan,
     source: FinishedModel,
     *,
-    estimated: Mapping[int, float] = _NO_TIMES,
+    estimated: Mapping[int, float | str] = _NO_TIMES,
     measured: Mapping[int, float] = _NO_TIMES,
 ) -> str:
     """A plan as a table, one line a step.
@@ -33,7 +33,7 @@ def plan_table(
     Args:
         plan: the plan.
         source: the model that it was made for.
-        estimated: seconds that steps should take, by index; as many as are known.
+        estimated: seconds that steps should take, or a text about it, by index; as many as are known.
         measured: seconds that steps have taken, by index; as many as are known.
 
     Returns:
@@ -43,12 +43,14 @@ def plan_table(
     lines = []
     for row in plan_rows(plan, source):
         counts = [str(n) for n in (row.inputs, row.outputs, row.temporaries)]
-        times = [_milliseconds(known.get(row.step)) for known in (estimated, measured)]
+        times = [_milliseconds(estimated.get(row.step)), _milliseconds(measured.get(row.step))]
         lines.append(
             [str(row.step), row.device, row.operations, *counts, str(row.bytes_across), *times]
         )
     return text_table([*_HEADINGS, "estimated", "measured"], lines)
 
 
-def _milliseconds(seconds: float | None) -> str:
+def _milliseconds(seconds: float | str | None) -> str:
+    if isinstance(seconds, str):
+        return seconds
     return "-" if seconds is None else f"{1e3 * seconds:.3f} ms"
