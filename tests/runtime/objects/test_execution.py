@@ -156,6 +156,30 @@ def test_timing_and_timeout_need_one_explicit_device() -> None:
             setattr(execution, name, 1)
 
 
+def test_only_a_measured_success_has_durations() -> None:
+    manager = Manager([])
+    compilation = finished(add_model(2), [manager.cpu], manager)
+    unmeasured, _ = with_arguments(compilation)
+    unmeasured.compute()
+    failed, _ = with_arguments(compilation)
+    failed.measure_timing, failed.timeout = True, 1e-9
+    with pytest.raises(NnburstError):
+        failed.compute()
+    for execution in (unmeasured, failed):
+        for code in range(4):
+            with bad_state():
+                execution.duration(code)
+
+
+def test_an_omitted_input_takes_a_type_that_is_as_exact_as_the_models() -> None:
+    execution = finished(add_model(2)).execution()
+    for less_exact in (floats(0), floats(3), floats(2, 1)):
+        with bad_data():
+            execution.set_input(0, None, less_exact)
+    execution.set_input(0, None, floats(2))
+    execution.set_input(1, None)
+
+
 def test_a_deadline_that_has_passed_is_persistent() -> None:
     manager = Manager([])
     execution, _ = with_arguments(finished(add_model(2), [manager.cpu], manager))
