@@ -1,0 +1,111 @@
+"""Bursts on several threads of one client: none keeps the interpreter lock while it waits for its driver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import nnburst
+from client.burst_helpers import copy_model
+from nnburst.client.burst.bound_request import BoundRequest
+
+#: Is done once an execution is under way in the other driver, too.
+_MEETING = """
+import os
+import time
+from pathlib import Path
+
+from nnburst.executor.base import Outcome
+from nnburst.executor.null import NullExecution, NullExecutor, NullPrepared
+
+FOLDER = Path(__file__).parent
+
+
+class Execution(NullExecution):
+    native = None
+
+    def run(self, *deadlines):
+        (FOLDER / f"{os.getpid()}.here").touch()
+        until = time.monotonic() + 60
+        while len(list(FOLDER.glob("*.here"))) < 2:
+            if time.monotonic() > until:
+                raise TimeoutError("no execution in the other driver")
+            time.sleep(0.001)
+        return Outcome()
+
+
+class Prepared(NullPrepared):
+    def bind(self, inputs, outputs):
+        return Execution(super().bind(inputs, outputs)._outcome.output_shapes)
+
+
+class Executor(NullExecutor):
+    def prepare(self, model, *more):
+        return Prepared(model)
+"""
+#: Takes 2 ms, without a core.
+_SLEEPING = _MEETING.replace(
+    _MEETING[_MEETING.index("        (FOLDER") : _MEETING.index("        return Outcome()")],
+    "        time.sleep(0.002)\n",
+)
+_RUNS = 20
+
+
+@pytest.fixture
+def two_bursts(
+    request: pytest.FixtureRequest, make_module: Callable[[str, str], None]
+) -> Iterator[list[BoundRequest]]:
+    """A bound request in each of two drivers, around the executor whose source is the test's parameter."""
+    make_module("threaded", request.param)
+    free = {"NNBURST_SANDBOX": "0"}  # they leave files for each other
+    with ExitStack() as stack:
+        bounds = []
+        for _ in range(2):
+            device = stack.enter_context(nnburst.launch("threaded:Executor", env=free))
+            prepared = stack.enter_context(device.prepare(copy_model()))
+            bounds.append(stack.enter_context(prepared.open_burst()).bind())
+        yield bounds
+
+
+def seconds_of(bounds: list[BoundRequest], runs: int) -> float:
+    """How long it takes until all have run so often, each on a thread of its own."""
+    failures: list[BaseException] = []
+
+    def work(bound: BoundRequest) -> None:
+        try:
+            for _ in range(runs):
+                bound.run(60)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[bound]) for bound in bounds]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("two_bursts", [_MEETING], ids=["meeting"], indirect=True)
+def test_executions_of_two_threads_are_under_way_at_the_same_time(
+    two_bursts: list[BoundRequest],
+) -> None:
+    seconds_of(two_bursts, 1)  # none would end without the other
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("two_bursts", [_SLEEPING], ids=["sleeping"], indirect=True)
+def test_two_threads_do_twice_the_work_of_one(two_bursts: list[BoundRequest]) -> None:
+    ratio = 0.0
+    for _ in range(20):  # a machine that does other things may spoil most rounds
+        alone = seconds_of(two_bursts[:1], _RUNS)
+        ratio = max(ratio, 2 * alone / seconds_of(two_bursts, _RUNS))
+        if ratio >= 1.8:
+            return
+    pytest.fail(f"two threads did {ratio:.2f} times the work of one")
