@@ -100,11 +100,11 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_victim_that_is_at_work_counts_as_killed(address: str) -> None:
-    Process(address, "burst_runs").kill()
+    Process.busy(address, "burst_runs").kill()
 
 
 def test_victim_that_had_died_of_its_own_error_is_an_error(address: str) -> None:
-    victim = Process(address, "burst_runs")
+    victim = Process.busy(address, "burst_runs")
     os.kill(victim.worker, 9)
     os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(BrokenLife, match="client burst_runs had ended with 1 before it was killed"):
@@ -115,7 +115,7 @@ def test_victim_that_had_died_of_its_own_error_is_an_error(address: str) -> None
 def test_soak_of_a_moment_finds_no_error(tmp_path: Path) -> None:
     """Too short for a trend; whether a death is clean and whether results are right shows at once."""
     file = tmp_path / "soak.json"
-    main(["--seconds", "3", "--json", str(file)])
+    main(["--seconds", "1", "--json", str(file)])
     facts = json.loads(file.read_text())
     assert facts["errors"] == []
     assert sum(facts["rounds"].values()) > 0

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _SEGMENT: Final = {1000: 0.25, 100: 0.75}
 _SEGMENTS: Final = 16
 _IDLE_SECONDS: Final = 3.0
+#: The same for each round of a run of few.
+_IDLE_SECONDS_OF_ROUND: Final = 0.15
 #: Most rounds of what takes milliseconds.
 _OPENING_ROUNDS: Final = 11
 
@@ -133,7 +135,8 @@ def _two_cores(
         ]
         with progress("rounds", args.rounds) as advance:
             measured = run_rounds(contestants, args.rounds, lambda: advance(1))
-        report["idle_cpu_share"] = round(idle_share(device, _IDLE_SECONDS), 5)
+        idle_seconds = min(_IDLE_SECONDS, args.rounds * _IDLE_SECONDS_OF_ROUND)
+        report["idle_cpu_share"] = round(idle_share(device, idle_seconds), 5)
     report["ratios"] = _ratios(measured)
     if args.plot is not None:
         shown = [case for case in measured.values() if not case.name.startswith("empty")]

@@ -22,9 +22,10 @@ from nnburst.testing.soak.crowd import (
 from nnburst.testing.soak.report import SoakReport
 from nnburst.testing.soak.samples import Samples
 
-#: Samples of a whole soak, at most; and seconds between two, at least.
+#: Samples of a whole soak, at most; seconds between two, at least; and samples of a soak of a moment.
 _SAMPLES: Final = 1000
 _SHORTEST: Final = 0.25
+_FEWEST: Final = 40
 #: Seconds until clients and their workers have made what they make once; a supervisor has at its start.
 _WARM_UP: Final = 60.0
 #: Seconds until a supervisor must have given back what its clients had.
@@ -48,6 +49,8 @@ def soak(executor: str, seconds: float, seed: int = 0) -> SoakReport:
         for activity in STAYING:
             staying.append(Process(driver.address, f"stand_by:{activity}"))
             stack.callback(staying[-1].clean_up)
+        for process in staying:  # they start side by side
+            process.wait_until_busy()
         passing = [
             deaths_of_clients(driver.address, seed),
             deaths_of_workers(driver.address),
@@ -77,7 +80,8 @@ def _watch(
         name = _name(process)
         processes[f"client {name}"], processes[f"worker of {name}"] = process.pid, process.worker
     warm_up = {name: _WARM_UP for name in processes if name != "supervisor"}
-    samples, step = Samples(processes, warm_up), max(_SHORTEST, seconds / _SAMPLES)
+    samples = Samples(processes, warm_up)
+    step = min(max(_SHORTEST, seconds / _SAMPLES), seconds / _FEWEST)
     report.series = samples.series
     end = time.monotonic() + seconds
     while not any(each.error for each in passing):
@@ -96,6 +100,8 @@ def _collect(report: SoakReport, staying: list[Process], passing: list[Repeated]
         report.counts[each.name] = each.count
         if each.error:
             report.errors.append(each.error)
+    for process in staying:
+        process.let_end()
     for process in staying:
         try:
             facts = process.finish()

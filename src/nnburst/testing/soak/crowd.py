@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from nnburst.client.connect import connect
 from nnburst.client.launch import driver_environment
@@ -34,18 +34,32 @@ class Process:
     Attributes:
         activity: what it does.
         pid: its own.
-        worker: its driver's.
+        worker: its driver's; 0 until it is busy.
     """
 
     def __init__(self, address: str, activity: str) -> None:
-        """Start it and wait until it is busy."""
+        """Start it; `wait_until_busy` is next."""
         command = [sys.executable, "-m", "nnburst.testing.faults.client", address, activity]
         self.activity = activity
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=driver_environment()
         )
-        facts = self._line()
-        self.pid, self.worker = int(facts["pid"]), int(facts["worker"])
+        self.pid, self.worker = self._process.pid, 0
+
+    @classmethod
+    def busy(cls, address: str, activity: str) -> Self:
+        """Start one and wait until it is busy."""
+        process = cls(address, activity)
+        process.wait_until_busy()
+        return process
+
+    def wait_until_busy(self) -> None:
+        """Wait until it does what it shall; `worker` is known from then on.
+
+        Raises:
+            BrokenLife: it has ended instead.
+        """
+        self.worker = int(self._line()["worker"])
 
     def _line(self) -> Any:  # noqa: ANN401 - JSON
         assert self._process.stdout is not None
@@ -54,10 +68,14 @@ class Process:
             raise BrokenLife(f"client {self.activity} ended with {self._process.wait(_HANG)}")
         return json.loads(line)
 
-    def finish(self) -> Any:  # noqa: ANN401 - JSON
-        """Let one that stands by end: its rounds, errors and latencies."""
+    def let_end(self) -> None:
+        """Let one that stands by end; `finish` waits for that."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def finish(self) -> Any:  # noqa: ANN401 - JSON
+        """Let one that stands by end: its rounds, errors and latencies."""
+        self.let_end()
         facts = self._line()
         self._process.wait(_HANG)
         return facts
@@ -134,7 +152,7 @@ def deaths_of_clients(address: str, seed: int) -> Repeated:
     chance = random.Random(seed)  # noqa: S311 - decides when to kill
 
     def kill_one(stop: threading.Event) -> None:
-        victim = Process(address, chance.choice([*ACTIVITIES, "connect", *STUCK]))
+        victim = Process.busy(address, chance.choice([*ACTIVITIES, "connect", *STUCK]))
         stop.wait(chance.uniform(0, _LATEST))
         victim.kill()
         stop.wait(_BETWEEN_DEATHS)
