@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from source_trees import parsed
+
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
 _CONTROL: Final = {"hal", "fmq"}
@@ -106,8 +108,7 @@ def found_imports(module: str) -> Iterator[str]:
 
     `import nnburst` alone loads nothing; each name that is then taken from it counts.
     """
-    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(SOURCE / f"{module}.py")):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name != "nnburst")
         elif isinstance(node, ast.ImportFrom):
@@ -268,8 +269,7 @@ def test_no_module_imports_a_sibling_for_type_checking_alone() -> None:
     for module in modules():
         if module.endswith("__init__"):
             continue  # a package names what it loads lazily
-        tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
-        blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If)]
+        blocks = [n for n in ast.walk(parsed(SOURCE / f"{module}.py")) if isinstance(n, ast.If)]
         for block in (b for b in blocks if ast.unparse(b.test) == "TYPE_CHECKING"):
             names = [n.module or "" for n in ast.walk(block) if isinstance(n, ast.ImportFrom)]
             same = f"nnburst.{layer(module)}"

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
+from source_trees import parsed
+
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sorted((ROOT / "src").rglob("*.py"))
 C = sorted(
@@ -42,9 +44,8 @@ def name(path: Path) -> str:
 
 @cache
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from source_trees import parsed
+
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
 #: Verbs that once ended our objects. Now: close, release, cancel, abandon, fail (CONTRIBUTING).
@@ -29,10 +31,7 @@ CARRY_NNAPI_NAMES: Final = frozenset({"compat", "runtime"})
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(SOURCE.rglob("*.py"))
-    }
+    return {str(path.relative_to(SOURCE)): parsed(path) for path in sorted(SOURCE.rglob("*.py"))}
 
 
 def methods() -> Iterator[tuple[str, str]]:

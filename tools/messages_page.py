@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -52,10 +53,14 @@ class Message:
 
 def messages(source: Path = SOURCE) -> list[Message]:
     """Every message of the modules under `source`, sorted by what carries it and by module."""
-    trees = {
-        str(path.relative_to(source)): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(source.rglob("*.py"))
-    }
+    gc.disable()  # a collection would look through all trees, again and again
+    try:
+        trees = {
+            str(path.relative_to(source)): ast.parse(path.read_text(encoding="utf-8"))
+            for path in sorted(source.rglob("*.py"))
+        }
+    finally:
+        gc.enable()
     carriers = _error_classes(trees.values()) | BUILTIN
     takers = _takers(trees.values())
     found = [
