@@ -104,7 +104,7 @@ class LoadClient(Closing):
     def _closed_loop(self, begin_ns: int, end_ns: int) -> Trips:
         """Execute without a pause from one moment to the other, at least once."""
         execute, clock = self._execute, time.monotonic_ns
-        stamps = []
+        stamps: list[int] = []
         _sleep_until(begin_ns)
         now = clock()
         while not stamps or now < end_ns:
