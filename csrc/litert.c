@@ -117,7 +117,7 @@ static void compile_quietly(const uint8_t *content, uint64_t content_bytes) {
     if (kept >= 0 && nowhere >= 0) {
         dup2(nowhere, STDERR_FILENO);
     }
-    struct nnb_litert_engine *engine = nnb_litert_engine_new(content, content_bytes, 1, message);
+    struct nnb_litert_engine *engine = nnb_litert_engine_new(content, content_bytes, 1, -1, message);
     if (engine) {
         nnb_litert_engine_free(engine);
     }
@@ -169,9 +169,14 @@ static bool add_options(handle options, const char *identifier, const char *text
     return litert.add_opaque(options, opaque) == 0;
 }
 
-static bool make_options(struct nnb_litert_engine *engine, uint32_t threads) {
-    char text[64];
-    snprintf(text, sizeof text, "num_threads = %u\n", threads);
+static bool make_options(struct nnb_litert_engine *engine, uint32_t threads,
+                         int32_t packed_weights) {
+    char text[128];
+    int length = snprintf(text, sizeof text, "num_threads = %u\n", threads);
+    if (packed_weights >= 0) {
+        snprintf(text + length, sizeof text - (size_t)length,
+                 "weight_cache_file_path = \"/proc/self/fd/%d\"\n", packed_weights);
+    }
     return litert.create_options(&engine->options) == 0 &&
            litert.set_accelerators(engine->options, ACCELERATOR_CPU) == 0 &&
            add_options(engine->options, "xnnpack", text) &&
@@ -179,7 +184,8 @@ static bool make_options(struct nnb_litert_engine *engine, uint32_t threads) {
 }
 
 struct nnb_litert_engine *nnb_litert_engine_new(const uint8_t *content, uint64_t content_bytes,
-                                                uint32_t threads, char *message) {
+                                                uint32_t threads, int32_t packed_weights,
+                                                char *message) {
     struct nnb_litert_engine *engine = calloc(1, sizeof *engine);
     if (!engine) {
         snprintf(message, NNB_LITERT_MESSAGE_BYTES, "out of memory");
@@ -187,7 +193,7 @@ struct nnb_litert_engine *nnb_litert_engine_new(const uint8_t *content, uint64_t
     }
     pthread_mutex_init(&engine->turn, NULL);
     int status = -1;
-    if (make_options(engine, threads)) {
+    if (make_options(engine, threads, packed_weights)) {
         status = litert.create_model(litert.environment, content, content_bytes, &engine->model);
     }
     if (status == 0) {
@@ -359,7 +365,7 @@ static int try_here(const char *path, const uint8_t *content, uint64_t content_b
     if (status != NNB_LITERT_OK) {
         return status;
     }
-    struct nnb_litert_engine *engine = nnb_litert_engine_new(content, content_bytes, 1, message);
+    struct nnb_litert_engine *engine = nnb_litert_engine_new(content, content_bytes, 1, -1, message);
     struct nnb_litert_call *call = engine ? nnb_litert_bind(engine, input, 1, output, 1) : NULL;
     if (!call || nnb_litert_run(call) != STATUS_NONE || nnb_litert_run(call) != STATUS_NONE) {
         return NNB_LITERT_REFUSED;

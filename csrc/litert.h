@@ -47,9 +47,13 @@ int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_
                      const struct nnb_litert_argument *output, const uint8_t *expected);
 
 /* Compile a network. `content` must outlive the engine. NULL, and why in `message`, if it is refused.
- * An engine may be shared: its calls take turns. */
+ * An engine may be shared: its calls take turns.
+ *
+ * `packed_weights` is a descriptor of the weights in the form in which kernels read them, or -1: an empty
+ * file is filled, any other is mapped read-only, and what the engine finds in it, it believes. */
 struct nnb_litert_engine *nnb_litert_engine_new(const uint8_t *content, uint64_t content_bytes,
-                                                uint32_t threads, char *message);
+                                                uint32_t threads, int32_t packed_weights,
+                                                char *message);
 void nnb_litert_engine_free(struct nnb_litert_engine *);
 
 /* Bind a request; NULL if memory is short or the engine refuses an argument. */

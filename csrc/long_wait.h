@@ -89,9 +89,12 @@ static int nnb_death_word_watch_unlocked(nnb_atomic_u32 *word, nnb_atomic_u32 *s
 
 static struct nnb_litert_engine *nnb_litert_engine_new_unlocked(const uint8_t *content,
                                                                 uint64_t content_bytes,
-                                                                uint32_t threads, char *message) {
+                                                                uint32_t threads,
+                                                                int32_t packed_weights,
+                                                                char *message) {
     NNB_WITHOUT_LOCK(struct nnb_litert_engine *,
-                     nnb_litert_engine_new(content, content_bytes, threads, message));
+                     nnb_litert_engine_new(content, content_bytes, threads, packed_weights,
+                                           message));
 }
 
 static int nnb_litert_trial_unlocked(const char *path, const uint8_t *content,

@@ -23,6 +23,8 @@ _ONNXRUNTIME: Final = "nnburst.executor.onnxruntime.executor"
 BUILT_IN: Final[dict[str, _Make]] = {}
 #: The modules that each has imported once it has prepared models of every kind.
 MODULES: Final[dict[str, tuple[str, ...]]] = {}
+#: Names of those whose packed weights processes can share (`nnburst.executor.sharing`).
+PACKING: Final = frozenset({"litert"})
 
 
 def _built_in(*modules: str) -> Callable[[_Make], _Make]:

@@ -35,7 +35,7 @@ def test_library_of_another_minor_version_is_not_used(monkeypatch: pytest.Monkey
 def test_refused_network_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     assert native.available()
     message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
-    engine = lib.nnb_litert_engine_new_unlocked(b"no network", 10, 1, message)
+    engine = lib.nnb_litert_engine_new_unlocked(b"no network", 10, 1, -1, message)
     assert engine == ffi.NULL
     assert native._text(message).startswith("status ")
 

@@ -174,7 +174,7 @@ def _between(spans: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int,
     yield start, size
 
 
-def _constant_spans(content: Octets) -> Iterator[tuple[int, int]]:
+def _constant_spans(content: Octets | memoryview) -> Iterator[tuple[int, int]]:
     """Offset and length of each constant in a lowered network that may be cut out."""
     schema: Any = import_module("ai_edge_litert.schema_py_generated")
     model = schema.Model.GetRootAs(content, 0)

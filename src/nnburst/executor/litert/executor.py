@@ -27,6 +27,7 @@ from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
 from nnburst.executor.litert.interpreter import InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
+from nnburst.executor.litert.packed import PackedWeights, from_files, memory_file, to_files
 from nnburst.executor.litert.split import Part, SplitPrepared, cut
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus, operation_name
@@ -90,21 +91,26 @@ class LiteRtExecution(Execution):
 class LiteRtPrepared(Prepared):
     """A compiled model. `bind` may be called from several threads at once."""
 
-    def __init__(self, model: Model, network: Network, num_threads: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        network: Network,
+        num_threads: int,
+        weights: PackedWeights | None = None,
+    ) -> None:
         """Compile it once, by the native route if that works.
 
         Args:
             model: what is computed.
             network: how.
             num_threads: that compute.
+            weights: of the network, packed by another process; owned. Only the native route takes them.
         """
         self.num_threads = num_threads
         self._model = model
-        kind: Callable[[Network, int, str], Engine] = (
-            native.NativeEngine if native.available() else InterpreterEngine
-        )
         self._network = network
-        self._engines = Engines(lambda: kind(network, num_threads, _title(model)))
+        self._weights = weights
+        self._engines = Engines(self._engine)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> LiteRtExecution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
@@ -130,6 +136,15 @@ class LiteRtPrepared(Prepared):
     def close(self) -> None:
         """Free the engines."""
         self._engines.close()
+        if self._weights is not None:
+            self._weights.close()
+
+    def _engine(self) -> Engine:
+        title = _title(self._model)
+        if not native.available():
+            return InterpreterEngine(self._network, self.num_threads, title)
+        weights = -1 if self._weights is None else self._weights.fd
+        return native.NativeEngine(self._network, self.num_threads, title, weights)
 
 
 class LiteRtExecutor(Executor):
@@ -221,6 +236,33 @@ class LiteRtExecutor(Executor):
             return prepared[0]
         parts = [Part(p.model, p.network is not None, p.static) for p in program.parts]
         return SplitPrepared(cached.model, program.types, list(zip(parts, prepared, strict=True)))
+
+    def pack(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
+    ) -> tuple[int, ...]:
+        """What processes can share of a model that the engine runs as a whole; see `executor.sharing`."""
+        network = survey(model, pools).network if native.available() else None
+        if network is None:
+            return ()
+        weights = PackedWeights(memory_file("weights"))
+        engine = native.NativeEngine(
+            network, options.num_threads or self._threads, packed_weights=weights.fd
+        )
+        engine.close()
+        if os.fstat(weights.fd).st_size == 0:
+            return ()  # no kernel of the network packs any
+        files = to_files(network, weights.fd)
+        weights.fd = -1
+        return files
+
+    def prepare_packed(
+        self, model: Model, files: Sequence[int], options: PrepareOptions
+    ) -> Prepared:
+        """Prepare with what another process has packed; see `executor.sharing`."""
+        if not native.available():
+            raise GeneralFailure("only libLiteRt.so takes packed weights")
+        network, weights = from_files(files)
+        return LiteRtPrepared(model, network, options.num_threads or self._threads, weights)
 
     def _by_engine(
         self,

@@ -169,13 +169,17 @@ def _size(meta: TensorType) -> int:
 class NativeEngine:
     """A compiled network. Its requests may run on several threads: they take turns."""
 
-    def __init__(self, network: Network, threads: int, title: str = "litert") -> None:
+    def __init__(
+        self, network: Network, threads: int, title: str = "litert", packed_weights: int = -1
+    ) -> None:
         """Compile.
 
         Args:
             network: what is computed.
             threads: that compute.
             title: of its runs in a trace.
+            packed_weights: descriptor of weights in the engine's own form, which an engine has made of
+                the same network; an empty file is filled; -1 if the engine keeps its own.
 
         Raises:
             GeneralFailure: the library refuses the network.
@@ -185,11 +189,15 @@ class NativeEngine:
         self._content = ffi.from_buffer("uint8_t[]", network.content)
         message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
         engine = lib.nnb_litert_engine_new_unlocked(
-            self._content, len(network.content), threads, message
+            self._content, len(network.content), threads, packed_weights, message
         )
         if engine == ffi.NULL:
             raise GeneralFailure(f"LiteRT refuses the network: {_text(message)}")
         self.handle = ffi.gc(engine, lib.nnb_litert_engine_free)
+
+    def close(self) -> None:
+        """Free it, if nothing is bound to it; what is dropped is freed, too."""
+        ffi.release(self.handle)
 
     def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> NativeBinding:
         """Bind memory: exactly the bytes of each argument; None for an output that is not taken.

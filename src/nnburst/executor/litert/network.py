@@ -52,7 +52,7 @@ class Network:
         private_outputs: positions of outputs that the engine reads again.
     """
 
-    content: Octets
+    content: Octets | memoryview
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     private_inputs: frozenset[int]
