@@ -51,6 +51,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="end when standard input does: with the program at its other end, however that ends",
     )
+    parser.add_argument(
+        "--share-weights",
+        choices=("user", "all", "off"),
+        default="user",
+        help="whose clients share the packed weights of a model that they all prepare: those of one user"
+        " (default), all, or off; with all, one user can find out by the time that it takes whether another"
+        " has prepared a model that it has, too",
+    )
     add_options(parser)
     add_json_option(parser)
 
@@ -78,6 +86,7 @@ def run(args: argparse.Namespace) -> NoReturn:
         words.append("--any-user")
     if args.until_stdin_ends:
         words.append("--until-stdin-ends")
+    words += ["--share-weights", args.share_weights]
     if front:
         words += ["--front", json.dumps(front)]
     if args.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,14 +12,18 @@ from nnburst.driver.model.cache.compilation_cache import CompilationCache
 from nnburst.driver.model.capabilities import load_capabilities
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.executor.base import Bytes, Executor, PrepareOptions
+from nnburst.driver.weights.borrower import Borrower
+from nnburst.executor.base import Bytes, Executor, Prepared, PrepareOptions
 from nnburst.executor.operations import SIGNATURES
+from nnburst.executor.sharing import PackingExecutor
 from nnburst.fmq.cores import thread_budget
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.validation import validate_model
 from nnburst.tracing.slices import Layer, Phase, trace
+
+log = logging.getLogger(__name__)
 
 
 class Device:
@@ -34,9 +39,16 @@ class Device:
         feature_level: newest version whose models it takes, likewise.
     """
 
-    def __init__(self, name: str, executor: Executor) -> None:
-        """Serve `executor` under `name`."""
+    def __init__(self, name: str, executor: Executor, weights: Borrower | None = None) -> None:
+        """Serve an executor.
+
+        Args:
+            name: that it is served under.
+            executor: what computes.
+            weights: from which packed weights are borrowed, if the executor takes any.
+        """
         self.name = name
+        self._weights = weights
         self._executor = executor
         self.type: Final = executor.device_type
         self.feature_level: Final = executor.feature_level
@@ -116,5 +128,23 @@ class Device:
         threads = min(options.num_threads, self.thread_budget)
         within = dataclasses.replace(options, num_threads=threads)
         with trace(Layer.DRIVER, Phase.COMPILATION, "prepare"):
-            prepared = self._executor.prepare(model, views, within)
+            prepared = self._borrowed(model, views, within)
+            if prepared is None:
+                prepared = self._executor.prepare(model, views, within)
         return PreparedModel(model, prepared, options.preference, options.priority)
+
+    def _borrowed(
+        self, model: Model, views: Sequence[Bytes], options: PrepareOptions
+    ) -> Prepared | None:
+        """Prepared with what another process has packed; None if this one packs for itself."""
+        executor = self._executor
+        if self._weights is None or not isinstance(executor, PackingExecutor):
+            return None
+        with self._weights.borrow(model, views, options) as files:
+            if not files:
+                return None
+            try:
+                return executor.prepare_packed(model, files, options)
+            except NnburstError as error:
+                log.warning("a model is prepared without packed weights: %s", error)
+                return None

@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
     parser.add_argument("--until-stdin-ends", action="store_true", help="end with standard input")
     parser.add_argument(
+        "--share-weights", choices=("user", "all", "off"), default="user", help="see `serve --help`"
+    )
+    parser.add_argument(
         "--front", default="", metavar="JSON", help="serve by a front, too, with these words"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write where it listens")
@@ -89,6 +92,7 @@ def _install(extensions: Sequence[str]) -> None:
 
 
 def _serve_one(args: argparse.Namespace) -> None:
+    from nnburst.driver.service.admission import Admission
     from nnburst.driver.service.worker import serve_client
 
     # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
@@ -96,13 +100,17 @@ def _serve_one(args: argparse.Namespace) -> None:
     # A client that ignores the ends of its children would have this process not learn of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(args.fd, False)
-    serve_client(lambda: socket.socket(fileno=args.fd), args.executor, args.executor)
+    serve_client(lambda: Admission(socket.socket(fileno=args.fd)), args.executor, args.executor)
 
 
 def _serve(listener: Listener, args: argparse.Namespace) -> None:
     from nnburst.driver.service.front_keeper import FrontKeeper
     from nnburst.driver.service.supervisor import Supervisor
+    from nnburst.driver.service.weights_keeper import WeightsKeeper
 
+    weights: WeightsKeeper | None = None
+    if args.share_weights != "off":
+        weights = WeightsKeeper(args.executor, across_users=args.share_weights == "all")
     front = FrontKeeper(listener.path, json.loads(args.front)) if args.front else None
     supervisor = Supervisor(
         listener,
@@ -111,6 +119,7 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
         any_user=args.any_user,
         front=front,
         until_stdin_ends=args.until_stdin_ends,
+        weights=weights,
     )
     supervisor.prepare()
     _announce(listener.path, args.executor, args.json)

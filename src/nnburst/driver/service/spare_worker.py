@@ -10,7 +10,9 @@ import os
 import socket
 from typing import Final
 
-#: Comes with the client's socket; a descriptor cannot travel alone.
+from nnburst.driver.service.admission import Admission
+
+#: Comes with the worker's sockets; a descriptor cannot travel alone.
 _CLIENT: Final = b"client"
 
 
@@ -26,14 +28,14 @@ class SpareWorker:
         self.pid = pid
         self._pair = pair
 
-    def give(self, connected: socket.socket) -> bool:
-        """Let it serve the client behind `connected`; False if it has ended meanwhile. Closes this."""
+    def give(self, admission: Admission) -> bool:
+        """Let it serve a client; False if it has ended meanwhile. Closes this, but no socket given."""
         with self._pair as pair:
             try:
                 socket.send_fds(
                     pair,
                     [_CLIENT],
-                    [connected.fileno()],
+                    [given.fileno() for given in admission if given is not None],
                     socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
                 )
             except OSError:
@@ -45,8 +47,8 @@ class SpareWorker:
         self._pair.close()
 
 
-def await_client(pair: socket.socket, supervisors: socket.socket) -> socket.socket:
-    """The worker's side: the client's socket; without one the process ends.
+def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
+    """The worker's side: what came with a client; without one the process ends.
 
     Args:
         pair: this worker's end; closed here.
@@ -54,7 +56,9 @@ def await_client(pair: socket.socket, supervisors: socket.socket) -> socket.sock
     """
     supervisors.close()
     with pair:
-        _, fds, _, _ = socket.recv_fds(pair, len(_CLIENT), 1, socket.MSG_CMSG_CLOEXEC)
+        _, fds, _, _ = socket.recv_fds(
+            pair, len(_CLIENT), len(Admission._fields), socket.MSG_CMSG_CLOEXEC
+        )
     if not fds:
         os._exit(0)
-    return socket.socket(fileno=fds[0])
+    return Admission(*(socket.socket(fileno=fd) for fd in fds))

@@ -26,10 +26,12 @@ from nnburst.control.counts import ServiceCounts
 from nnburst.driver.counting.counter_book import CounterBook
 from nnburst.driver.counting.counter_page import CounterPage
 from nnburst.driver.executors import import_executor
+from nnburst.driver.service.admission import Admission
 from nnburst.driver.service.front_keeper import FrontKeeper
 from nnburst.driver.service.listener import Listener
 from nnburst.driver.service.service_manager import ServiceManager
 from nnburst.driver.service.spare_worker import SpareWorker, await_client
+from nnburst.driver.service.weights_keeper import WeightsKeeper
 from nnburst.driver.service.worker import serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import NnburstError, ResourceExhausted
@@ -40,6 +42,8 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 #: What `ps` calls this process, and a worker that has no client yet.
 _SUPERVISOR: Final = b"nnburst driver"
 _SPARE: Final = b"nnburst spare"
+#: What it calls the one that keeps packed weights.
+_KEEPER: Final = b"nnburst weights"
 #: Clients served at once; more are refused until one leaves.
 MAX_WORKERS: Final = 256
 #: Of these, clients of one process, or of one other user.
@@ -73,6 +77,7 @@ class Supervisor:
         any_user: bool = False,
         front: FrontKeeper | None = None,
         until_stdin_ends: bool = False,
+        weights: WeightsKeeper | None = None,
     ) -> None:
         """Prepare to serve.
 
@@ -83,9 +88,11 @@ class Supervisor:
             any_user: serve clients of other users too.
             front: what other protocols are served by.
             until_stdin_ends: stop when standard input ends.
+            weights: lets clients share packed weights; None if each packs for itself.
         """
         self._listener = listener
         self._front = front
+        self._weights = weights
         self._executor = executor
         self._name = name
         self._any_user = any_user
@@ -115,6 +122,8 @@ class Supervisor:
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
+        if self._weights is not None:
+            self._weights.start(lambda become: self._fork(lambda _page: become(), _KEEPER))
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
@@ -206,8 +215,18 @@ class Supervisor:
                 logger.warning("refused pid %d: %d clients are served", peer.pid, MAX_WORKERS)
             elif list(self._workers.values()).count(whose) >= MAX_WORKERS_OF_ONE:
                 logger.warning("refused %s: it has %d workers", whose, MAX_WORKERS_OF_ONE)
-            elif not self._give_to_spare(connected, whose):
-                self._fork_for(connected, whose)
+            else:
+                self._serve(connected, peer.uid, whose)
+
+    def _serve(self, connected: socket.socket, user: int, whose: str) -> None:
+        weights = None if self._weights is None else self._weights.admit(user)
+        admission = Admission(connected, weights)
+        if not self._give_to_spare(admission, whose):
+            pid = self._fork(lambda page: self._serve_client(lambda: admission, page), _SPARE)
+            if pid is not None:
+                self._workers[pid] = whose
+        if weights is not None:
+            weights.close()
 
     def _rest(self, seconds: float) -> None:
         """Do nothing until something has happened to a worker or to this process."""
@@ -226,14 +245,19 @@ class Supervisor:
         """Fork a worker for the client that comes next."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            pid = self._fork(lambda: await_client(theirs, ours), is_spare=True)
+            pid = self._fork(
+                lambda page: self._serve_client(
+                    lambda: await_client(theirs, ours), page, is_spare=True
+                ),
+                _SPARE,
+            )
         if pid is None:
             self._spare_failed = True
             ours.close()
         else:
             self._spares.append(SpareWorker(pid, ours))
 
-    def _give_to_spare(self, connected: socket.socket, whose: str) -> bool:
+    def _give_to_spare(self, admission: Admission, whose: str) -> bool:
         """Let the spare worker that is there longest serve a client; False without one."""
         too_fast = bool(self._workers) and not self._spares and not self._spare_failed
         self._spare_failed = False
@@ -242,22 +266,27 @@ class Supervisor:
             return False
         spare = self._spares.pop(0)
         self._workers[spare.pid] = whose  # which counts it if it has failed, too
-        return spare.give(connected)
+        return spare.give(admission)
 
-    def _fork_for(self, connected: socket.socket, whose: str) -> None:
-        pid = self._fork(lambda: connected)
-        if pid is not None:
-            self._workers[pid] = whose
+    def _serve_client(
+        self, client: Callable[[], Admission], page: SharedMemory, *, is_spare: bool = False
+    ) -> NoReturn:
+        """What a worker does; it waits for its client by `client`, and counts in `page`."""
+        with page:
+            counter_page = CounterPage(page)
+        serve_client(
+            client, self._executor, self._name, is_spare=is_spare, counter_page=counter_page
+        )
 
-    def _fork(self, client: Callable[[], socket.socket], *, is_spare: bool = False) -> int | None:
-        """Fork a worker, which waits for its client by `client`; None if there can be none."""
+    def _fork(self, become: Callable[[SharedMemory], NoReturn], name: bytes) -> int | None:
+        """Fork a process `name`, which does `become` and may count in a page; None if that fails."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         supervisor = os.getpid()
         try:
             page = self._counters.make_page()
             pid = os.fork()
             if pid == 0:
-                self._become_worker(client, supervisor, page, is_spare=is_spare)
+                self._enter_child(become, supervisor, page, name)
         except (OSError, ResourceExhausted) as error:
             logger.warning(
                 "cannot start a worker; its connection, if it has one, is closed: %s", error
@@ -269,13 +298,12 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
-    def _become_worker(
+    def _enter_child(
         self,
-        client: Callable[[], socket.socket],
+        become: Callable[[SharedMemory], NoReturn],
         supervisor: int,
         page: SharedMemory,
-        *,
-        is_spare: bool,
+        name: bytes,
     ) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
@@ -283,19 +311,17 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            lib.nnb_set_thread_name(_SPARE)
+            lib.nnb_set_thread_name(name)
             _end_with_parent(supervisor)
             self._listener.abandon_in_child()
             if self._front is not None:
                 self._front.abandon_in_child()
+            if self._weights is not None:
+                self._weights.abandon_in_child()
             self._wake.close()
             self._receiver.close()
             self._counters.abandon_in_child()
-            with page:
-                counter_page = CounterPage(page)
-            serve_client(
-                client, self._executor, self._name, is_spare=is_spare, counter_page=counter_page
-            )
+            become(page)
         except BaseException:
             logger.exception("a worker failed and ends")
         finally:
@@ -313,6 +339,11 @@ class Supervisor:
                 spare.close()
                 self._spares.remove(spare)
                 self._spare_failed = True
+                self._note_end(ended, status)
+        if self._weights is not None and self._weights.pid:
+            ended, status = os.waitpid(self._weights.pid, os.WNOHANG)
+            if ended:
+                self._weights.note_end()
                 self._note_end(ended, status)
 
     def _note_end(self, pid: int, status: int) -> None:
@@ -332,6 +363,9 @@ class Supervisor:
             spare.close()
             self._workers[spare.pid] = ""
         self._spares.clear()
+        if self._weights is not None and self._weights.pid:
+            self._weights.close()
+            self._workers[self._weights.pid], self._weights = "", None
         self._await_workers(_GRACE)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)

@@ -33,11 +33,13 @@ from nnburst.driver.limits.sandbox import enter_sandbox
 from nnburst.driver.model.cache.cache_key import has_cache_key
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pace import Pace
+from nnburst.driver.service.admission import Admission
 from nnburst.driver.service.receivers import Receivers
 from nnburst.driver.session.client_process import watch_client
 from nnburst.driver.session.client_session import ClientSession, priority_of
 from nnburst.driver.session.liveness import Liveness
 from nnburst.driver.session.scheduler import Work
+from nnburst.driver.weights.borrower import Borrower
 from nnburst.executor.base import Executor
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
@@ -53,7 +55,7 @@ _WORKER: Final = b"nnburst worker"
 
 
 def serve_client(
-    client: Callable[[], socket.socket],
+    client: Callable[[], Admission],
     executor: str,
     name: str,
     *,
@@ -65,7 +67,7 @@ def serve_client(
     All that needs no client comes first, so that a worker that is forked ahead of need saves its time.
 
     Args:
-        client: waits for the client; its SEQPACKET socket, from which nothing has been received.
+        client: waits for the client.
         executor: name of the executor.
         name: the device's name.
         is_spare: whether the client is yet to come, so that there is time to rehearse.
@@ -80,7 +82,10 @@ def serve_client(
     gc.enable()
     if is_spare:
         worker.rehearse()
-    channel = Channel(client())
+    admission = client()
+    channel = Channel(admission.client)
+    if admission.weights is not None:
+        worker.weights = Borrower(admission.weights)
     lib.nnb_set_thread_name(_WORKER)
     worker.watch_process = channel.watch_process
     service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
@@ -121,6 +126,7 @@ class Worker:
     Attributes:
         another_receives: whether calls are received while the thread that asks does something else.
         watch_process: takes a pidfd of the client's process, whose end is the worker's; owns it.
+        weights: from which packed weights are borrowed; None if this worker packs for itself.
     """
 
     def __init__(self, executor: str, name: str, counter_page: CounterPage | None = None) -> None:
@@ -139,6 +145,7 @@ class Worker:
         self._liveness = Liveness()
         self.another_receives: Callable[[], bool] = lambda: False
         self.watch_process: Callable[[int], None] = os.close
+        self.weights: Borrower | None = None
 
     def load(self) -> None:
         """Make the executor, whose engine may take longer to load than all the rest of a worker's start.
@@ -244,7 +251,7 @@ class Worker:
                 f"the client speaks feature level {call.feature_level},"
                 f" bursts came with {int(FeatureLevel.V1_2)}"
             )
-        device = Device(self._name, self._made_executor())
+        device = Device(self._name, self._made_executor(), self.weights)
         upcalls = _upcall_socket(fds)
         try:
             client = watch_client(upcalls)

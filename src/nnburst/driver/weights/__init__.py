@@ -1,0 +1,1 @@
+"""Weights that the workers of one user's clients share, packed by processes that have heard no client."""
