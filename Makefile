@@ -13,7 +13,7 @@ WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks
+.PHONY: help container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks engines
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -97,6 +97,9 @@ soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.j
 onnx-networks: setup ## fetch real ONNX networks by pinned hashes, and compare; INPUTS=200 of each, DIR= keeps them there
 	$(BIN)/python -m nnburst.testing.models.onnx_networks $(or $(DIR),.onnx-networks)
 	$(BIN)/python -W ignore -m nnburst.bench.network.onnx $(or $(DIR),.onnx-networks) --inputs $(or $(INPUTS),200)
+
+engines: setup ## the executors' tests over versions of their engines, in a table; ONLY=name==version, DIR= keeps them there
+	$(BIN)/python tools/engines.py $(or $(DIR),build/engines) $(if $(ONLY),--only "$(ONLY)")
 
 container: ## the Dockerfile's steps in roots of debootstrap, and two containers that share a driver; wants root
 	$(PYTHON) -m tools.container $(or $(DIR),build/container)
