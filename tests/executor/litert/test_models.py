@@ -75,7 +75,7 @@ def test_network_answers_as_the_interpreter_does(
         spoken = tuple((stored(second, network.inputs[0]),) for second in spoken_seconds())
         sets.append(DataSet("speech", "the shipped clip", spoken))
     with by_driver(network, device) as ours:
-        found = compare(ours, by_interpreter(network, "litert"), sets, network.outputs)
+        found = compare(ours.compute, by_interpreter(network, "litert"), sets, network.outputs)
     assert [agreement.data_set for agreement in found] == [s.name for s in sets]
     for agreement in found:
         assert agreement.examples >= 20
