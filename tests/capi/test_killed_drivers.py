@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
 from capi.conftest import Compile, Run
 from capi.programs import ADD, HEAD
+from nnburst.hal import environment
 
 #: `killed explicit|default reusable|once COUNT`: kills its driver so often. Prints how long the computation
 #: took that found it dead, and the next one, which is right: median, 99th percentile and longest, in µs.
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
 """
 )
 
-KILLS = int(os.environ.get("NNBURST_KILLS", "100"))
+KILLS = environment.KILLS.read()
 
 
 #: An engine that is half as expensive as the CPU, so that models go to it.
