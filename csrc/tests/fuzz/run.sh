@@ -9,7 +9,7 @@ way=${1:-} amount=${2:-60}
 targets=("${@:3}")
 ((${#targets[@]})) || targets=(ring packet burst)
 sources=()
-for name in ring_buffer event_flag waiter rhythm trap trace packet counters burst_client burst_server; do
+for name in ring_buffer event_flag waiter rhythm crowd trap trace packet counters burst_client burst_server; do
     sources+=("$here/../../$name.c")
 done
 flags=(-std=c11 -g -D_GNU_SOURCE -Wall -Wextra -Wconversion -Wshadow -Werror -fno-omit-frame-pointer)
