@@ -187,6 +187,7 @@ def kill(compile_program: Compile, run_compiled: Run, *args: str) -> None:
         timeout=120 + 20 * int(args[-1]),
         NNBURST_CPUONLY="0",
         NNBURST_DEVICES="victim=cheap:Cheap",
+        NNBURST_ENABLED_DEVICES="victim",
         PYTHONPATH=str(engine),
         XDG_CACHE_HOME=str(engine),
     )

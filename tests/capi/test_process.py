@@ -323,7 +323,8 @@ def test_a_new_program_computes_on_a_driver_that_it_starts(
     compile_program: Compile, run_compiled: Run
 ) -> None:
     program = compile_program(FIRST, "-std=gnu99")
-    done = run_compiled(program, NNBURST_CPUONLY="0", NNBURST_DEVICES="nothing=null")
+    names = {"NNBURST_DEVICES": "nothing=null", "NNBURST_ENABLED_DEVICES": "nothing"}
+    done = run_compiled(program, NNBURST_CPUONLY="0", **names)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("nothing ")
     print(done.stdout)
