@@ -71,9 +71,7 @@ class Execution(RuntimeObject):
         self._outputs: Final = ArgumentList(executable, Direction.OUTPUT, self._check_preparation)
         self._state = State.PREPARATION
         self._lock = threading.Lock()
-        self._padding = False
-        self._reusable = False
-        self._measure = False
+        self._padding = self._reusable = self._measure = False
         self._mode, self._began_ns = ExecutionMode.SYNC, 0
         self._timeout_ns: int | None = None
         self._loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
