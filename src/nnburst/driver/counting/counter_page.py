@@ -20,6 +20,8 @@ from nnburst.fmq.shared_memory import SharedMemory
 if TYPE_CHECKING:
     from nnburst._native import nnb_counters
 
+#: What the kernel shows as the name of a page.
+PAGE_NAME: Final = "nnburst counters"
 ROW_BYTES: Final = int(ffi.sizeof("struct nnb_counters"))
 #: Rows beside the header: 256 KiB, of which the kernel provides what is written.
 ROWS: Final = 511
@@ -49,7 +51,7 @@ class CounterPage:
     @staticmethod
     def create() -> SharedMemory:
         """Memory for a page, all zero."""
-        return SharedMemory.create((1 + ROWS) * ROW_BYTES, "nnburst counters")
+        return SharedMemory.create((1 + ROWS) * ROW_BYTES, PAGE_NAME)
 
     def known(self, model: int) -> int:
         """`model` itself, or 0 if there are too many to tell it apart."""

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nnburst.driver.counting.counter_page import PAGE_NAME
 from nnburst.hal.environment import STRICT_TIMING
 
 _MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
 #: The names of a supervisor, and of workers that wait for a client: a fork has its parent's name at first.
 _SUPERVISOR: Final = "nnburst driver"
 _WAITING: Final = (_SUPERVISOR, "nnburst spare")
+#: What a supervisor holds for each worker that waits.
+_OF_A_SPARE: Final = ("socket:", f"/memfd:{PAGE_NAME}")
 _STEP: Final = 0.001
 #: Seconds until a process must have given back what it does not need: promised is one, which only a quiet
 #: machine keeps.
@@ -32,8 +35,8 @@ class Footprint:
         threads: of the process.
         children: pids, zombies included, of others than spare workers.
 
-    A spare worker, and the supervisor's end of the pair that leads to it, are counted in none: it may
-    become a client's worker at any time, and another one takes its place.
+    A spare worker, the supervisor's end of the pair that leads to it and its page of counters are counted
+    in none: it may become a client's worker at any time, and others take its place.
     """
 
     fds: dict[str, int]
@@ -65,7 +68,8 @@ def footprint(pid: int) -> Footprint:
     process = Path(f"/proc/{pid}")
     spare = len(spares(pid))
     fds = Counter(_kinds(process / "fd"))
-    fds["socket:"] -= spare
+    for kind in _OF_A_SPARE:
+        fds[kind] -= spare
     return Footprint(
         fds=dict(+fds),
         memfds=sum(count for kind, count in fds.items() if kind.startswith("/memfd:")),
