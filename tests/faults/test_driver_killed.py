@@ -216,8 +216,8 @@ def test_callback_that_raises_keeps_no_other_from_being_run(
     serve()
     told = threading.Event()
     with nnburst.connect("cam") as device:
+        device.on_death(told.set)  # runs last: the one added last runs first
         device.on_death(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
-        device.on_death(told.set)
         os.kill(device.pid, signal.SIGKILL)
         assert told.wait(HANG)
     assert "ZeroDivisionError" in caplog.text
