@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from functools import partial
 from typing import Final
 
 from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
-from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.memory.arguments import ExecutionResult, seconds_until
 from nnburst.client.session.callbacks import Notification
 from nnburst.client.session.pending import Pending
 from nnburst.control.channel import Fds
@@ -87,8 +86,7 @@ class PendingExecution(Pending[ExecutionResult]):
 
     def _start_timeout(self) -> float:
         """Seconds; the driver would refuse a call that leaves after its deadline."""
-        left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) * 1e-9
-        return min(max(left, 0.0), _START_TIMEOUT)
+        return min(max(seconds_until(self._deadline_ns), 0.0), _START_TIMEOUT)
 
     def _notified(self, placed: PlacedRequest, outcome: Notification | NnburstError) -> None:
         if self._grows(outcome):

@@ -303,6 +303,11 @@ def boottime_deadline_ns(timeout: float) -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + in_nanoseconds(timeout)
 
 
+def seconds_until(deadline_ns: int) -> float:
+    """From now to a moment on CLOCK_BOOTTIME; negative if it has passed."""
+    return (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+
+
 def complete_shapes(
     parameters: Sequence[Parameter], reported: Sequence[OutputShape]
 ) -> tuple[OutputShape, ...]:

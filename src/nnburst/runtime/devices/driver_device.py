@@ -17,7 +17,7 @@ from nnburst.client.execution.aidl_results import rounded
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.fenced_execution import FencedExecution
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter
+from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, seconds_until
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.resilient.resilient_burst import ResilientBurst
@@ -415,7 +415,7 @@ def seconds_left(deadline_ns: int | None) -> float:
     """
     if deadline_ns is None:
         return PATIENCE
-    left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+    left = seconds_until(deadline_ns)
     if left <= 0:
         raise MissedDeadline("the deadline has passed before the driver was called")
     return left

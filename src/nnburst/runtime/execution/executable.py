@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
+from nnburst.client.memory.arguments import seconds_until
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError, error_for_code
@@ -191,7 +192,7 @@ class Executable:
         for number, part in enumerate(self.parts):
             executor = (bursts[number] if bursts else None) or part
             try:
-                executor.revive(_seconds_until(deadline_ns), began_ns)
+                executor.revive(_seconds_left(deadline_ns), began_ns)
             except NnburstError as error:
                 logger.warning("a step has no driver (%s): this computation goes on without", error)
 
@@ -397,10 +398,8 @@ class Executable:
             self._compound.close()
 
 
-def _seconds_until(deadline_ns: int | None) -> float | None:
-    if deadline_ns is None:
-        return None
-    return max(0.0, (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9)
+def _seconds_left(deadline_ns: int | None) -> float | None:
+    return None if deadline_ns is None else max(0.0, seconds_until(deadline_ns))
 
 
 def _give_back(memory: CompoundMemory, temporaries: Temporaries, usable: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.arguments import seconds_until
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ResultCode
@@ -82,7 +82,7 @@ class FenceChain(Closing):
         if not self._begun:
             outcome = self._wait_for_dependencies(deadline_ns)
         for step in self._begun:
-            outcome = step.outcome(_seconds_until(deadline_ns))
+            outcome = step.outcome(_seconds_left(deadline_ns))
             if outcome.code != ResultCode.NO_ERROR:
                 break
         if self._have_failed():
@@ -101,7 +101,7 @@ class FenceChain(Closing):
     def _wait_for_dependencies(self, deadline_ns: int | None) -> Outcome:
         for fence in self.dependencies:
             while True:
-                left = _seconds_until(deadline_ns)
+                left = _seconds_left(deadline_ns)
                 try:
                     fence.wait(max(left, 0.001))
                     break
@@ -154,7 +154,5 @@ class Behind:
 _FAILED: Final = Outcome.of(GeneralFailure("dependencies: a fence is in the error state"))
 
 
-def _seconds_until(deadline_ns: int | None) -> float:
-    if deadline_ns is None:
-        return _LONG
-    return max(0.0, (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9)
+def _seconds_left(deadline_ns: int | None) -> float:
+    return _LONG if deadline_ns is None else max(0.0, seconds_until(deadline_ns))

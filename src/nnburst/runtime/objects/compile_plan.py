@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from nnburst.client.memory.arguments import seconds_until
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.diagnostics.graph_files import write_picture
 from nnburst.hal.enums import ResultCode
@@ -117,8 +118,8 @@ def _within(measuring: Measuring, deadline_ns: int | None) -> Measuring:
     """Half of the time that is left for measuring, at most: the plan is still to be prepared."""
     if deadline_ns is None:
         return measuring
-    left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
-    return replace(measuring, budget=min(measuring.budget, max(left, 0) / 2))
+    left = max(seconds_until(deadline_ns), 0)
+    return replace(measuring, budget=min(measuring.budget, left / 2))
 
 
 class WholePlan:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory.arguments import seconds_until
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
@@ -124,9 +124,7 @@ class Event(RuntimeObject):
     def _wait_for_fence(self) -> None:
         assert self._fence is not None
         while (status := self._fence.status) == FenceStatus.ACTIVE:
-            left = _LONG
-            if self._deadline_ns is not None:
-                left = (self._deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+            left = _LONG if self._deadline_ns is None else seconds_until(self._deadline_ns)
             if left <= 0:
                 break
             try:
