@@ -27,6 +27,8 @@ Bytes = npt.NDArray[np.uint8]
 
 #: Seals that a shared region must carry: its size is final, and so are the seals.
 SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+#: Seals of a region that nothing can change any more.
+CONTENT_SEALS: Final = SIZE_SEALS | fcntl.F_SEAL_WRITE
 #: Not in Python 3.11's fcntl: mappings made from now on may not write to the region.
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 
@@ -94,7 +96,7 @@ class SharedMemory(Closing):
             InvalidArgument: not a regular memfd, seals missing, hugetlb, empty, or too short.
         """
         try:
-            actual = _checked_size(fd)
+            actual = checked_size(fd)
             if size is not None and not 0 < size <= actual:
                 raise InvalidArgument(f"shared memory has {actual} bytes, expected {size}")  # noqa: TRY301
         except BaseException:
@@ -166,15 +168,26 @@ def _unmap(address: Any, size: int, owner: int, _keep: object) -> None:  # noqa:
         lib.nnb_pool_unmap(address, size)
 
 
-def _checked_size(fd: int) -> int:
-    """Size of a sealed memfd; raises InvalidArgument for anything else."""
+def checked_size(fd: int, *, is_final: bool = False) -> int:
+    """Size of a sealed memfd.
+
+    Args:
+        fd: any descriptor; it stays open.
+        is_final: whether nothing may write to it any more, either.
+
+    Raises:
+        InvalidArgument: not a regular memfd, seals missing, hugetlb, or empty.
+    """
+    wanted, names = SIZE_SEALS, "SHRINK, GROW and SEAL"
+    if is_final:
+        wanted, names = CONTENT_SEALS, "SHRINK, GROW, WRITE and SEAL"
     try:
-        # TRUST: only memfds answer F_GET_SEALS; the size seals make fstat's answer final.
+        # TRUST: only memfds answer F_GET_SEALS; the seals make fstat's answer, and the content, final.
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
         raise InvalidArgument("fd: not a memfd") from error
-    if seals & SIZE_SEALS != SIZE_SEALS:
-        raise InvalidArgument("memfd lacks the seals SHRINK, GROW and SEAL")
+    if seals & wanted != wanted:
+        raise InvalidArgument(f"memfd lacks the seals {names}")
     status = os.fstat(fd)
     # Not st_blksize, which is also large if the kernel gives ordinary memfds huge pages by itself.
     if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):

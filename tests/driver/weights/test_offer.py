@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst.driver.weights.offer import read_offer, write_offer
-from nnburst.driver.weights.sealing import checked_size
 from nnburst.executor.base import DEFAULT_OPTIONS, PrepareOptions
+from nnburst.fmq.shared_memory import checked_size
 from nnburst.hal.enums import OperandType, OperationType, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model
@@ -32,7 +32,7 @@ def test_offer_reads_as_it_was_written(pools: list[bytes], threads: int) -> None
     options = PrepareOptions(priority=Priority.LOW, num_threads=threads)
     fd = write_offer(model, [np.frombuffer(pool, np.uint8) for pool in pools], options)
     try:
-        assert checked_size(fd) == os.fstat(fd).st_size
+        assert checked_size(fd, is_final=True) == os.fstat(fd).st_size
         found, views, found_options = read_offer(fd)
     finally:
         os.close(fd)
@@ -64,6 +64,6 @@ def test_file_that_could_change_is_no_offer() -> None:
     fd = os.memfd_create("offer", os.MFD_ALLOW_SEALING)
     try:
         with pytest.raises(InvalidArgument, match="seals"):
-            checked_size(fd)
+            checked_size(fd, is_final=True)
     finally:
         os.close(fd)

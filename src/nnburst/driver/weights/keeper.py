@@ -27,10 +27,11 @@ from nnburst.driver.limits.quotas import limit_this_process, machine_memory
 from nnburst.driver.limits.sandbox import enter_sandbox
 from nnburst.driver.weights.borrower import MESSAGE
 from nnburst.driver.weights.packing import SECONDS, pack
-from nnburst.driver.weights.sealing import checked_size, read_only, seal
+from nnburst.driver.weights.sealing import read_only, seal
 from nnburst.driver.weights.store import Packed, Store
 from nnburst.executor.base import Executor
 from nnburst.executor.sharing import MAX_FILES
+from nnburst.fmq.shared_memory import checked_size
 from nnburst.hal.errors import InvalidArgument, NnburstError
 
 logger = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class _Keeper:
             os.close(fds[0])
 
     def _look_up(self, worker: _Worker, offer: int) -> None:
-        size = checked_size(offer)
+        size = checked_size(offer, is_final=True)
         if not 0 < size <= self._limit:
             raise InvalidArgument(f"an offer of {size} bytes, expected 1 to {self._limit}")
         key = self._hash(offer)
@@ -236,7 +237,7 @@ class _Keeper:
         try:
             for fd in files:
                 seal(fd)
-                size += checked_size(fd)
+                size += checked_size(fd, is_final=True)
                 kept.append(read_only(fd))
         except (InvalidArgument, OSError) as error:
             logger.warning("packed weights are not kept: %s", error)
