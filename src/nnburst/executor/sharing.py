@@ -10,6 +10,7 @@ Who may share with whom, and what "the same model" is, are the driver's business
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -56,3 +57,21 @@ class PackingExecutor(Protocol):
 
 #: Memory files of one model.
 MAX_FILES = 4
+
+
+def memory_file(name: str, *parts: bytes | bytearray | memoryview) -> int:
+    """A new memfd that can be sealed, with `parts` in it one behind the other; the caller owns it.
+
+    Raises:
+        OSError: memory is short.
+    """
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for part in parts:
+            left = memoryview(part)
+            while left:
+                left = left[os.write(fd, left) :]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

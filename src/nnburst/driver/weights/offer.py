@@ -21,6 +21,7 @@ import numpy as np
 from nnburst.driver.weights.sealing import read_only, seal
 from nnburst.executor.base import Bytes, PrepareOptions
 from nnburst.executor.operations import SIGNATURES
+from nnburst.executor.sharing import memory_file
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
@@ -67,12 +68,8 @@ def write_offer(model: Model, pools: Sequence[Bytes], options: PrepareOptions) -
     for pool in pools:
         parts += [bytes(-end % _ALIGNMENT), pool.data]
         end += -end % _ALIGNMENT + pool.size
-    fd = os.memfd_create("offer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = memory_file("offer", *parts)
     try:
-        for part in parts:
-            left = memoryview(part)
-            while left:
-                left = left[os.write(fd, left) :]
         seal(fd)
     except BaseException:
         os.close(fd)

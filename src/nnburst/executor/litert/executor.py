@@ -27,8 +27,9 @@ from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
 from nnburst.executor.litert.interpreter import InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
-from nnburst.executor.litert.packed import PackedWeights, from_files, memory_file, to_files
+from nnburst.executor.litert.packed import PackedWeights, from_files, to_files
 from nnburst.executor.litert.split import Part, SplitPrepared, cut
+from nnburst.executor.sharing import memory_file
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus, operation_name
 from nnburst.hal.environment import LITERT_THREADS

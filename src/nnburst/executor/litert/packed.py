@@ -16,6 +16,7 @@ import msgspec
 
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.network import Network
+from nnburst.executor.sharing import memory_file
 from nnburst.hal.errors import GeneralFailure
 
 _FILES: Final = 3  # borders, network, weights
@@ -53,19 +54,6 @@ class PackedWeights:
 
     def __del__(self) -> None:
         self.close()
-
-
-def memory_file(name: str, content: bytes | bytearray | memoryview = b"") -> int:
-    """A new memfd that can be sealed, with `content` in it."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(fd, left) :]
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
 
 
 def to_files(network: Network, weights: int) -> tuple[int, ...]:
