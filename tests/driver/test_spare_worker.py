@@ -97,10 +97,9 @@ def test_clients_that_come_together_are_all_served(serve: Serve) -> None:
     assert len(set(found)) == 6
 
 
-def test_supervisor_keeps_two_spares_once_clients_came_right_after_one_another(
-    serve: Serve,
-) -> None:
-    supervisor = serve().pid
+@contextlib.contextmanager
+def clients_at_once(supervisor: int) -> Iterator[None]:
+    """Three that come before the supervisor looks; two spares wait then."""
     spare_of(supervisor)
     address = str(socket_path("cam"))
     with contextlib.ExitStack() as clients:
@@ -111,6 +110,15 @@ def test_supervisor_keeps_two_spares_once_clients_came_right_after_one_another(
         os.kill(supervisor, signal.SIGCONT)
         wait_for(lambda: len(children(supervisor)) == 3)
         wait_for(lambda: len(spares(supervisor)) == 2)
+        yield
+
+
+def test_supervisor_keeps_two_spares_once_clients_came_right_after_one_another(
+    serve: Serve,
+) -> None:
+    supervisor = serve().pid
+    with clients_at_once(supervisor):
+        pass
     found = spares(supervisor)
     wait_for(lambda: not children(supervisor))
     for spare in found:
@@ -155,6 +163,24 @@ def test_spare_ends_with_its_supervisor(serve: Serve, number: signal.Signals) ->
     _, errors = supervisor.communicate(timeout=PATIENCE)
     wait_for(lambda: not is_running(spare))
     assert errors == ""
+
+
+def test_no_worker_holds_the_way_to_another_that_waits(serve: Serve) -> None:
+    supervisor = serve().pid
+
+    def sockets(pid: int) -> int:
+        links = (os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+        return sum(link.startswith("socket:") for link in links)
+
+    def both_hold_the_same() -> bool:
+        waiting = spares(supervisor)
+        try:
+            return len(waiting) == 2 and len({sockets(pid) for pid in waiting}) == 1
+        except FileNotFoundError:  # a descriptor that was closed meanwhile
+            return False
+
+    with clients_at_once(supervisor):
+        wait_for(both_hold_the_same)
 
 
 def test_worker_whose_supervisor_has_ended_already_ends_without_a_word(

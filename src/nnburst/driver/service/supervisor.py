@@ -318,6 +318,8 @@ class Supervisor:
                 self._front.abandon_in_child()
             if self._weights is not None:
                 self._weights.abandon_in_child()
+            for spare in self._spares:
+                spare.close()  # this end: what comes by it would be taken for a client
             self._wake.close()
             self._receiver.close()
             self._counters.abandon_in_child()
