@@ -103,7 +103,8 @@ class PageReading:
         found = cls()
         # TRUST: whatever it has, it is cut off; models beyond what an honest worker has count as one.
         header = _read(memory, 0, 1)[0]
-        found.cache_hits, found.cache_misses = (int(_clamped(header)[i]) for i in (1, 2))
+        hits_and_misses = _clamped(header[[_CACHE_HITS, _CACHE_MISSES]])
+        found.cache_hits, found.cache_misses = map(int, hits_and_misses)
         rows = _read(memory, 1, min(int(header[_ROWS_USED]), ROWS))
         for row in rows:
             model = int(row[0])

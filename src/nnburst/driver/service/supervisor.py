@@ -123,7 +123,7 @@ class Supervisor:
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         if self._weights is not None:
-            self._weights.start(lambda become: self._fork(lambda _page: become(), _KEEPER))
+            self._weights.start(lambda become: self._fork(become, _KEEPER))
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
@@ -222,7 +222,7 @@ class Supervisor:
         weights = None if self._weights is None else self._weights.admit(user)
         admission = Admission(connected, weights)
         if not self._give_to_spare(admission, whose):
-            pid = self._fork(lambda page: self._serve_client(lambda: admission, page), _SPARE)
+            pid = self._fork_worker(lambda: admission)
             if pid is not None:
                 self._workers[pid] = whose
         if weights is not None:
@@ -245,12 +245,7 @@ class Supervisor:
         """Fork a worker for the client that comes next."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            pid = self._fork(
-                lambda page: self._serve_client(
-                    lambda: await_client(theirs, ours), page, is_spare=True
-                ),
-                _SPARE,
-            )
+            pid = self._fork_worker(lambda: await_client(theirs, ours), is_spare=True)
         if pid is None:
             self._spare_failed = True
             ours.close()
@@ -268,42 +263,50 @@ class Supervisor:
         self._workers[spare.pid] = whose  # which counts it if it has failed, too
         return spare.give(admission)
 
+    def _fork_worker(
+        self, client: Callable[[], Admission], *, is_spare: bool = False
+    ) -> int | None:
+        """Fork a worker, which waits for its client by `client`; None if there can be none."""
+        try:
+            page = self._counters.make_page()
+        except ResourceExhausted as error:
+            _warn_of_no_worker(error)
+            return None
+        pid = self._fork(lambda: self._serve_client(client, page, is_spare=is_spare), _SPARE)
+        if pid is None:
+            page.close()
+        else:
+            self._counters.open(pid, page)
+        return pid
+
     def _serve_client(
-        self, client: Callable[[], Admission], page: SharedMemory, *, is_spare: bool = False
+        self, client: Callable[[], Admission], page: SharedMemory, *, is_spare: bool
     ) -> NoReturn:
-        """What a worker does; it waits for its client by `client`, and counts in `page`."""
+        """What a worker does; it counts in `page`."""
         with page:
             counter_page = CounterPage(page)
         serve_client(
             client, self._executor, self._name, is_spare=is_spare, counter_page=counter_page
         )
 
-    def _fork(self, become: Callable[[SharedMemory], NoReturn], name: bytes) -> int | None:
-        """Fork a process `name`, which does `become` and may count in a page; None if that fails."""
+    def _fork(self, become: Callable[[], NoReturn], name: bytes) -> int | None:
+        """Fork a process `name`, which does `become`; None if that fails."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         supervisor = os.getpid()
         try:
-            page = self._counters.make_page()
             pid = os.fork()
             if pid == 0:
-                self._enter_child(become, supervisor, page, name)
-        except (OSError, ResourceExhausted) as error:
-            logger.warning(
-                "cannot start a worker; its connection, if it has one, is closed: %s", error
-            )
+                self._enter_child(become, supervisor, name)
+        except OSError as error:
+            _warn_of_no_worker(error)
             return None
         else:
-            self._counters.open(pid, page)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _enter_child(
-        self,
-        become: Callable[[SharedMemory], NoReturn],
-        supervisor: int,
-        page: SharedMemory,
-        name: bytes,
+        self, become: Callable[[], NoReturn], supervisor: int, name: bytes
     ) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
@@ -323,7 +326,7 @@ class Supervisor:
             self._wake.close()
             self._receiver.close()
             self._counters.abandon_in_child()
-            become(page)
+            become()
         except BaseException:
             logger.exception("a worker failed and ends")
         finally:
@@ -384,6 +387,10 @@ class Supervisor:
             self._rest(left)  # SIGCHLD ends it
             self._drain()
             self._reap()
+
+
+def _warn_of_no_worker(error: Exception) -> None:
+    logger.warning("cannot start a worker; its connection, if it has one, is closed: %s", error)
 
 
 def _end_with_parent(parent: int) -> None:
