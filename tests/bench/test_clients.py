@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst.bench.clients.client import moments_of
-from nnburst.bench.clients.footprint import Footprint
 from nnburst.bench.clients.load import Load
 from nnburst.bench.clients.queue import jain_index, simulate_queue
 from nnburst.bench.clients.result import Share
 from nnburst.bench.clients.scenario import Ran
+from nnburst.bench.clients.usage import Usage
 
 MS = 1_000_000
 LOAD = Load("x", clients=2, rate=50.0, spins=True, cores=(0,), seconds=2.0)
@@ -80,7 +80,7 @@ def test_load_is_read_as_it_was_written() -> None:
 
 
 def ran(trips: list[Any], stolen: list[tuple[int, float]]) -> Ran:
-    used = Footprint(1.0, 50)
+    used = Usage(1.0, 50)
     looks = np.asarray(stolen, float)
     return Ran(LOAD, trips, 0, 1000 * MS, used, used, (None, None), looks)
 

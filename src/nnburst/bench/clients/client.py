@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.bench.clients.footprint import Footprint
 from nnburst.bench.clients.load import Load
+from nnburst.bench.clients.usage import Usage
 from nnburst.bench.drivers import adding_model
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
@@ -40,8 +40,8 @@ class ClientRan:
     """
 
     trips: Trips
-    own: Footprint
-    worker: Footprint
+    own: Usage
+    worker: Usage
 
     def save(self, folder: Path, number: int) -> None:
         """Leave it for `load`."""
@@ -53,7 +53,7 @@ class ClientRan:
     def load(cls, folder: Path, number: int) -> Self:
         """What `save` left."""
         own, worker = json.loads((folder / f"{number}.json").read_text())
-        return cls(np.load(folder / f"{number}.npy"), Footprint(**own), Footprint(**worker))
+        return cls(np.load(folder / f"{number}.npy"), Usage(**own), Usage(**worker))
 
 
 class LoadClient(Closing):
@@ -98,8 +98,8 @@ class LoadClient(Closing):
         own, worker = (now - then for now, then in zip(self._used(), before, strict=True))
         return ClientRan(found, own, worker)
 
-    def _used(self) -> tuple[Footprint, Footprint]:
-        return Footprint.of([os.getpid()]), Footprint.of([self.worker])
+    def _used(self) -> tuple[Usage, Usage]:
+        return Usage.of([os.getpid()]), Usage.of([self.worker])
 
     def _closed_loop(self, begin_ns: int, end_ns: int) -> Trips:
         """Execute without a pause from one moment to the other, at least once."""

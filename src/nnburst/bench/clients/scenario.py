@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.bench.clients.client import ClientRan, Trips
-from nnburst.bench.clients.footprint import Footprint, memory_of_each
 from nnburst.bench.clients.load import Load
+from nnburst.bench.clients.usage import Usage, memory_of_each
 from nnburst.bench.machine.steal import stolen_seconds
 from nnburst.hal.errors import DeviceUnavailable
 
@@ -49,8 +49,8 @@ class Ran:
     trips: list[Trips]
     begin_ns: int
     end_ns: int
-    clients: Footprint
-    workers: Footprint
+    clients: Usage
+    workers: Usage
     memory: tuple[int | None, int | None]
     stolen: npt.NDArray[np.float64]
 
@@ -109,8 +109,8 @@ def _measure(wanted: Load, group: subprocess.Popen[str], folder: Path) -> Ran:
         [client.trips for client in clients],
         begin + wanted.settling_ns,
         begin + wanted.duration_ns,
-        sum((client.own for client in clients), Footprint.none()),
-        sum((client.worker for client in clients), Footprint.none()),
+        sum((client.own for client in clients), Usage.none()),
+        sum((client.worker for client in clients), Usage.none()),
         memory,
         np.asarray(looks),
     )

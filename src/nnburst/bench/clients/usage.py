@@ -10,7 +10,7 @@ from nnburst.bench.periodic import process_cpu
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class Usage:
     """Of some processes together.
 
     Attributes:
@@ -22,23 +22,23 @@ class Footprint:
     waits: int
 
     @classmethod
-    def none(cls) -> Footprint:
+    def none(cls) -> Usage:
         """Nothing."""
         return cls(0.0, 0)
 
     @classmethod
-    def of(cls, pids: Iterable[int]) -> Footprint:
+    def of(cls, pids: Iterable[int]) -> Usage:
         """Look at processes that run: what they have used until now."""
         known = list(pids)
         return cls(sum(process_cpu(pid) for pid in known), sum(_waits(pid) for pid in known))
 
-    def __sub__(self, before: Footprint) -> Footprint:
+    def __sub__(self, before: Usage) -> Usage:
         """What was used between two looks."""
-        return Footprint(self.cpu_s - before.cpu_s, self.waits - before.waits)
+        return Usage(self.cpu_s - before.cpu_s, self.waits - before.waits)
 
-    def __add__(self, other: Footprint) -> Footprint:
+    def __add__(self, other: Usage) -> Usage:
         """Of both together."""
-        return Footprint(self.cpu_s + other.cpu_s, self.waits + other.waits)
+        return Usage(self.cpu_s + other.cpu_s, self.waits + other.waits)
 
 
 def _waits(pid: int) -> int:
