@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnburst.bench.periodic import process_cpu
+from nnburst.testing.faults.footprint import proportional_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +56,7 @@ def memory_of_each(pids: Sequence[int]) -> int | None:
 
     None if the kernel does not show them to this user.
     """
-    sizes = [size for pid in pids if (size := _memory(pid)) is not None]
-    return round(sum(sizes) / len(sizes)) if len(sizes) == len(pids) else None
-
-
-def _memory(pid: int) -> int | None:
-    """Bytes (proc(5): Pss of smaps_rollup)."""
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        return round(sum(map(proportional_bytes, pids)) / len(pids))
     except OSError:
         return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), None)
