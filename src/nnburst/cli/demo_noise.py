@@ -5,9 +5,7 @@ Two networks with LSTMs work in a row; the state of each stays in its burst's po
 
 from __future__ import annotations
 
-import time
 import wave
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
@@ -16,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst
-from nnburst.cli.output import microseconds, progress, table, text_for_people, write_json
+from nnburst.cli.demo_hops import in_time, part_figures, show_parts
+from nnburst.cli.output import text_for_people, write_json
 from nnburst.demo.noise import (
     NOISE_DELAY,
     NOISE_HOP,
@@ -96,42 +95,20 @@ def _suppress(
             for _ in range(_WARM_UP):
                 stream.run()
             stream.reset()
-        chain = _Chain(mask, samples)
-        left = _each_hop(chain.hear, list(noise_hops(heard)), real_time=real_time)
-    hops = len(chain.durations_ns)
-    durations = np.array(chain.durations_ns or [(0,) * len(_PARTS)])
+        chain, hops = _Chain(mask, samples), list(noise_hops(heard))
+        title = f"{len(hops) * NOISE_HOP_SECONDS:.2f} s of sound"
+        coming = in_time(title, hops, NOISE_HOP_SECONDS, real_time=real_time)
+        left = [chain.hear(hop) for hop in coming]
     found = np.concatenate([*left, np.zeros(0, np.float32)])
     figures: dict[str, Any] = {
         "executor": executor,
         "real_time": real_time,
-        "hops": hops,
+        "hops": len(hops),
         "level_before": _level(heard.astype(np.float64) / 32768),
         "level_after": _level(found[NOISE_DELAY:]),
+        **part_figures(_PARTS, chain.durations_ns),
     }
-    for part, name in enumerate(_PARTS):
-        median, p99, longest = np.percentile(durations[:, part], [50, 99, 100])
-        times = {"median_ns": float(median), "p99_ns": float(p99), "max_ns": float(longest)}
-        figures[name.replace(" ", "_")] = times
     return found, figures
-
-
-def _each_hop(
-    hear: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]],
-    hops: list[npt.NDArray[np.float32]],
-    *,
-    real_time: bool,
-) -> list[npt.NDArray[np.float32]]:
-    left = []
-    began = perf_counter_ns()
-    with progress(f"{len(hops) * NOISE_HOP_SECONDS:.2f} s of sound", len(hops)) as advance:
-        for number, hop in enumerate(hops):
-            if real_time:
-                due = began + (number + 1) * int(NOISE_HOP_SECONDS * 1e9)
-                time.sleep(max(0, due - perf_counter_ns()) / 1e9)
-            left.append(hear(hop))
-            if number % 10 == 9:
-                advance(10)
-    return left
 
 
 class _Chain:
@@ -214,14 +191,8 @@ def _show(figures: dict[str, Any]) -> None:
             f"levels of hops are {golden['largest_difference']:.2g} from {golden['engine']} at most,"
             f" expected {_TOLERANCE:g}{others}"
         )
-    table(
-        f"{figures['hops']} hops of 8 ms, two executions each ({figures['executor']})",
-        ["part of a hop", "median µs", "p99 µs", "max µs"],
-        [
-            [name, *(microseconds(value) for value in figures[name.replace(" ", "_")].values())]
-            for name in _PARTS
-        ],
-    )
+    title = f"{figures['hops']} hops of 8 ms, two executions each ({figures['executor']})"
+    show_parts(title, _PARTS, figures)
 
 
 def _write(path: Path, samples: npt.NDArray[np.float32]) -> None:

@@ -5,7 +5,6 @@ The network is a float32 one with an LSTM, whose state stays in the pools from o
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
@@ -13,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 import nnburst
-from nnburst.cli.output import microseconds, progress, table, text_for_people, write_json
+from nnburst.cli.demo_hops import in_time, part_figures, show_parts
+from nnburst.cli.output import text_for_people, write_json
 from nnburst.demo.speech import Clip, read_clip, shipped_clip
 from nnburst.demo.voice import (
     THRESHOLD,
@@ -29,6 +29,7 @@ from nnburst.demo.voice import (
 #: What engines may differ by: they add in another order.
 _TOLERANCE: Final = 1e-4
 _WARM_UP: Final = 30
+_PARTS: Final = ("frame", "execution")
 #: Characters of the picture of probabilities, from 0 to 1.
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _COLUMNS: Final = 87
@@ -57,7 +58,7 @@ def mark(json_path: Path | None, clip_path: Path | None, *, real_time: bool, exe
 def _mark(content: bytes, clip: Clip, executor: str, *, real_time: bool) -> dict[str, Any]:
     network = build_voice_network(content)
     probabilities: list[float] = []
-    durations_ns: list[tuple[int, int]] = []
+    durations_ns: list[tuple[int, int]] = []  # of `_PARTS`
     with (
         nnburst.launch(executor) as device,
         device.prepare(network) as prepared,
@@ -68,19 +69,14 @@ def _mark(content: bytes, clip: Clip, executor: str, *, real_time: bool) -> dict
             stream.run()
         stream.reset()
         frames, hops = Frames(), list(voice_hops(clip.samples))
-        began = perf_counter_ns()
-        with progress(f"{len(hops) * VOICE_HOP_SECONDS:.2f} s of sound", len(hops)) as advance:
-            for number, hop in enumerate(hops):
-                if real_time:
-                    due = began + (number + 1) * int(VOICE_HOP_SECONDS * 1e9)
-                    time.sleep(max(0, due - perf_counter_ns()) / 1e9)
-                start = perf_counter_ns()
-                stream.inputs[0][...] = frames.frame(hop)
-                ready = perf_counter_ns()
-                stream.run(timeout=10.0)
-                durations_ns.append((ready - start, perf_counter_ns() - ready))
-                probabilities.append(float(stream.outputs[0][0, 0]))
-                advance(1)
+        title = f"{len(hops) * VOICE_HOP_SECONDS:.2f} s of sound"
+        for hop in in_time(title, hops, VOICE_HOP_SECONDS, real_time=real_time):
+            start = perf_counter_ns()
+            stream.inputs[0][...] = frames.frame(hop)
+            ready = perf_counter_ns()
+            stream.run(timeout=10.0)
+            durations_ns.append((ready - start, perf_counter_ns() - ready))
+            probabilities.append(float(stream.outputs[0][0, 0]))
     return {
         "executor": executor,
         "real_time": real_time,
@@ -88,14 +84,8 @@ def _mark(content: bytes, clip: Clip, executor: str, *, real_time: bool) -> dict
         "spoken": [phrase._asdict() for phrase in clip.phrases],
         "probabilities": probabilities,
         "segments": [segment._asdict() for segment in segments(probabilities)],
-        "frame": _figures([frame for frame, _ in durations_ns]),
-        "execution": _figures([execution for _, execution in durations_ns]),
+        **part_figures(_PARTS, durations_ns),
     }
-
-
-def _figures(durations_ns: list[int]) -> dict[str, float]:
-    median, p99, longest = np.percentile(durations_ns or [0], [50, 99, 100])
-    return {"median_ns": float(median), "p99_ns": float(p99), "max_ns": float(longest)}
 
 
 def _beside_golden(content: bytes, probabilities: list[float]) -> dict[str, Any]:
@@ -130,14 +120,8 @@ def _show(clip: Clip, figures: dict[str, Any]) -> None:
         if not golden["same_network"]:
             beside += "; the weights are others than those of the golden outputs"
         print(beside)
-    table(
-        f"{figures['hops']} hops of 32 ms, one execution each ({figures['executor']})",
-        ["part of a hop", "median µs", "p99 µs", "max µs"],
-        [
-            [name, *(microseconds(value) for value in figures[name].values())]
-            for name in ("frame", "execution")
-        ],
-    )
+    title = f"{figures['hops']} hops of 32 ms, one execution each ({figures['executor']})"
+    show_parts(title, _PARTS, figures)
 
 
 def _draw(probabilities: list[float]) -> None:

@@ -5,15 +5,13 @@ The network is an int8 streaming one. Its variables stay in the pools from one e
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
 
-import numpy as np
-
 import nnburst
-from nnburst.cli.output import microseconds, progress, table, text_for_people, write_json
+from nnburst.cli.demo_hops import in_time, part_figures, show_parts
+from nnburst.cli.output import text_for_people, write_json
 from nnburst.demo.speech import HOP_SECONDS, Clip, read_clip, shipped_clip
 from nnburst.demo.wakeword import STRIDE, Decision, Features, WakeWord, find_wake_word
 from nnburst.hal.model import Operand
@@ -59,15 +57,9 @@ def _listen(word: WakeWord, clip: Clip, *, real_time: bool) -> dict[str, Any]:
             stream.reset()
         ear = _Ear(word, streams, Features(given.scale, given.zero_point), answer)
         hops = list(clip.hops())
-        start = perf_counter_ns()
-        with progress(f"hearing {len(hops) * HOP_SECONDS:.2f} s of sound", len(hops)) as advance:
-            for number, hop in enumerate(hops):
-                if real_time:
-                    due = start + (number + 1) * int(HOP_SECONDS * 1e9)
-                    time.sleep(max(0, due - perf_counter_ns()) / 1e9)
-                ear.hear(number, hop)
-                if number % 10 == 9:
-                    advance(10)
+        title = f"hearing {len(hops) * HOP_SECONDS:.2f} s of sound"
+        for number, hop in enumerate(in_time(title, hops, HOP_SECONDS, real_time=real_time)):
+            ear.hear(number, hop)
     detections = [{"at_s": at, "probability": mean} for at, mean in ear.detections]
     return {
         "phrase": word.phrase,
@@ -78,7 +70,7 @@ def _listen(word: WakeWord, clip: Clip, *, real_time: bool) -> dict[str, Any]:
         "detections": detections,
         "as_spoken": _as_spoken(word, clip, [at for at, _ in ear.detections]),
         "probabilities": ear.means,
-        **{name.replace(" ", "_"): _figures(ear, part) for part, name in enumerate(_PARTS)},
+        **part_figures(_PARTS, ear.durations_ns),
     }
 
 
@@ -126,12 +118,6 @@ class _Ear:
             self.detections.append(((number + 1) * HOP_SECONDS, self._decision.mean))
 
 
-def _figures(ear: _Ear, part: int) -> dict[str, float]:
-    durations = np.array(ear.durations_ns)[:, part] if ear.durations_ns else np.zeros(1)
-    median, p99, longest = np.percentile(durations, [50, 99, 100])
-    return {"median_ns": float(median), "p99_ns": float(p99), "max_ns": float(longest)}
-
-
 def _as_spoken(word: WakeWord, clip: Clip, detections: list[float]) -> bool:
     """Whether there is one detection for each time that the phrase is spoken, and no other."""
     said = [phrase for phrase in clip.phrases if word.phrase.lower() in phrase.text.lower()]
@@ -151,11 +137,4 @@ def _show(word: WakeWord, clip: Clip, figures: dict[str, Any]) -> None:
     if not figures["detections"]:
         highest = max(figures["probabilities"], default=0)
         print(f"{word.phrase!r} was not heard; the highest probability is {highest:.3f}")
-    table(
-        f"{figures['hops']} hops of 10 ms, one execution each",
-        ["part of a hop", "median µs", "p99 µs", "max µs"],
-        [
-            [name, *(microseconds(value) for value in figures[name.replace(" ", "_")].values())]
-            for name in _PARTS
-        ],
-    )
+    show_parts(f"{figures['hops']} hops of 10 ms, one execution each", _PARTS, figures)
