@@ -407,7 +407,7 @@ RAY: Final = Variable(
     _switch,
     "0 or 1",
     "0",
-    reader="tests/ray",
+    reader="tests/ray_hosts",
     what="1 lets the tests of `nnburst.ray` start a cluster of two nodes, which takes half a minute",
     page="ray.md",
 )
