@@ -17,6 +17,7 @@ from nnburst.bench.model.data_sets import Example
 from nnburst.bench.network.networks import InProcess, OnCore, aligned, in_process, warm_up_of
 from nnburst.bench.rounds import Measured, run_rounds
 from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.burst import Burst
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.driver.executors import make_executor
@@ -106,7 +107,7 @@ def measure(
     with ExitStack() as stack:
         contestants, timed = _routes(stack, network, device, core, example, executor, remarks)
         for name, other in (others or {}).items():
-            bound = _bound(stack, network, other, example)
+            _, _, bound = _bound(stack, network, other, example)
             contestants.append(Looped(f"{BURST}, {name}", bound.run, warm_up_of(bound)))
         if reference is not None:
             call = partial(reference, example)
@@ -118,14 +119,15 @@ def measure(
 
 def _bound(
     stack: ExitStack, network: NetworkFile, device: Device, example: Example
-) -> BoundRequest:
-    """A request over a burst of its own, run once."""
+) -> tuple[PreparedModel, Burst, BoundRequest]:
+    """A prepared model, a burst of its own, and a request over that, run once."""
     prepared = stack.enter_context(device.prepare(network.imported))
-    bound = stack.enter_context(prepared.open_burst()).bind()
+    burst = stack.enter_context(prepared.open_burst())
+    bound = burst.bind()
     for place, values in zip(bound.inputs, network.with_states(example), strict=True):
         place[...] = values
     bound.run()
-    return bound
+    return prepared, burst, bound
 
 
 def _warm_up(call: Callable[[], object]) -> int:
@@ -144,13 +146,8 @@ def _routes(
     remarks: list[str],
 ) -> tuple[list[Contestant], BoundRequest]:
     """The routes, and a request that the driver times."""
-    prepared = stack.enter_context(device.prepare(network.imported))
-    burst = stack.enter_context(prepared.open_burst())
-    bound = burst.bind()
+    prepared, burst, bound = _bound(stack, network, device, example)
     timed = burst.bind(bound.inputs, bound.outputs, measure=True)
-    for place, values in zip(bound.inputs, network.with_states(example), strict=True):
-        place[...] = values
-    bound.run()
     warm_up = warm_up_of(bound)
     routes: list[Contestant] = [
         Looped(BURST, bound.run, warm_up),

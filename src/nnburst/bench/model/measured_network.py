@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import DataSet, Example
 from nnburst.bench.model.evaluators import (
     Findings,
@@ -31,8 +32,6 @@ from nnburst.testing.models.network_file import NetworkFile
 from nnburst.testing.models.pictures import Range, real_values, stored
 
 Array = npt.NDArray[Any]
-#: Outputs of the network for some inputs, from the initial states; frames that follow go on from there.
-Compute = Callable[[Example], list[Array]]
 Evaluator = Literal["sequences", "phone_error_rate", "mel_cep_log_f0"]
 
 
