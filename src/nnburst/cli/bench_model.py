@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nnburst.cli.network_options import add_network_options, load_options
+from nnburst.cli.network_options import add_network_options, options_for
 from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
@@ -249,16 +249,12 @@ def _workloads(args: argparse.Namespace) -> list[MeasuredNetwork]:
     """What the command line names."""
     from nnburst.bench.model.measured_network import MeasuredNetwork, read_list
     from nnburst.bench.model.sounds import SOUNDS
-    from nnburst.importer.load import is_onnx
     from nnburst.testing.models.network_file import NetworkFile
 
     found = []
     for path in args.models:
-        options = dict(load_options(args))
-        if not is_onnx(path.read_bytes()):
-            for name in ("shapes", "constants", "states"):
-                options.pop(name)
-        found.append(MeasuredNetwork(NetworkFile.read(path, **options), pixels=args.pixel_range))
+        network = NetworkFile.read(path, **options_for(path, args))
+        found.append(MeasuredNetwork(network, pixels=args.pixel_range))
     found += [workload for path in args.list for workload in read_list(path)]
     return found + [workload for name in args.workload for workload in SOUNDS[name]()]
 

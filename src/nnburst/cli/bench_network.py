@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnburst.cli.network_options import add_network_options, load_options
+from nnburst.cli.network_options import add_network_options, options_for
 from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import (
     add_json_option,
@@ -90,9 +90,8 @@ def _measure_all(
     from nnburst.client.launch import launch
 
     opening: dict[str, Callable[[], Subject]] = {ONE_ADD: Subject.one_add}
-    opening |= {
-        str(path): partial(Subject.of_file, path, **load_options(args)) for path in args.networks
-    }
+    for path in args.networks:
+        opening[str(path)] = partial(_open, path, args)
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))
         advance = stack.enter_context(progress("networks", args.rounds * len(opening)))
@@ -102,6 +101,12 @@ def _measure_all(
                     found.append(_measure(subject(), device, peer, there, args.rounds, advance))
             except (NnburstError, OSError) as error:
                 failures[name] = f"{type(error).__name__}: {error}"
+
+
+def _open(path: Path, args: argparse.Namespace) -> Subject:
+    from nnburst.bench.network.networks import Subject
+
+    return Subject.of_file(path, **options_for(path, args))
 
 
 def _measure(

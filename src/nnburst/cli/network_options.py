@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TypedDict
+from pathlib import Path
+from typing import Any, TypedDict
 
 
 class LoadOptions(TypedDict):
@@ -67,6 +68,20 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         "exact": args.exact,
         "extensions": args.extension,
     }
+
+
+def options_for(path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Those of `load_options` that a file takes: of several networks only the .onnx ones take all.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    from nnburst.importer.load import is_onnx
+
+    given: dict[str, Any] = dict(load_options(args))
+    if not is_onnx(path.read_bytes()):
+        given = {name: given[name] for name in ("exact", "extensions")}
+    return given
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -76,8 +76,6 @@ class Subject:
             NnburstError: it cannot be imported, or some of it is not run by the engine.
         """
         content = path.read_bytes()
-        if not is_onnx(content):
-            options = {key: options[key] for key in options.keys() & {"exact", "extensions"}}
         imported = load(path, **options)
         lowered = _lower(path.stem, imported.model, imported.pools)
         if not is_onnx(content):
