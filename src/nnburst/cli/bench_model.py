@@ -215,13 +215,15 @@ def _check(args: argparse.Namespace, cores: list[int]) -> None:
 
 
 def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
+    from nnburst.runtime.measuring.cost_file import processor_model
+
     return {
         "executor": args.executor,
         "reference": _REFERENCES[args.reference],
         "nnburst": version("nnburst"),
         "ai-edge-litert": _version("ai-edge-litert"),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "processor": _processor(),
+        "processor": processor_model(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "python": platform.python_version(),
@@ -229,13 +231,6 @@ def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
         "core of the driver and of engines in process": there,
         "seed": args.seed,
     }
-
-
-def _processor() -> str:
-    """What the kernel calls the processor; its architecture if the kernel has no name."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _version(package: str) -> str:
