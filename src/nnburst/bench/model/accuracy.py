@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.bench.model.data_sets import DataSet, Example
-from nnburst.bench.network.networks import onnx_session
+from nnburst.bench.network.networks import onnx_input_types, onnx_session
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.stateful_burst import StatefulBurst
 from nnburst.client.device import Device
@@ -31,18 +31,6 @@ Compute = Callable[[Example], list[Array]]
 #: The reference engines by name: LiteRT's Interpreter with the kernels that it uses by itself, and with
 #: those that its authors check the others against.
 ENGINES: Final = {"litert": True, "litert-ref": False}
-
-#: Element types of what onnxruntime takes, by the names that it gives them.
-_ORT_TYPES: Final[dict[str, np.dtype[Any]]] = {
-    "tensor(float)": np.dtype(np.float32),
-    "tensor(float16)": np.dtype(np.float16),
-    "tensor(double)": np.dtype(np.float64),
-    "tensor(int64)": np.dtype(np.int64),
-    "tensor(int32)": np.dtype(np.int32),
-    "tensor(uint8)": np.dtype(np.uint8),
-    "tensor(int8)": np.dtype(np.int8),
-    "tensor(bool)": np.dtype(np.bool_),
-}
 
 #: Differences in steps that are listed one by one.
 _NEAR: Final = 3
@@ -193,11 +181,10 @@ def by_onnxruntime(network: NetworkFile) -> Compute:
         for state in network.imported.states
     }
     fixed: dict[str, npt.ArrayLike] = {**initial, **network.constants}
-    given = list(session.get_inputs())
     shapes = dict(zip(network.input_names, (o.dimensions for o in network.inputs), strict=True))
     names = [info.name for info in session.get_outputs()]
     wanted = [name for name in network.output_names if name in names]
-    types = {info.name: _ORT_TYPES.get(info.type, _ORT_TYPES["tensor(float)"]) for info in given}
+    types = onnx_input_types(session)
     constant = {name: np.asarray(value, types[name]) for name, value in fixed.items()}
 
     def compute(example: Example) -> list[Array]:

@@ -35,6 +35,19 @@ from nnburst.importer.load import is_onnx, load
 
 Array = npt.NDArray[Any]
 
+_FLOAT: Final[np.dtype[Any]] = np.dtype(np.float32)
+#: Element types of what onnxruntime takes, by the names that it gives them.
+_ORT_TYPES: Final[dict[str, np.dtype[Any]]] = {
+    "tensor(float)": _FLOAT,
+    "tensor(float16)": np.dtype(np.float16),
+    "tensor(double)": np.dtype(np.float64),
+    "tensor(int64)": np.dtype(np.int64),
+    "tensor(int32)": np.dtype(np.int32),
+    "tensor(uint8)": np.dtype(np.uint8),
+    "tensor(int8)": np.dtype(np.int8),
+    "tensor(bool)": np.dtype(np.bool_),
+}
+
 #: What calls take before a block begins to count, in nanoseconds, and how many there are.
 _WARM_UP_NS: Final = 1_000_000
 _WARM_UP: Final = (2, 100)
@@ -310,17 +323,16 @@ def _feed(session: Any, subject: Subject, bound: BoundRequest) -> dict[str, Arra
     """The burst's inputs by their names, in the types that the file has."""
     if not subject.onnx:
         return {f"i{number}": array.copy() for number, array in enumerate(bound.inputs)}
-    kinds = {info.name: "int64" in info.type for info in session.get_inputs()}
+    types = onnx_input_types(session)
     given: dict[str, npt.ArrayLike] = dict(zip(subject.onnx_inputs, bound.inputs, strict=True))
-    feed = {}
-    for name, values in {**given, **subject.constants}.items():
-        array = np.array(values)
-        if kinds[name]:
-            array = array.astype(np.int64)
-        elif array.dtype == np.float64:  # a constant
-            array = array.astype(np.float32)
-        feed[name] = array
-    return feed
+    return {
+        name: np.array(value, types[name]) for name, value in {**given, **subject.constants}.items()
+    }
+
+
+def onnx_input_types(session: Any) -> dict[str, np.dtype[Any]]:  # noqa: ANN401 - it has no types
+    """What each input of a session takes, by its name."""
+    return {info.name: _ORT_TYPES.get(info.type, _FLOAT) for info in session.get_inputs()}
 
 
 def onnx_session(content: bytes, threads: int = 1) -> Any:  # noqa: ANN401 - it has no types
