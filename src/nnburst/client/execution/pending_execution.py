@@ -122,8 +122,9 @@ class PendingExecution(Pending[ExecutionResult]):
 
     def _fail(self, error: NnburstError, placed: PlacedRequest | None) -> None:
         self._release_model()
-        self._execution.fail()
-        if placed is not None:
+        if placed is None:
+            self._execution.fail()
+        else:
             placed.fail(error)
         self._complete(error)
 

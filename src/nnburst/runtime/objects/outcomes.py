@@ -20,7 +20,7 @@ def succeeded(outcome: Outcome) -> Outcome:
     """The outcome itself.
 
     Raises:
-        NnburstError: it is no success.
+        NnburstError: it is not a success.
     """
     if outcome.code != ResultCode.NO_ERROR:
         raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
