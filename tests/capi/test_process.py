@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from capi.conftest import Compile, Run
 from capi.programs import ADD, HEAD
@@ -275,9 +277,14 @@ print(codes, count.value >= 1, "nnburst.runtime" in sys.modules)
 """
 
 
-def test_the_interpreter_of_a_python_process_is_used() -> None:
+def test_the_interpreter_of_a_python_process_is_used(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IN_PYTHON], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", IN_PYTHON],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},  # no other program's drivers
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("[0, 0, 0, 0, 0] True True\n", "")
 
