@@ -9,7 +9,6 @@ from typing import Any
 from nnburst.client.burst.burst import Burst
 from nnburst.client.execution.aidl_burst import AidlBurst
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
     check_fences,
@@ -18,6 +17,7 @@ from nnburst.client.execution.fenced_execution import (
 from nnburst.client.execution.pending_execution import PendingExecution
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.reusable_execution import ReusableExecution
+from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.execution.synchronous_execution import execute_synchronously
 from nnburst.client.memory.arguments import (
@@ -172,7 +172,7 @@ class PreparedModel(Closing):
             deadline_ns = boottime_deadline_ns(seconds)
         pending = PendingExecution(
             self._prepared,
-            SocketExecution(self._prepared, inputs, outputs),
+            SocketArguments(self._prepared, inputs, outputs),
             measure=measure,
             deadline_ns=deadline_ns,
             loop_timeout_ns=loop_timeout_ns,
@@ -212,8 +212,8 @@ class PreparedModel(Closing):
             Closed: model, device or a fence are closed.
         """
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
-        execution = SocketExecution(self._prepared, inputs, outputs)
-        return execute_fenced(self._prepared, execution, fences, duration, measure, seconds)
+        arguments = SocketArguments(self._prepared, inputs, outputs)
+        return execute_fenced(self._prepared, arguments, fences, duration, measure, seconds)
 
     def create_reusable_execution(
         self,
@@ -237,8 +237,8 @@ class PreparedModel(Closing):
             Closed: model or device are closed.
         """
         seconds = check_timeout(timeout)
-        execution = SocketExecution(self._prepared, inputs, outputs)
-        return ReusableExecution(self._prepared, execution, measure, seconds)
+        arguments = SocketArguments(self._prepared, inputs, outputs)
+        return ReusableExecution(self._prepared, arguments, measure, seconds)
 
     def open_aidl_burst(self) -> AidlBurst:
         """Open a burst of AIDL: over the socket, with deadlines and buffers; memory is sent once.

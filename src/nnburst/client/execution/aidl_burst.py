@@ -15,9 +15,9 @@ import msgspec
 
 from nnburst.client.execution.aidl_results import in_microseconds
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.placed_request import PlacedRequest, run_placed
 from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
@@ -140,12 +140,12 @@ class AidlBurst(Closing):
         """
         deadline = time.monotonic() + check_timeout(timeout)
         self._check_open()
-        execution = SocketExecution(self._prepared, inputs, outputs)
+        arguments = SocketArguments(self._prepared, inputs, outputs)
         me = object()
         try:
             self._under_way.enter(me)
             return run_placed(
-                execution,
+                arguments,
                 lambda placed: in_microseconds(placed, self._execute(placed, measure, deadline)),
             )
         finally:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from nnburst.client.execution.aidl_results import precise, rounded
-from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import (
     ExecutionResult,
@@ -154,7 +154,7 @@ class FencedExecution(Closing):
     def _take(self, info: ExecutionInfo) -> ExecutionResult:
         try:
             if info.status != ErrorStatus.NONE:
-                self._placed.execution.fail()
+                self._placed.arguments.fail()
                 what = info.reason or f"the driver answered {info.status.name}"
                 raise error_for(info.status, what)
             result = self._placed.result(Executed((), rounded(info.launched)))
@@ -175,7 +175,7 @@ class FencedExecution(Closing):
 
 def execute_fenced(
     prepared: Prepared,
-    execution: SocketExecution,
+    arguments: SocketArguments,
     wait_for: Sequence[SyncFence],
     duration: float | None,
     measure: bool,
@@ -183,7 +183,7 @@ def execute_fenced(
 ) -> FencedExecution:
     """Start; see `PreparedModel.execute_fenced`."""
     duration_ns = duration_in_ns(duration)
-    placed = PlacedRequest(execution)
+    placed = PlacedRequest(arguments)
     placed.stage()
     message = ExecuteFenced(
         prepared.handle,

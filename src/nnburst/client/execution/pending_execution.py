@@ -7,9 +7,9 @@ import threading
 from functools import partial
 from typing import Final
 
-from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.memory.arguments import ExecutionResult, seconds_until
 from nnburst.client.session.callbacks import Notification
 from nnburst.client.session.pending import Pending
@@ -32,7 +32,7 @@ class PendingExecution(Pending[ExecutionResult]):
     def __init__(
         self,
         prepared: Prepared,
-        execution: SocketExecution,
+        arguments: SocketArguments,
         *,
         measure: bool,
         deadline_ns: int,
@@ -42,7 +42,7 @@ class PendingExecution(Pending[ExecutionResult]):
         session = prepared.session
         super().__init__("the execution", session.callback_thread)
         self._callbacks = session.callbacks
-        self._execution = execution
+        self._arguments = arguments
         self._handle = prepared.hold()
         self._ending = threading.Lock()
         self._prepared: Prepared | None = prepared
@@ -58,7 +58,7 @@ class PendingExecution(Pending[ExecutionResult]):
         """
         placed: PlacedRequest | None = None
         try:
-            placed = PlacedRequest(self._execution)
+            placed = PlacedRequest(self._arguments)
             self._send(placed)
         except NnburstError as error:
             self._fail(error, placed)
@@ -113,7 +113,7 @@ class PendingExecution(Pending[ExecutionResult]):
         return (
             isinstance(outcome, OutputInsufficientSize)
             and not self.done()
-            and self._execution.grow(outcome.output_shapes)
+            and self._arguments.grow(outcome.output_shapes)
         )
 
     def _again(self) -> None:
@@ -123,7 +123,7 @@ class PendingExecution(Pending[ExecutionResult]):
     def _fail(self, error: NnburstError, placed: PlacedRequest | None) -> None:
         self._release_model()
         if placed is None:
-            self._execution.fail()
+            self._arguments.fail()
         else:
             placed.fail(error)
         self._complete(error)
@@ -140,7 +140,7 @@ def _claim(placed: PlacedRequest, executed: Executed) -> ExecutionResult:
     try:
         return placed.result(executed)
     except BaseException:
-        placed.execution.fail()
+        placed.arguments.fail()
         raise
     finally:
         placed.private.release()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.execution import ArgumentPlace, SocketExecution
+from nnburst.client.execution.socket_arguments import ArgumentPlace, SocketArguments
 from nnburst.client.execution.staged_request import StagedRequest
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import (
@@ -42,20 +42,20 @@ class PlacedRequest:
     """One execution as it is sent: what lies in no pool has its place in a private one.
 
     Attributes:
-        execution: its arguments.
+        arguments: checked.
         private: comes from the prepared model, and goes back there once the execution has ended.
         request: what a message has of it.
         memories: the pools that go along with the request.
     """
 
-    def __init__(self, execution: SocketExecution) -> None:
+    def __init__(self, arguments: SocketArguments) -> None:
         """Take a private pool if one is needed, and describe the request."""
-        self.execution = execution
-        self.private = PrivatePool(execution.prepared.staging, execution.lay_out())
+        self.arguments = arguments
+        self.private = PrivatePool(arguments.prepared.staging, arguments.lay_out())
         pools: RequestPools[Memory | Buffer] = RequestPools()
         self.request = Request(
-            tuple(self._argument(place, pools) for place in execution.inputs),
-            tuple(self._argument(place, pools) for place in execution.outputs),
+            tuple(self._argument(place, pools) for place in arguments.inputs),
+            tuple(self._argument(place, pools) for place in arguments.outputs),
             _described(pools.used),
         )
         self.memories = [pool for pool in pools.used if not isinstance(pool, Buffer)]
@@ -72,7 +72,7 @@ class PlacedRequest:
 
     def stage(self) -> None:
         """Copy inputs that lie in no pool to the private one."""
-        for place in self.execution.inputs:
+        for place in self.arguments.inputs:
             if place.memory is None and place.array is not None:
                 staged = self._view(place, place.array.shape)
                 staged.view(place.array.dtype)[...] = place.array
@@ -82,20 +82,20 @@ class PlacedRequest:
 
         None if more than that may differ: an output's shape is open, or a buffer is named.
         """
-        execution = self.execution
-        places = (*execution.inputs, *execution.outputs)
+        arguments = self.arguments
+        places = (*arguments.inputs, *arguments.outputs)
         if any(isinstance(place.memory, Buffer) for place in places) or not all(
-            place.parameter.known for place in execution.outputs
+            place.parameter.known for place in arguments.outputs
         ):
             return None
         inputs = [
             self._view(place, place.array.shape).view(place.array.dtype)
             if place.memory is None and place.array is not None
             else None
-            for place in execution.inputs
+            for place in arguments.inputs
         ]
-        outputs = [self._staged_output(place) for place in execution.outputs]
-        return StagedRequest(execution.prepared.outputs, inputs, outputs)
+        outputs = [self._staged_output(place) for place in arguments.outputs]
+        return StagedRequest(arguments.prepared.outputs, inputs, outputs)
 
     def call(
         self,
@@ -105,7 +105,7 @@ class PlacedRequest:
         wait_for: Sequence[SyncFence] = (),
     ) -> tuple[M, Fds]:
         """Make a call that brings all its memory, and after it the fences; see `Connection.call`."""
-        connection = self.execution.prepared.session.connection
+        connection = self.arguments.prepared.session.connection
         with Fds.duplicates([*self.memories, *wait_for]) as fds:
             return connection.call(message, expected, list(fds), timeout=timeout)
 
@@ -115,14 +115,14 @@ class PlacedRequest:
         Raises:
             GeneralFailure: the driver reports what cannot be.
         """
-        places = self.execution.outputs
+        places = self.arguments.outputs
         shapes: Sequence[OutputShape | None] = executed.output_shapes or [None] * len(places)
         if len(shapes) != len(places):
             raise GeneralFailure(
                 f"the driver reports {len(shapes)} shapes for {len(places)} outputs"
             )
         outputs = [self._output(place, shape) for place, shape in zip(places, shapes, strict=True)]
-        complete = complete_shapes(self.execution.prepared.outputs, executed.output_shapes)
+        complete = complete_shapes(self.arguments.prepared.outputs, executed.output_shapes)
         return ExecutionResult(outputs, complete, executed.timing)
 
     def fail(self, error: BaseException) -> None:
@@ -131,7 +131,7 @@ class PlacedRequest:
         After a timeout or an interruption the driver may still write to the private pool, so it is not used
         again.
         """
-        self.execution.fail()
+        self.arguments.fail()
         known = isinstance(error, NnburstError)
         if not known or isinstance(error, MissedDeadline | Interrupted):
             self.private.keep()
@@ -170,21 +170,21 @@ class PlacedRequest:
 
 
 def run_placed(
-    execution: SocketExecution, run: Callable[[PlacedRequest], ExecutionResult]
+    arguments: SocketArguments, run: Callable[[PlacedRequest], ExecutionResult]
 ) -> ExecutionResult:
     """Execute and wait; once more with more room if the driver asks for it and that can help.
 
     Args:
-        execution: the arguments.
+        arguments: of the execution.
         run: stages and sends what it is given; raises what the caller shall see.
     """
     while True:
-        placed = PlacedRequest(execution)
+        placed = PlacedRequest(arguments)
         try:
             result = run(placed)
         except BaseException as error:
             placed.fail(error)
-            if not isinstance(error, OutputInsufficientSize) or not execution.grow(
+            if not isinstance(error, OutputInsufficientSize) or not arguments.grow(
                 error.output_shapes
             ):
                 raise

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from nnburst.client.execution.aidl_results import in_microseconds, with_timing
-from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
     check_fences,
@@ -22,6 +21,7 @@ from nnburst.client.execution.fenced_execution import (
 )
 from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
 from nnburst.client.session.one_thread import OneThread
@@ -54,7 +54,7 @@ class ReusableExecution(Closing):
     """
 
     def __init__(
-        self, prepared: Prepared, execution: SocketExecution, measure: bool, timeout: float
+        self, prepared: Prepared, arguments: SocketArguments, measure: bool, timeout: float
     ) -> None:
         """Have the driver bind the request.
 
@@ -64,10 +64,10 @@ class ReusableExecution(Closing):
         self._session = prepared.session
         self._under_way = OneThread(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
-        self._placed = PlacedRequest(execution)
+        self._placed = PlacedRequest(arguments)
         self._placed.private.keep()
         self._staged = self._placed.staged()
-        self._inputs, self._outputs = execution.arrays
+        self._inputs, self._outputs = arguments.arrays
         self._connection = prepared.session.connection
         message = CreateReusableExecution(prepared.handle, self._placed.request, measure)
         opened, _ = self._placed.call(message, Opened, timeout)

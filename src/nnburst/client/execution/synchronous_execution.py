@@ -6,10 +6,10 @@ import time
 from collections.abc import Hashable, Sequence
 
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.execution import SocketExecution
 from nnburst.client.execution.placed_request import PlacedRequest, run_placed
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.remembered_requests import LARGEST, RememberedRequest, request_key
+from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
@@ -39,12 +39,12 @@ def execute_synchronously(
         prepared.session.check_open()  # a closed device counts before anything else
         request = prepared.remembered.take(key)
         if request is None and prepared.remembered.saw(key):
-            execution = SocketExecution(prepared, inputs, outputs)
-            request = _bind(prepared, key, execution, measure, deadline)
+            arguments = SocketArguments(prepared, inputs, outputs)
+            request = _bind(prepared, key, arguments, measure, deadline)
         if request is not None:
             given = [None] * len(prepared.outputs) if outputs is None else outputs
             return _execute_again(prepared, request, inputs, given, deadline)
-    execution = SocketExecution(prepared, inputs, outputs)
+    arguments = SocketArguments(prepared, inputs, outputs)
 
     def synchronously(placed: PlacedRequest) -> ExecutionResult:
         placed.stage()
@@ -53,7 +53,7 @@ def execute_synchronously(
         executed, _ = placed.call(message, Executed, left)
         return placed.result(executed)
 
-    return run_placed(execution, synchronously)
+    return run_placed(arguments, synchronously)
 
 
 def _execute_again(
@@ -78,7 +78,7 @@ def _execute_again(
 
 
 def _bind(
-    prepared: Prepared, key: Hashable, execution: SocketExecution, measure: bool, deadline: float
+    prepared: Prepared, key: Hashable, arguments: SocketArguments, measure: bool, deadline: float
 ) -> RememberedRequest | None:
     """Have the driver bind a request; None if that cannot be, or is not worth it.
 
@@ -86,9 +86,9 @@ def _bind(
         DeadObject: the driver has died.
         MissedDeadline: it did not answer in time.
     """
-    if execution.lay_out() > LARGEST or not prepared.remembered.make_room():
+    if arguments.lay_out() > LARGEST or not prepared.remembered.make_room():
         return None
-    placed = PlacedRequest(execution)
+    placed = PlacedRequest(arguments)
     staged = placed.staged()
     handle = None if staged is None else _bound(prepared.handle, placed, measure, deadline)
     if staged is not None and handle is not None:

@@ -1,4 +1,4 @@
-"""SocketExecution: the arguments of one execution over the socket, checked."""
+"""SocketArguments: the arguments of one execution over the socket, checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ArgumentPlace:
     omitted: bool = False
 
 
-class SocketExecution:
+class SocketArguments:
     """The arguments of one execution, and where they lie. `PlacedRequest` gives them memory.
 
     Attributes:
