@@ -18,7 +18,7 @@ from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Execute, NotifyExecuted
 from nnburst.control.messages.session import Nothing
 from nnburst.driver.model import pools as pools_module
-from nnburst.driver.session.lanes import Lanes
+from nnburst.driver.session.scheduler import Lanes
 from nnburst.executor.base import Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus

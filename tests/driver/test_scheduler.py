@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import Harness, ScriptedExecutor
-from nnburst.driver.session import lanes as lanes_module
-from nnburst.driver.session.lanes import NICER, Lanes
-from nnburst.driver.session.scheduler import Scheduler, Work
+from nnburst.driver.session import scheduler as scheduler_module
+from nnburst.driver.session.scheduler import NICER, Lanes, Scheduler, Work
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, ResourceExhausted
@@ -158,7 +157,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_threads_of_a_busy_moment_end_and_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes_module, "_REST", 0.02)
+    monkeypatch.setattr(scheduler_module, "_REST", 0.02)
     lanes = Lanes("momentary", 4, low_lanes=2, capacity=99)
     for _ in range(3):
         gates = [occupy(lanes) for _ in range(4)]
@@ -191,7 +190,7 @@ def test_thread_that_had_a_job_last_gets_the_next_and_the_others_may_end() -> No
 @settings(max_examples=20)
 def test_no_job_is_lost_to_a_thread_that_is_about_to_end(rest: float, pauses: list[bool]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes_module, "_REST", rest)
+        patch.setattr(scheduler_module, "_REST", rest)
         lanes, order = Lanes("ending", 3, low_lanes=1, capacity=99), Order()
         for number, pause in enumerate(pauses):
             lanes.submit(order.job(number), LOW if number % 3 == 0 else HIGH)
@@ -246,7 +245,7 @@ def test_job_without_a_thread_is_refused_and_does_not_run_later(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lanes_module.threading.Thread, "start", fail)
+        patched.setattr(scheduler_module.threading.Thread, "start", fail)
         with pytest.raises(GeneralFailure, match="P9: cannot start a thread"):
             lanes.submit(order.job("refused"))
     lanes.submit(order.job("next"))

@@ -30,7 +30,7 @@ from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_wi
 from nnburst.driver.burst.slots import GetMemories, SlotCache
 from nnburst.driver.limits.quotas import SHARED_BYTES
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.session.lanes import be_nice
+from nnburst.driver.session.scheduler import be_nice
 from nnburst.fmq.cores import may_spin
 from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
