@@ -15,8 +15,8 @@ from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Nothing, Ping, Release
 from nnburst.control.protocol import decode_call, decode_reply, encode
 from nnburst.control.service import Answer, Job, Service, nothing
-from nnburst.driver.service import receivers as receivers_module
-from nnburst.driver.service.receivers import Receivers
+from nnburst.driver.service import worker as worker_module
+from nnburst.driver.service.worker import Receivers
 from nnburst.hal.enums import ErrorStatus
 
 HANG = 10.0
@@ -182,7 +182,7 @@ def test_without_a_second_thread_everything_is_answered_elsewhere(
                 raise RuntimeError("can't start new thread")
             super().start()
 
-    monkeypatch.setattr(receivers_module.threading, "Thread", NoThread)
+    monkeypatch.setattr(worker_module.threading, "Thread", NoThread)
     for _ in range(20):
         assert driver.call(Ping()) is not driver._first
     assert caplog.text.count("cannot start a second receiver") == 1

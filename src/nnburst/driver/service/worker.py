@@ -1,4 +1,4 @@
-"""Serves one client: one thread receives and dispatches, calls run on threads.
+"""Serves one client: threads take turns to receive; a quick call runs where it was received, others on lanes.
 
 When the client is gone the process ends at once, without cleaning up: the kernel frees everything
 within milliseconds, whatever a thread is doing.
@@ -10,14 +10,15 @@ import gc
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from nnburst._native import lib
-from nnburst.control.channel import Channel, Fds, ProtocolError
+from nnburst._native import ffi, lib
+from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
 from nnburst.control.connection import Connection
 from nnburst.control.limits import HELLO_TIMEOUT
 from nnburst.control.messages.message import Message
@@ -34,7 +35,6 @@ from nnburst.driver.model.cache.cache_key import has_cache_key
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.service.admission import Admission
-from nnburst.driver.service.receivers import Receivers
 from nnburst.driver.session.client_process import watch_client
 from nnburst.driver.session.client_session import ClientSession, priority_of
 from nnburst.driver.session.liveness import Liveness
@@ -43,8 +43,16 @@ from nnburst.driver.weights.borrower import Borrower
 from nnburst.executor.base import Executor
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
-from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.hal.errors import (
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    ResourceExhausted,
+)
 from nnburst.tracing.recording import record_if_asked
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_turn
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +60,8 @@ logger = logging.getLogger(__name__)
 _AT_ONCE: Final = (Hello, Ping)
 #: What `ps` calls a process that has a client.
 _WORKER: Final = b"nnburst worker"
+#: Executions that may run on threads that receive, whatever the number of cores.
+_MOST_AT_ONCE: Final = 4
 
 
 def serve_client(
@@ -273,6 +283,86 @@ class Worker:
             pid=os.getpid(),
             death_word=self._liveness.has_death_word,
         ), self._liveness.fds()
+
+
+class Receivers:
+    """The threads that receive a client's calls, one at a time, in the order of coming (ADR 15).
+
+    The one that receives a quick call runs it itself; another one, which waits for that, receives meanwhile.
+    The first is the thread that calls `receive`; others start when they are first needed, and stay.
+    """
+
+    def __init__(
+        self,
+        service: Service[Message],
+        channel: Channel,
+        ended: Callable[[BaseException | None], NoReturn],
+    ) -> None:
+        """Receive for `service` from `channel`.
+
+        Args:
+            service: answers the calls.
+            channel: of the service.
+            ended: ends the process: the client is gone, or this exception came.
+        """
+        self._service = service
+        self._channel = channel
+        self._ended = ended
+        self._most = 1 + min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE)
+        self._threads = 1
+        self._standing_by: set[int] = set()
+        self._turn: nnb_turn = ffi.new("struct nnb_turn *")
+
+    def have_another(self) -> bool:
+        """Whether another thread receives as soon as this one, whose turn it is, does not."""
+        if not self._standing_by and self._threads < self._most:
+            self._start()
+        return bool(self._standing_by)
+
+    def _start(self) -> None:
+        """Start one, for the executions to come."""
+        try:
+            threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            logger.warning(
+                "cannot start a second receiver, so executions go through the scheduler: %s", error
+            )
+            self._most = self._threads
+        else:
+            self._threads += 1
+
+    def receive(self) -> NoReturn:
+        """Receive until the process ends. Once, by the first thread, when the client is known."""
+        failed = lib.nnb_turn_open(self._turn, self._channel.fileno(), self._channel.peer_process)
+        if failed:
+            why = f"cannot wait for calls: {os.strerror(failed)}"
+            self._ended(ResourceExhausted(why))
+        self._receive()
+
+    def _receive(self) -> NoReturn:
+        try:
+            while True:
+                job = self._take_turn()
+                try:
+                    job()
+                except BaseException:  # as on the scheduler's lanes
+                    logger.exception("a job raised; the receiver goes on with the next")
+                del job  # with all that it holds, before the next one comes
+        except Disconnected:
+            self._ended(None)
+        except BaseException as error:
+            self._ended(error)
+
+    def _take_turn(self) -> Callable[[], None]:
+        """Wait for the turn and keep it until there is something to do here."""
+        me = threading.get_ident()
+        self._standing_by.add(me)
+        lib.nnb_turn_take_unlocked(self._turn)
+        self._standing_by.discard(me)
+        while (job := self._service.accept()) is None:
+            pass  # another thread does it
+        lib.nnb_turn_pass(self._turn)
+        return job
 
 
 def run_timed(job: Job, pace: Pace) -> None:
