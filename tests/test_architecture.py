@@ -61,7 +61,7 @@ NATIVE_USERS: Final = (
     "capi/fast_path",
     "capi/handlers/device",
     "fmq",
-    "control/line",
+    "control/connection",
     "client",
     "driver",
     "executor/litert/native",

@@ -19,7 +19,7 @@ LOG: Final = "WALK_LOG"  # of tests alone: no variable of the package
 _PACKAGE: Final = re.compile(r".*src/nnburst/(.*)")
 #: Where a call leaves a process, waits for its turn, computes, or gives its result.
 _POINTS: Final = re.compile(
-    r"control/line\.py Line\.call|control/channel\.py Channel\.send"
+    r"control/connection\.py _Waiting\.wait|control/channel\.py Channel\.send"
     r"|executor/\w+\.py \w+\.(prepare|run)|driver/session/scheduler\.py Lanes\.submit"
     r"|client/prepared_model\.py PreparedModel\.__init__|client/burst/slots\.py \w+\.memories"
     r"|client/burst/bound_request\.py BoundRequest\.run"

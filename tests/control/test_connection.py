@@ -15,13 +15,13 @@ import pytest
 
 from nnburst.control import connection as connection_module
 from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
-from nnburst.control.connection import Connection, _Answer, _Waiting
+from nnburst.control.connection import Connection, _Line, _Waiting
 from nnburst.control.limits import SEND_TIMEOUT
-from nnburst.control.line import Line
 from nnburst.control.messages.fenced_execution import Fenced
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Nothing, Ping, Release
 from nnburst.control.protocol import Reply, decode_call, encode
+from nnburst.control.received_reply import ReceivedReply
 from nnburst.hal.errors import DeadObject, MissedDeadline, ResourceExhausted
 
 HANG = 10.0
@@ -94,20 +94,20 @@ def test_who_waited_for_the_end_is_told_though_a_send_found_it_first(channel: La
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
+def line() -> Iterator[_Line]:
     """Nothing ever comes on its socket."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with left, right:
-        quiet = Line(left.fileno())
+        quiet = _Line(left.fileno())
         yield quiet
         quiet.close()
 
 
-def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(line: Line) -> None:
+def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(line: _Line) -> None:
     disposed: list[object] = []
     for puts_first in (True, False):
         waiting = _Waiting(disposed.append, line)
-        answer = _Answer(Reply(), Fds())
+        answer = ReceivedReply(Reply(), Fds())
         steps = [partial(waiting.put, answer), waiting.abandon]
         for step in steps if puts_first else reversed(steps):
             step()
@@ -115,7 +115,7 @@ def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(line: Li
         assert not disposed
 
 
-def test_signals_that_keep_coming_stretch_no_wait(line: Line) -> None:
+def test_signals_that_keep_coming_stretch_no_wait(line: _Line) -> None:
     heard = []
     before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)

@@ -1,49 +1,50 @@
 """The calling end of a channel: any thread calls and reads its answer; a reader takes what is left.
 
-No lock is held while a call waits. When the peer goes, every pending call ends at once.
+Threads that wait form a line, whose first one reads for all (`csrc/line.c`, ADR 15). No lock is held while
+a call waits. When the peer goes, every pending call ends at once.
 """
 
 from __future__ import annotations
 
 import collections
 import itertools
-import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from threading import get_ident
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
+from nnburst._native import ffi, lib
 from nnburst.control.channel import (
-    NO_FDS,
     Channel,
     Disconnected,
     Fds,
     Incoming,
     ProtocolError,
-    body_of_whole_packet,
     whole_packet,
 )
 from nnburst.control.end_callbacks import EndCallbacks
 from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
-from nnburst.control.line import INTERRUPTED, NOT_SENT, TIMED_OUT, Caller, Line
 from nnburst.control.messages.buffer import Allocated
 from nnburst.control.messages.fenced_execution import Fenced
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Nothing, Opened, Release
 from nnburst.control.protocol import Reply, decode_reply, encode
+from nnburst.control.received_reply import ReceivedReply, ReplyListener
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
     DeadObject,
-    GeneralFailure,
     MissedDeadline,
     NnburstError,
-    error_for,
+    ResourceExhausted,
 )
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from nnburst._native import nnb_caller, nnb_line
 
 R = TypeVar("R", bound=Message)
 _ONE_WAY: Final = 0
@@ -52,47 +53,102 @@ _giving_up: Final = threading.Lock()
 #: Calls whose answers may still come without a waiter; answers to older ones are not told apart.
 _MOST_ABANDONED: Final = 4096
 
+_TIMED_OUT: Final = int(lib.NNB_LINE_TIMED_OUT)
+_INTERRUPTED: Final = int(lib.NNB_LINE_INTERRUPTED)
+_NOT_SENT: Final = int(lib.NNB_LINE_NOT_SENT)
+_READABLE: Final = int(lib.NNB_LINE_READABLE)
+#: Longest single wait, in seconds; and of the main thread, which handles signals: the kernel may have
+#: given one to another thread.
+_LONGEST: Final = 86_400.0
+_SLICE: Final = 0.05
+_main_thread = threading.main_thread().ident
+_NULL: Final = ffi.NULL
+_new: Final = ffi.new
+_call: Final = lib.nnb_line_call_unlocked
+
 
 class _NotSent(Exception):
     """A call has not left: its cause has the reason, or its time was up."""
 
 
-class _Answer(NamedTuple):
-    reply: Reply
-    fds: Fds
-
-
 class _Pending(Protocol):
     """Where an answer goes; None once there will be none."""
 
-    def put(self, answer: _Answer | None, /) -> None:
+    def put(self, answer: ReceivedReply | None, /) -> None:
         """Take it; never blocks."""
 
 
-class _Waiting(Caller):
+class _Line:
+    """The threads that wait for answers of one connection, and its reader. Thread-safe.
+
+    What those threads leave to the reader brings descriptors, is large, or answers no call of theirs.
+
+    Attributes:
+        struct: struct nnb_line.
+    """
+
+    def __init__(self, socket: int) -> None:
+        """Begin with an empty line; `socket` stays the caller's, open until `close`.
+
+        Raises:
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        self.struct: nnb_line = ffi.new("struct nnb_line *")
+        failed = lib.nnb_line_open(self.struct, socket)
+        self._open = not failed
+        if failed:
+            raise ResourceExhausted(f"cannot open the line of a connection: {os.strerror(failed)}")
+
+    def close(self) -> None:
+        """Free what it has; no thread waits in it any more. Twice is fine."""
+        still, self._open = self._open, False
+        if still:
+            lib.nnb_line_close(self.struct)
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: no thread of it waits here, and none may."""
+        still, self._open = self._open, False
+        if still:
+            os.close(int(self.struct.epoll))
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Waiting:
     """One thread that waits for one answer, which it reads itself or the reader hands over."""
 
-    __slots__ = ("_abandoned", "_line", "_release_answer", "handed_over")
+    __slots__ = ("_abandoned", "_line", "_release_answer", "handed_over", "struct")
 
-    def __init__(self, release: Callable[[_Answer], None], line: Line) -> None:
+    def __init__(self, release: Callable[[ReceivedReply], None], line: _Line) -> None:
         """Wait in `line`.
 
         Args:
             release: takes an answer that comes too late.
             line: of the connection.
         """
-        Caller.__init__(self)
+        self.struct: nnb_caller = _new("struct nnb_caller *")
         self._release_answer = release
         self._line = line
         #: The answer that the reader has handed over; None at the end of the connection.
-        self.handed_over: _Answer | None = None
+        self.handed_over: ReceivedReply | None = None
         self._abandoned = False
 
-    def put(self, answer: _Answer | None) -> None:
+    @property
+    def answered(self) -> bool:
+        """Whether the answer was read here."""
+        return bool(self.struct.bytes)
+
+    @property
+    def packet(self) -> bytes:
+        """The answer that was read here, as it came."""
+        return bytes(ffi.buffer(self.struct.packet, self.struct.bytes))
+
+    def put(self, answer: ReceivedReply | None) -> None:
         """Hand the answer over, or None at the end of the connection. Once."""
         with _giving_up:
             self.handed_over, abandoned = answer, self._abandoned
-        self._line.notice(self)
+        lib.nnb_line_notice(self._line.struct, self.struct)
         if abandoned and answer is not None:
             self._release_answer(answer)
 
@@ -105,12 +161,16 @@ class _Waiting(Caller):
         Raises:
             TimeoutError: it is not there in time.
         """
+        longest = _SLICE if get_ident() == _main_thread else _LONGEST
         while True:
-            code = self._line.call(self, packet, deadline - time.monotonic())
-            if code == TIMED_OUT:
+            left = deadline - time.monotonic()
+            nanoseconds = int(min(left, longest) * 1e9) if left > 0 else 0
+            count = 0 if packet is None else len(packet)
+            code = _call(self._line.struct, self.struct, packet or _NULL, count, nanoseconds)
+            if code == _TIMED_OUT and left <= longest:
                 raise TimeoutError
-            if code != INTERRUPTED:
-                return code != NOT_SENT
+            if code not in (_TIMED_OUT, _INTERRUPTED):
+                return code != _NOT_SENT
             packet = None
 
     def abandon(self) -> None:
@@ -119,35 +179,6 @@ class _Waiting(Caller):
             answer, self._abandoned = self.handed_over, True
         if answer is not None:
             self._release_answer(answer)
-
-
-class _Listener:
-    """Reports how a call went."""
-
-    def __init__(
-        self,
-        expected: type[Message],
-        name: str,
-        answered: Callable[[NnburstError | None], None],
-        dead: Callable[[], NnburstError],
-    ) -> None:
-        self._expected, self._name, self._answered, self._dead = expected, name, answered, dead
-
-    def put(self, answer: _Answer | None, /) -> None:
-        error: NnburstError | None = None
-        if answer is None:
-            error = self._dead()
-        else:
-            try:
-                _result(answer, self._expected, self._name)[1].close()
-            except NnburstError as refusal:
-                error = refusal
-        try:
-            self._answered(error)
-        except Exception:
-            logger.exception(
-                "the callback of a call to %s raised; the connection goes on", self._name
-            )
 
 
 class Connection:
@@ -172,7 +203,7 @@ class Connection:
             dead: makes the error that calls end with once the peer is gone.
         """
         self._channel = channel
-        self._line = Line(channel.fileno())
+        self._line = _Line(channel.fileno())
         self._name = name
         self._dead = dead or (lambda: DeadObject(f"{name} is gone"))
         self._lock = threading.Lock()
@@ -248,11 +279,11 @@ class Connection:
             raise
         if answer is None:
             raise self._dead()
-        return _result(answer, expected, self._name)
+        return answer.result(expected, self._name)
 
     def _exchange(
         self, call: int, pending: _Waiting, message: Message, fds: Sequence[int], deadline: float
-    ) -> _Answer | None:
+    ) -> ReceivedReply | None:
         """The answer of a call; None at the end of the connection."""
         if self._later:
             self._post_the_later_ones()
@@ -275,14 +306,14 @@ class Connection:
             return answer
         return pending.handed_over
 
-    def _taken(self, pending: _Waiting) -> _Answer:
+    def _taken(self, pending: _Waiting) -> ReceivedReply:
         """The answer that its own caller has read.
 
         Raises:
             ProtocolError: it is malformed; that ends the connection.
         """
         try:
-            return _Answer(decode_reply(body_of_whole_packet(pending.packet)), NO_FDS)
+            return ReceivedReply.of_packet(pending.packet)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             broken = ProtocolError(f"{self._name} sent an invalid reply: {error}")
             raise self._broken(broken) from error
@@ -326,7 +357,7 @@ class Connection:
             BaseException: an interruption; whether the call has left is unknown, and `answered` gets
                 nothing.
         """
-        call = self._register(_Listener(expected, self._name, answered, self.end_error))
+        call = self._register(ReplyListener(expected, self._name, answered, self.end_error))
         try:
             self._send(call, message, fds, timeout)
         except (NnburstError, TimeoutError) as error:
@@ -465,16 +496,16 @@ class Connection:
                 self._abandoned.clear()
         return waits
 
-    def _release_answer(self, answer: _Answer) -> None:
+    def _release_answer(self, answer: ReceivedReply) -> None:
         answer.fds.close()
         if isinstance(answer.reply.result, Opened | Allocated | Fenced):
             self.post(Release(answer.reply.result.handle))
 
     def _read(self) -> None:
         try:
-            while self._line.turn():
+            while lib.nnb_line_turn_unlocked(self._line.struct) == _READABLE:
                 self._deliver(self._channel.receive())
-                self._line.done()
+                lib.nnb_line_done(self._line.struct)
         except Disconnected:
             pass
         except NnburstError as error:
@@ -504,13 +535,13 @@ class Connection:
             incoming.fds.close()
             raise ProtocolError(f"{self._name} answered call {incoming.id}, which was never made")
 
-    def _answer(self, incoming: Incoming) -> _Answer:
+    def _answer(self, incoming: Incoming) -> ReceivedReply:
         if incoming.failure is None:
-            return _Answer(decode_reply(incoming.body), incoming.fds)
+            return ReceivedReply(decode_reply(incoming.body), incoming.fds)
         if incoming.body:  # what was made for this call is of no use without its descriptors
-            self._release_answer(_Answer(decode_reply(incoming.body), incoming.fds))
+            self._release_answer(ReceivedReply(decode_reply(incoming.body), incoming.fds))
         what = f"the answer of {self._name} has come, but: {incoming.failure}"
-        return _Answer(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, what), Fds())
+        return ReceivedReply(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, what), Fds())
 
     def _fail(self) -> None:
         calls: dict[int, _Pending] = {}
@@ -520,7 +551,7 @@ class Connection:
         self._channel.shutdown()
         for pending in list(waiting.values()):
             pending.put(None)
-        self._line.fail()
+        lib.nnb_line_end(self._line.struct)
         self._on_end.run()
 
     def abandon_in_child(self) -> None:
@@ -551,17 +582,9 @@ def _again(error: NnburstError) -> Callable[[], NnburstError]:
     return lambda: type(error)(str(error), status=error.status)
 
 
-def _result(answer: _Answer, expected: type[R], name: str) -> tuple[R, Fds]:
-    reply, fds = answer
-    if reply.status not in (ErrorStatus.NONE, ErrorStatus.DEAD_OBJECT):
-        fds.close()
-        raise error_for(reply.status, reply.message, reply.output_shapes)
-    if (
-        reply.status != ErrorStatus.NONE
-        or not isinstance(reply.result, expected)
-        or reply.result.fd_count not in (None, len(fds))
-    ):
-        fds.close()
-        what = type(reply.result).__name__
-        raise GeneralFailure(f"{name} answered {what}, expected {expected.__name__}")
-    return reply.result, fds
+def _forked() -> None:
+    global _main_thread
+    _main_thread = get_ident()
+
+
+os.register_at_fork(after_in_child=_forked)
