@@ -28,6 +28,7 @@ $(BIN)/python:
 $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(PIP) install "setuptools>=77" "cffi>=1.17"
 	$(PIP) install --no-build-isolation -e ".[cli,test,lint]"
+	$(BIN)/python -m compileall -qq -j 0 src
 	@touch $@
 
 # What the demos of real networks run, and the engine that runs it. There are not wheels for every machine;

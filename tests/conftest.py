@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,11 @@ FAULTS = ROOT / "tests" / "faults"
 TIMING = "timing"
 MARKED = re.compile(r"^(@|pytestmark = )pytest\.mark\.timing$", re.MULTILINE)
 SHARED = (ROOT / environment.SHARED.read()).resolve()
+
+# Tests start more than a thousand processes. If the environment forbids Python to keep what it compiled, each
+# of them compiles every module anew, which doubles the time of a driver's start.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    sys.dont_write_bytecode = False
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
 # CI finds in a change must not depend on luck; everywhere else each run tries new examples.
