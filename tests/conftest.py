@@ -5,10 +5,11 @@ Tests that read it are marked `shared` and skip without it; everything else runs
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "rule(id, *sides): shows that a rule accepts, rejects, or both"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from what is collected here, which lives as long as the process.
+
+    It would look through thousands of tests again and again: while they are read, and in each test that
+    collects garbage.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
