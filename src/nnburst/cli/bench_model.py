@@ -23,12 +23,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nnburst.cli.bench_model_tables import print_tables
 from nnburst.cli.network_options import add_network_options, options_for
 from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
     conditions,
-    microseconds,
     printable,
     progress,
     table,
@@ -162,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
         others = {name: stack.enter_context(_open(name, there)) for name in args.device}
         measured = [_measure(args, workload, others, here, there) for workload in workloads]
         found = [dict(one.figures) for one in measured]
-        _print(found)
+        print_tables(found)
         judged = [judge(network, baseline) for network in found]
         sentences = [sentence(*both) for both in zip(found, judged, strict=True)]
         errors = [line for network in found for line in missed(network, dict(args.expect))]
@@ -408,130 +408,3 @@ def _write_page(
     print(f"wrote {args.html}")
     if args.open and not webbrowser.open(args.html.resolve().as_uri()):
         print("no browser could be started")
-
-
-def _print(found: list[dict[str, Any]]) -> None:
-    _print_accuracy(found)
-    _print_truth(found)
-    _print_latency(found)
-    _print_preparation(found)
-    for remark in dict.fromkeys(remark for network in found for remark in network["remarks"]):
-        print(remark)
-
-
-def _print_accuracy(found: list[dict[str, Any]]) -> None:
-    from nnburst.bench.model.accuracy import steps_in_words
-
-    rows = []
-    for network in found:
-        for at, agreement in enumerate(network["accuracy"]):
-            top = agreement["top1_agreement"]
-            rows.append(
-                [
-                    network["network"] if at == 0 else "",
-                    agreement["data_set"],
-                    agreement["device"],
-                    agreement["examples"],
-                    "" if top is None else f"{top:.2%}",
-                    _real(agreement["max_abs_difference"]),
-                    _real(agreement["mean_abs_difference"]),
-                    steps_in_words(agreement["steps"]),
-                ]
-            )
-    table(
-        f"accuracy beside {found[0]['reference']}",
-        [
-            "network",
-            "data set",
-            "device",
-            "examples",
-            "same top",
-            "largest",
-            "mean",
-            "steps apart: values",
-        ],
-        rows,
-    )
-    sources = {a["data_set"]: a["source"] for network in found for a in network["accuracy"]}
-    for name, source in sources.items():
-        print(f"  {name}: {source}")
-    print()
-
-
-def _print_truth(found: list[dict[str, Any]]) -> None:
-    rows = [
-        [
-            network["network"],
-            one["device"],
-            one["evaluator"],
-            ", ".join(f"{name} {_real(value)}" for name, value in one["figures"].items()),
-            "; ".join(one["failures"]) or "as expected",
-        ]
-        for network in found
-        for one in network["ground_truth"]
-    ]
-    if rows:
-        columns = ["network", "device", "evaluator", "figures", ""]
-        table("beside the truth and golden outputs", columns, rows)
-
-
-def _print_latency(found: list[dict[str, Any]]) -> None:
-    rows = []
-    for network in found:
-        latency = network["latency"]
-        for at, case in enumerate(latency["cases"]):
-            key = f"burst / {case['name']}"
-            rows.append(
-                [
-                    network["network"] if at == 0 else "",
-                    case["name"],
-                    microseconds(case["median_ns"]),
-                    microseconds(case["p99_ns"]),
-                    f"{latency['ratios'][key]:.3f}" if key in latency["ratios"] else "",
-                    f"{latency['typical_ratios'][key]:.3f}" if key in latency["ratios"] else "",
-                    f"{latency['driver_us']:.0f}" if at == 0 else "",
-                    f"{latency['device_us']:.0f}" if at == 0 else "",
-                ]
-            )
-    columns = ["network", "route", "median µs", "p99 µs", "burst / this", "of single medians"]
-    table(
-        "latency by route: one thread, all in turn",
-        [*columns, "driver's own µs", "device's own µs"],
-        rows,
-    )
-
-
-def _print_preparation(found: list[dict[str, Any]]) -> None:
-    keys = (
-        "load_ms",
-        "engine_ms",
-        "launch_ms",
-        "prepare_cold_ms",
-        "prepare_to_cache_ms",
-        "prepare_cached_ms",
-        "first_result_ms",
-        "first_result_cached_ms",
-    )
-    rows = [
-        [network["network"], *(_milliseconds(network["preparation"][key]) for key in keys)]
-        for network in found
-    ]
-    columns = [
-        "load",
-        "engine's own",
-        "launch",
-        "cold",
-        "to cache",
-        "cached",
-        "first result",
-        "first, cached",
-    ]
-    table("preparation, median ms", ["network", *columns], rows)
-
-
-def _milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
-
-
-def _real(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.3g}"
