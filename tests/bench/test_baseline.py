@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
-from nnburst.bench.model.baseline import judge, missed, read_baseline, sentence
+from nnburst.bench.model.baseline import differences, judge, missed, read_baseline, sentence
 from nnburst.bench.model.latency import BURST, C_API, INTERPRETER
 from nnburst.bench.verdict.verdict import Verdict
 from nnburst.hal.errors import InvalidArgument
@@ -76,6 +76,13 @@ def test_sentence_has_time_ratio_and_agreement() -> None:
     assert f"1.05 × {C_API}" in text
     assert "same top class for 95.0% of 20 digits" in text
     assert "too noisy for a ratio" in sentence(figures(1.05, 0.6))
+
+
+def test_routes_differ_from_the_engine_by_a_share_or_by_noise() -> None:
+    found = differences(figures(1.05))
+    assert found.keys() == {BURST}
+    assert found[BURST] == pytest.approx(0.05, abs=0.01)
+    assert differences(figures(1.05, 0.6)) == {BURST: None}
 
 
 def test_expectations_that_are_missed_are_named_with_their_bound() -> None:

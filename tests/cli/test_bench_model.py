@@ -33,7 +33,7 @@ from nnburst.testing.models.tflite_networks import NETWORKS
 needs_two_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="needs two cores: one for each side"
 )
-SHORT = ("--examples", "3", "--rounds", "2", "--prepares", "1")
+SHORT = ("--examples", "3", "--rounds", "2", "--prepares", "1", "--warm-up", "0")
 PICTURE = Operand(OperandType.TENSOR_QUANT8_ASYMM, (1, 8, 8, 3), scale=1 / 128, zero_point=128)
 SCORES = Operand(OperandType.TENSOR_QUANT8_ASYMM, (1, 3), scale=0.5, zero_point=10)
 
@@ -83,9 +83,29 @@ def test_network_is_compared_timed_and_prepared(
     times = network["preparation"]
     assert 0 < times["prepare_cold_ms"] < times["first_result_ms"]
     assert 0 < times["prepare_cached_ms"] < times["first_result_cached_ms"]
+    assert 0 < times["first_run_ms"] < times["first_result_ms"]
+    assert times["second_run_ms"] > 0
+    assert times["prepare_cold_spread"] == 0  # of one driver
+    assert network["latency"]["warm_up"] == {"seconds": 0, "rounds": 0, "unsettled": []}
+    assert network["beside_baseline"] is None
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("accuracy beside", "latency by route", "preparation"))
     assert "random inputs, seed 1" in shown
+
+
+@needs_two_cores
+def test_warm_up_comes_first_rounds_last_and_the_relaxed_network_is_measured_beside(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, "CONV_2D-same-FLOAT32")
+    words = ("--warm-up", "0.05", "--seconds", "0.5", "--relaxed")
+    [network] = measured(path, *words)["networks"]
+    assert network["latency"]["warm_up"]["rounds"] > 0
+    assert network["latency"]["warm_up"]["seconds"] >= 0.05
+    cases = {case["name"]: case for case in network["latency"]["cases"]}
+    assert "burst, relaxed" in cases
+    assert len({len(case["blocks_ns"]) for case in cases.values()}) == 1
+    assert [found["device"] for found in network["accuracy"]] == ["", "relaxed"]
 
 
 @needs_two_cores

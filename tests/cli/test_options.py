@@ -10,7 +10,7 @@ import pytest
 
 import nnburst.cli
 from nnburst.cli import main
-from nnburst.cli.options import above_zero, at_least_one, cores, zero_or_more
+from nnburst.cli.options import above_zero, at_least_one, cores, not_negative, zero_or_more
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,7 @@ OPTIONS = list(options(nnburst.cli.parser([])))
 REFUSED = {
     at_least_one: ("-1", "0", "nan", "1.5", "many", ""),
     zero_or_more: ("-1", "nan", "1.5", "many", ""),
+    not_negative: ("-1", "nan", "inf", "many", ""),
     above_zero: ("-1", "0", "nan", "inf", "many", ""),
 }
 NUMBERS = [

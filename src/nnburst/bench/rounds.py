@@ -20,6 +20,11 @@ ROUNDS: Final = 41
 _SAMPLES: Final = 20_000
 #: In each round: enough that one which lost the core does not make their median.
 _FEWEST_SAMPLES: Final = 3
+#: Warming up: blocks of which a median is taken, the share by which it falls while that goes on, and how many
+#: times longer than asked for it may take.
+_GROUP: Final = 5
+_FALL: Final = 0.02
+_LONGEST: Final = 10
 
 
 @dataclass
@@ -95,24 +100,93 @@ class Measured:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What came before the first round.
+
+    Attributes:
+        seconds: that it took.
+        rounds: in it.
+        unsettled: contestants whose last blocks were still faster than those before.
+    """
+
+    seconds: float
+    rounds: int
+    unsettled: tuple[str, ...] = ()
+
+
 def run_rounds(
     contestants: Sequence[Contestant],
     rounds: int = ROUNDS,
     progress: Callable[[], None] = lambda: None,
+    *,
+    seconds: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Measured]:
-    """Run all contestants in turn, `rounds` times, and time single exchanges in between."""
+    """Run all contestants in turn, `rounds` times, and time single exchanges in between.
+
+    Args:
+        contestants: the cases.
+        rounds: blocks of each; at least as many.
+        progress: called after each round.
+        seconds: how long at least; further rounds follow until they are over.
+        clock: in seconds.
+    """
     measured = {c.name: Measured(c.name) for c in contestants}
     counts = {c.name: _block_size(c) for c in contestants}
+    until = clock() + seconds
+    turn = 0
     gc.collect()
     gc.disable()
     try:
-        for turn in range(rounds):
-            for contestant in contestants if turn % 2 == 0 else contestants[::-1]:
+        while turn < rounds or clock() < until:
+            for contestant in _in_turn(contestants, turn):
                 _run(contestant, counts[contestant.name], rounds, measured[contestant.name])
+            turn += 1
             progress()
     finally:
         gc.enable()
     return measured
+
+
+def warm_up(
+    contestants: Sequence[Contestant],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> WarmUp:
+    """Run all contestants in turn for `seconds`, and on until none becomes faster, but no more than tenfold.
+
+    A contestant still warms up while the median of its last five blocks is more than 2 % below that of
+    the five before.
+    """
+    if not seconds:
+        return WarmUp(0.0, 0)
+    counts = {c.name: _block_size(c) for c in contestants}
+    began = clock()
+    blocks: dict[str, list[float]] = {c.name: [] for c in contestants}
+    unsettled: tuple[str, ...] = ()
+    turn = 0
+    while (passed := clock() - began) < seconds or unsettled:
+        if passed >= _LONGEST * seconds:
+            break
+        for contestant in _in_turn(contestants, turn):
+            blocks[contestant.name].append(contestant.block(counts[contestant.name]))
+        turn += 1
+        unsettled = tuple(name for name, found in blocks.items() if is_falling(found))
+    return WarmUp(clock() - began, turn, unsettled)
+
+
+def is_falling(blocks: Sequence[float]) -> bool:
+    """Whether the latest blocks are still faster than those before, or too few to see it."""
+    if len(blocks) < 2 * _GROUP:
+        return True
+    before, now = blocks[-2 * _GROUP : -_GROUP], blocks[-_GROUP:]
+    return float(np.median(now)) < (1 - _FALL) * float(np.median(before))
+
+
+def _in_turn(contestants: Sequence[Contestant], turn: int) -> Sequence[Contestant]:
+    """Forwards and backwards: what one leaves behind meets another each time."""
+    return contestants if turn % 2 == 0 else contestants[::-1]
 
 
 def _run(contestant: Contestant, count: int, rounds: int, measured: Measured) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.cli.bench_model_tables import print_tables
 from nnburst.cli.network_options import add_network_options, options_for
-from nnburst.cli.options import Subparsers, at_least_one, zero_or_more
+from nnburst.cli.options import Subparsers, at_least_one, not_negative, zero_or_more
 from nnburst.cli.output import (
     add_json_option,
     conditions,
@@ -74,9 +74,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--examples", type=at_least_one, default=200, help="inputs of each data set (default: 200)"
     )
-    parser.add_argument(
-        "--rounds", type=at_least_one, default=41, help="blocks of each route (default: 41)"
-    )
+    _add_durations(parser)
     parser.add_argument(
         "--prepares",
         type=at_least_one,
@@ -114,6 +112,29 @@ def prepare_parser(subparsers: Subparsers) -> None:
     add_json_option(parser)
 
 
+def _add_durations(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rounds",
+        type=at_least_one,
+        default=41,
+        help="blocks of each route, at least (default: 41)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=not_negative,
+        default=0.0,
+        metavar="S",
+        help="that the rounds of a network take at least (default: 0)",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=not_negative,
+        default=0.3,
+        metavar="S",
+        help="before them; up to ten times as long while routes become faster (default: 0.3)",
+    )
+
+
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list",
@@ -139,6 +160,11 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         help="measured beside: an executor, or a driver that runs; may be repeated",
     )
     parser.add_argument(
+        "--relaxed",
+        action="store_true",
+        help="measured beside: the same network, whose float32 may be computed as float16",
+    )
+    parser.add_argument(
         "--layers",
         action="store_true",
         help="compare the executor with the first --device (default: reference) operation by operation",
@@ -161,9 +187,10 @@ def run(args: argparse.Namespace) -> int:
         workloads = _workloads(args)
         others = {name: stack.enter_context(_open(name, there)) for name in args.device}
         measured = [_measure(args, workload, others, here, there) for workload in workloads]
+        judged = [judge(one.figures, baseline) for one in measured]
+        measured = [one.judged(by) for one, by in zip(measured, judged, strict=True)]
         found = [dict(one.figures) for one in measured]
         print_tables(found)
-        judged = [judge(network, baseline) for network in found]
         sentences = [sentence(*both) for both in zip(found, judged, strict=True)]
         errors = [line for network in found for line in missed(network, dict(args.expect))]
         errors += [line for network in found for line in _wrong(network)]
@@ -279,6 +306,7 @@ def _measure(
     from nnburst.bench.drivers import pinned
     from nnburst.bench.model import accuracy, data_sets, latency, preparation
     from nnburst.bench.model.histogram import histograms
+    from nnburst.bench.model.latency import Subject
     from nnburst.bench.model.report import Measurement
     from nnburst.client.launch import launch
 
@@ -299,9 +327,12 @@ def _measure(
     total = sum(len(found.examples) for found in sets)
     agreements, findings = [], []
     with launch(args.executor, cpus={there}) as device:
-        for name, one in {"": device, **others}.items():
+        beside = {name: Subject(network, other) for name, other in others.items()}
+        if args.relaxed:
+            beside["relaxed"] = Subject(network.relaxed(), device)
+        for name, one in {"": Subject(network, device), **beside}.items():
             with (
-                accuracy.by_driver(network, one) as ours,
+                accuracy.by_driver(one.network, one.device) as ours,
                 progress(f"{network.name}: accuracy {name}".rstrip(), total) as advance,
             ):
                 agreements += accuracy.compare(
@@ -321,9 +352,11 @@ def _measure(
                 lambda: advance(1),
                 executor=args.executor,
                 reference=None if network.is_tflite else reference,
-                others=others,
+                others=beside,
+                warm_up_s=args.warm_up,
+                seconds=args.seconds,
             )
-    with progress(f"{network.name}: preparation", 2 * args.prepares) as advance:
+    with progress(f"{network.name}: preparation", 3 * args.prepares) as advance:
         prepared = preparation.measure_preparation(
             network, args.executor, there, example, args.prepares, advance, engine=engine
         )

@@ -83,6 +83,8 @@ def _print_latency(found: list[dict[str, Any]]) -> None:
                 [
                     network["network"] if at == 0 else "",
                     case["name"],
+                    microseconds(network["histograms"][case["name"]]["mean_ns"]),
+                    microseconds(network["histograms"][case["name"]]["sigma_ns"]),
                     microseconds(case["median_ns"]),
                     microseconds(case["p99_ns"]),
                     f"{latency['ratios'][key]:.3f}" if key in latency["ratios"] else "",
@@ -91,7 +93,10 @@ def _print_latency(found: list[dict[str, Any]]) -> None:
                     f"{latency['device_us']:.0f}" if at == 0 else "",
                 ]
             )
-    columns = ["network", "route", "median µs", "p99 µs", "burst / this", "of single medians"]
+    columns = [
+        *("network", "route", "mean µs", "σ µs", "median µs", "p99 µs"),
+        *("burst / this", "of single medians"),
+    ]
     table(
         "latency by route: one thread, all in turn",
         [*columns, "driver's own µs", "device's own µs"],
@@ -109,6 +114,8 @@ def _print_preparation(found: list[dict[str, Any]]) -> None:
         "prepare_cached_ms",
         "first_result_ms",
         "first_result_cached_ms",
+        "first_run_ms",
+        "second_run_ms",
     )
     rows = [
         [network["network"], *(_milliseconds(network["preparation"][key]) for key in keys)]
@@ -123,6 +130,8 @@ def _print_preparation(found: list[dict[str, Any]]) -> None:
         "cached",
         "first result",
         "first, cached",
+        "first run",
+        "second run",
     ]
     table("preparation, median ms", ["network", *columns], rows)
 

@@ -45,6 +45,17 @@ def above_zero(text: str) -> float:
     return number
 
 
+def not_negative(text: str) -> float:
+    """A finite number that may be 0: a duration, in the unit that the help names."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number of 0 or more")
+    return number
+
+
 def pattern(text: str) -> str:
     """A regular expression."""
     try:

@@ -48,9 +48,26 @@ def engine_of(figures: Figures) -> str:
 
 def ratio_blocks(figures: Figures) -> list[float]:
     """The burst beside the engine in process, in each round."""
+    return _beside(figures, BURST)
+
+
+def differences(figures: Figures) -> dict[str, float | None]:
+    """How much longer each route takes than the engine in process, as a share; None if too noisy to tell."""
+    engine = engine_of(figures)
+    found: dict[str, float | None] = {}
+    for case in figures["latency"]["cases"]:
+        if case["name"] != engine:
+            blocks = _beside(figures, case["name"])
+            noisy = spread(blocks) > MOST_SPREAD
+            found[case["name"]] = None if noisy else float(np.median(blocks)) - 1
+    return found
+
+
+def _beside(figures: Figures, route: str) -> list[float]:
+    """A route beside the engine in process, in each round."""
     blocks = {case["name"]: case["blocks_ns"] for case in figures["latency"]["cases"]}
-    pairs = zip(blocks[BURST], blocks[engine_of(figures)], strict=True)
-    return [burst / engine for burst, engine in pairs]
+    pairs = zip(blocks[route], blocks[engine_of(figures)], strict=True)
+    return [mine / engine for mine, engine in pairs]
 
 
 def judge(figures: Figures, baseline: Mapping[str, Figures]) -> Comparison | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -15,7 +15,7 @@ from nnburst.bench.contestants import Contestant, Looped
 from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import Example
 from nnburst.bench.network.networks import InProcess, OnCore, aligned, in_process, warm_up_of
-from nnburst.bench.rounds import Measured, run_rounds
+from nnburst.bench.rounds import Measured, WarmUp, run_rounds, warm_up
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.burst import Burst
 from nnburst.client.device import Device
@@ -43,6 +43,19 @@ _DRIVER_SECONDS: Final = 0.5
 _DRIVER_RUNS: Final = (5, 2000)
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What takes part beside the driver that is measured.
+
+    Attributes:
+        network: the same one, or a variant with the same inputs and outputs.
+        device: that executes it.
+    """
+
+    network: NetworkFile
+    device: Device
+
+
 @dataclass
 class Latency:
     """Durations of one network.
@@ -51,12 +64,14 @@ class Latency:
         cases: of each route.
         driver_us: median of the driver's own duration, from the request's arrival to its result.
         device_us: median of the executor's duration.
+        warm_up: what came before the first round.
         remarks: why a route is missing.
     """
 
     cases: dict[str, Measured]
     driver_us: float
     device_us: float
+    warm_up: WarmUp = field(default_factory=lambda: WarmUp(0.0, 0))
     remarks: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -74,6 +89,7 @@ class Latency:
             },
             "driver_us": self.driver_us,
             "device_us": self.device_us,
+            "warm_up": asdict(self.warm_up),
             "remarks": self.remarks,
         }
 
@@ -88,7 +104,9 @@ def measure(
     *,
     executor: str = "litert",
     reference: Compute | None = None,
-    others: Mapping[str, Device] | None = None,
+    others: Mapping[str, Subject] | None = None,
+    warm_up_s: float = 0.0,
+    seconds: float = 0.0,
 ) -> Latency:
     """Run one example by all routes, in turn.
 
@@ -97,24 +115,32 @@ def measure(
         device: a driver on `core`.
         core: where the engines of this process compute, too.
         example: the inputs.
-        rounds: blocks of each route.
+        rounds: blocks of each route; at least as many.
         progress: called after each round.
         executor: the driver's, which runs in this process if the engine cannot do so alone.
         reference: the engine of a file that is no .tflite one.
-        others: further devices, by name.
+        others: what else takes part, by name.
+        warm_up_s: seconds before the first round; more if routes still become faster.
+        seconds: that the rounds take at least.
     """
     remarks: list[str] = []
     with ExitStack() as stack:
         contestants, timed = _routes(stack, network, device, core, example, executor, remarks)
         for name, other in (others or {}).items():
-            _, _, bound = _bound(stack, network, other, example)
+            _, _, bound = _bound(stack, other.network, other.device, example)
             contestants.append(Looped(f"{BURST}, {name}", bound.run, warm_up_of(bound)))
         if reference is not None:
             call = partial(reference, example)
             contestants.append(OnCore(Looped(ONNXRUNTIME, call, _warm_up(call)), core))
-        cases = run_rounds(contestants, rounds, progress)
+        warmed = warm_up(contestants, warm_up_s)
+        if warmed.unsettled:
+            remarks.append(
+                f"{network.name}: {', '.join(warmed.unsettled)} still became faster after"
+                f" {warmed.seconds:.1f} s of warming up"
+            )
+        cases = run_rounds(contestants, rounds, progress, seconds=seconds)
         driver, on_device = _driver_times(timed)
-    return Latency(cases, driver, on_device, remarks)
+    return Latency(cases, driver, on_device, warmed, remarks)
 
 
 def _bound(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.bench.model.accuracy import steps_in_words
-from nnburst.bench.model.baseline import engine_of
+from nnburst.bench.model.baseline import differences
 from nnburst.bench.model.latency import (
     BURST,
     C_API,
@@ -20,6 +20,7 @@ from nnburst.bench.model.latency import (
     Latency,
 )
 from nnburst.bench.plot import as_svg, draw_distributions
+from nnburst.bench.verdict.verdict import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,10 +34,27 @@ th:first-child, td:first-child, td.words { text-align: left; }
 svg { max-width: 100%; height: auto; }
 section { border-top: 2px solid #888; margin-top: 2.5em; }
 p.note { color: #555; }
-p.worse { color: #a40000; }
-p.better { color: #006b2d; }
+.worse { color: #a40000; }
+.better { color: #006b2d; }
 .wide { overflow-x: auto; }
 """
+
+
+#: Difference below which two routes are called the same.
+_SAME: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: in it.
+        look: its class: "better", "worse" or nothing.
+    """
+
+    text: str
+    look: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,11 @@ class Measurement:
 
     figures: Mapping[str, Any]
     latency: Latency
+
+    def judged(self, comparison: Comparison | None) -> Measurement:
+        """The same with what an older report gave; None if it was not given."""
+        beside = None if comparison is None else comparison.as_json()
+        return replace(self, figures={**self.figures, "beside_baseline": beside})
 
 
 def page(
@@ -129,24 +152,55 @@ def _data_sets(measurements: Sequence[Measurement]) -> str:
 
 def _overview(measurements: Sequence[Measurement]) -> str:
     routes = (BURST, EXECUTE, C_API, LOWERED, EXECUTOR, INTERPRETER, ONNXRUNTIME)
-    known = {name for measured in measurements for name in measured.latency.cases}
+    known = dict.fromkeys(name for measured in measurements for name in measured.latency.cases)
     shown = [name for name in routes if name in known]
-    columns = ["group", "network", *shown, "burst / engine", "same top class"]
-    rows = []
+    shown += [name for name in known if name not in routes]
+    columns = ["group", "network", *shown, "beside the baseline", "same top class"]
+    rows: list[Sequence[str | Cell]] = []
     for measured in sorted(measurements, key=lambda one: str(one.figures["group"])):
         figures = measured.figures
         medians = {case["name"]: case["median_ns"] for case in figures["latency"]["cases"]}
-        ratio = figures["latency"]["ratios"].get(f"{BURST} / {engine_of(figures)}")
+        more = differences(figures)
         rows.append(
             [
                 figures["group"],
                 figures["network"],
-                *(_micro(medians.get(name)) for name in shown),
-                "" if ratio is None else f"{ratio:.3f}",
+                *(_beside_engine(medians.get(name), more.get(name, 0.0)) for name in shown),
+                _beside_baseline(figures.get("beside_baseline")),
                 _share(_worst_agreement(figures["accuracy"])),
             ]
         )
-    return _table("Overview: medians in microseconds", columns, rows)
+    title = "Overview: medians in microseconds, and how much longer than the engine in process"
+    return _table(title, columns, rows)
+
+
+def _beside_engine(median_ns: float | None, more: float | None) -> Cell:
+    """A median with its difference in colour, which the engine that the others stand beside has not."""
+    if median_ns is None:
+        return Cell("")
+    difference = _difference(more)
+    return replace(difference, text=f"{_micro(median_ns)} {difference.text}".rstrip())
+
+
+def _difference(more: float | None) -> Cell:
+    """A share by which something takes longer, in colour; 0 is the baseline itself."""
+    if more is None:
+        return Cell("noisy")
+    if more == 0:
+        return Cell("")
+    if abs(more) < _SAME:
+        return Cell("same")
+    return Cell(f"{more:+.1%}", "worse" if more > 0 else "better")
+
+
+def _beside_baseline(comparison: Mapping[str, Any] | None) -> Cell:
+    """The verdict beside an older report, in colour."""
+    if comparison is None:
+        return Cell("")
+    verdict = str(comparison["verdict"])
+    effect = comparison["effect"]
+    text = verdict if effect is None else f"{verdict}, {effect:+.1%}"
+    return Cell(text, verdict if verdict in ("worse", "better") else "")
 
 
 def _worst_agreement(accuracy: Sequence[Mapping[str, Any]]) -> float | None:
@@ -188,7 +242,7 @@ def _section(measured: Measurement) -> str:
     return (
         f"<section><h2>{escape(name)}</h2>\n"
         f"<p>{figures['operations']} operations, {figures['file_bytes']} bytes</p>\n{notes}"
-        f"{_accuracy(figures)}\n{_truth(figures)}\n{_latency(figures['latency'])}\n{picture}\n"
+        f"{_accuracy(figures)}\n{_truth(figures)}\n{_latency(figures)}\n{picture}\n"
         f"{as_svg(_bars(figures), f'{name} histogram')}\n"
         f"{_preparation(figures['preparation'])}</section>"
     )
@@ -256,20 +310,35 @@ def _bars(figures: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _latency(latency: Mapping[str, Any]) -> str:
-    rows = []
+def _latency(figures: Mapping[str, Any]) -> str:
+    latency = figures["latency"]
+    more = differences(figures)
+    rows: list[Sequence[str | Cell]] = []
     for case in latency["cases"]:
-        key = f"{BURST} / {case['name']}"
+        name = case["name"]
+        key = f"{BURST} / {name}"
+        bars = figures["histograms"][name]
         rows.append(
             [
-                case["name"],
-                *(_micro(case[column]) for column in ("median_ns", "p99_ns", "p999_ns")),
+                name,
+                str(bars["count"]),
+                _micro(bars["mean_ns"]),
+                _micro(bars["sigma_ns"]),
+                _micro(case["median_ns"]),
+                _micro(bars["p90_ns"]),
+                *(_micro(case[column]) for column in ("p99_ns", "p999_ns")),
+                _difference(more.get(name, 0.0)),
                 f"{latency['ratios'][key]:.3f}" if key in latency["ratios"] else "",
                 f"{latency['typical_ratios'][key]:.3f}" if key in latency["ratios"] else "",
             ]
         )
-    columns = ["route", "median µs", "99 % µs", "99.9 % µs", "burst / this", "of single medians"]
+    columns = [
+        *("route", "count", "mean µs", "σ µs", "median µs", "90 % µs", "99 % µs", "99.9 % µs"),
+        *("beside the engine", "burst / this", "of single medians"),
+    ]
+    warmed = latency["warm_up"]
     own = (
+        f'<p class="note">Warmed up for {warmed["seconds"]:.1f} s.</p>'
         f'<p class="note">By the driver itself: {latency["driver_us"]:.0f} µs,'
         f" of which {latency['device_us']:.0f} µs on the device.</p>"
     )
@@ -284,37 +353,42 @@ def _preparation(times: Mapping[str, float | None]) -> str:
         "prepare_cold_ms": "preparing, cold",
         "prepare_to_cache_ms": "preparing, cold and to a cache",
         "prepare_cached_ms": "preparing, from the cache",
+        "first_run_ms": "the first execution",
+        "second_run_ms": "the second execution",
         "first_result_ms": "from the launch to the first result, cold",
         "first_result_cached_ms": "from the launch to the first result, from the cache",
     }
     rows = []
     for key, name in names.items():
         value = times[key]
-        rows.append([name, "not available" if value is None else f"{value:.1f}"])
+        spread = times.get(key.replace("_ms", "_spread"))
+        digits = 3 if key.endswith("run_ms") else 1
+        shown = "not available" if value is None else f"{value:.{digits}f}"
+        rows.append([name, shown, "" if spread is None else f"{spread:.0%}"])
     cache = times["cache_bytes"]
     if times["prepare_cached_ms"] is not None and cache is not None:
-        rows.append(["bytes of the cache", f"{cache:.0f}"])
-    return _table("Preparation", ["", "median ms"], rows)
+        rows.append(["bytes of the cache", f"{cache:.0f}", ""])
+    return _table("Preparation", ["", "median ms", "spread"], rows)
 
 
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in columns) if any(columns) else ""
-    body = "".join(
-        "<tr>" + "".join(f"<td{_words(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in rows
-    )
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>\n" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     heading = f"<thead><tr>{head}</tr></thead>" if head else ""
     return f'<div class="wide"><table>{title}{heading}<tbody>\n{body}</tbody></table></div>'
 
 
-def _words(cell: str) -> str:
-    """Words stand on the left, numbers on the right."""
+def _cell(cell: str | Cell) -> str:
+    """Words stand on the left, numbers and differences on the right."""
+    if isinstance(cell, Cell):
+        look = f' class="{cell.look}"' if cell.look else ""
+        return f"<td{look}>{escape(cell.text)}</td>"
     try:
         float(cell.removesuffix("%") or "0")
     except ValueError:
-        return ' class="words"'
-    return ""
+        return f'<td class="words">{escape(cell)}</td>'
+    return f"<td>{escape(cell)}</td>"
 
 
 def _micro(nanoseconds: float | None) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -63,6 +63,14 @@ class Comparison:
     def effect(self) -> float:
         """Now / before − 1."""
         return self.now / self.before - 1 if self.before else math.nan
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it; null for what is not known."""
+        found = {**asdict(self), "effect": self.effect}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in found.items()
+        }
 
 
 def compare(

@@ -1,0 +1,93 @@
+"""The page of `bench model`: what differs, in colour."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'cli')")
+pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+from nnburst.bench.model.baseline import judge
+from nnburst.bench.model.histogram import histograms
+from nnburst.bench.model.latency import BURST, C_API, EXECUTE, Latency
+from nnburst.bench.model.report import Measurement, page
+from nnburst.bench.rounds import Measured, WarmUp
+
+TIMES = (
+    "load_ms",
+    "engine_ms",
+    "launch_ms",
+    "prepare_cold_ms",
+    "prepare_to_cache_ms",
+    "prepare_cached_ms",
+    "first_run_ms",
+    "second_run_ms",
+    "first_result_ms",
+    "first_result_cached_ms",
+    "cache_bytes",
+)
+
+
+def measurement(routes: Mapping[str, float], sigma: float = 0.01) -> Measurement:
+    """A network whose routes take so many microseconds."""
+    random = np.random.default_rng(1)
+    cases = {}
+    for name, micro in routes.items():
+        blocks = [float(b) for b in 1000 * micro * random.normal(1, sigma, 41)]
+        cases[name] = Measured(name, blocks, [np.full(3, 1000 * micro, np.uint64)] * 41)
+    latency = Latency(cases, 50.0, 40.0, WarmUp(0.3, 9))
+    figures: dict[str, Any] = {
+        "network": "kws",
+        "group": "speech",
+        "file_bytes": 100,
+        "operations": 3,
+        "reference": "LiteRT",
+        "accuracy": [],
+        "ground_truth": [],
+        "latency": latency.as_json(),
+        "histograms": histograms(cases),
+        "preparation": {**dict.fromkeys(TIMES, 1.0), "prepare_cold_spread": 0.25},
+        "remarks": [],
+    }
+    return Measurement(figures, latency)
+
+
+def test_routes_differ_from_the_engine_in_colour() -> None:
+    text = page({}, [measurement({C_API: 100, BURST: 90, EXECUTE: 130, "burst, other": 100})])
+    assert re.search(r'<td class="better">90\.00 -(9|10)\.\d%</td>', text)
+    assert re.search(r'<td class="worse">130\.00 \+(29|30)\.\d%</td>', text)
+    assert "<td>100.00 same</td>" in text
+    assert "<td>100.00</td>" in text
+    assert re.search(r'<td class="better">-(9|10)\.\d%</td>', text)
+    assert "<th>burst, other</th>" in text
+
+
+def test_routes_that_spread_are_called_noisy_and_have_no_colour() -> None:
+    text = page({}, [measurement({C_API: 100, BURST: 300}, sigma=0.5)])
+    assert "<td>300.00 noisy</td>" in text
+    assert 'class="worse"' not in text
+
+
+@pytest.mark.parametrize(("now", "word"), [(120, "worse"), (80, "better")])
+def test_verdict_beside_an_older_report_has_the_colour_of_its_word(now: float, word: str) -> None:
+    old = measurement({C_API: 100, BURST: 100})
+    new = measurement({C_API: 100, BURST: now})
+    found = new.judged(judge(new.figures, {"kws": old.figures}))
+    assert f'<td class="{word}">{word}, ' in page({}, [found])
+    same = old.judged(judge(old.figures, {"kws": old.figures}))
+    assert "<td>same, +0.0%</td>" in page({}, [same])
+
+
+def test_page_has_mean_deviation_and_count_of_routes_and_the_spread_of_preparing() -> None:
+    text = page({}, [measurement({C_API: 100, BURST: 90})])
+    assert "<th>count</th><th>mean µs</th><th>σ µs</th>" in text
+    assert "<td>123</td><td>90.00</td><td>0.00</td>" in text
+    assert "Warmed up for 0.3 s." in text
+    assert "the first execution" in text
+    assert "<td>25%</td>" in text
