@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -27,7 +28,7 @@ from nnburst import (
 from nnburst.client.burst import bound_request
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.slots import SlotTable
-from nnburst.client.execution.synchronous_execution import execute_synchronously
+from nnburst.client.execution.placed_request import execute_synchronously
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.timing import NO_TIMING
 
@@ -81,7 +82,11 @@ def test_bound_request_computes_what_execute_does(burst: Burst, pair: Arrays) ->
         assert result.outputs[0] is bound.outputs[0]
         np.testing.assert_array_equal(result.outputs[0], (pair[0] + pair[1]) * np.float32(factor))
         expected = execute_synchronously(
-            burst._core.prepared, list(bound.inputs), None, measure=False, timeout=30.0
+            burst._core.prepared,
+            list(bound.inputs),
+            None,
+            measure=False,
+            deadline=time.monotonic() + 30.0,
         ).outputs[0]
         np.testing.assert_array_equal(result.outputs[0], expected)
 

@@ -25,7 +25,8 @@ from nnburst import (
     OperationType,
     PreparedModel,
 )
-from nnburst.client.execution import remembered_requests, synchronous_execution
+from nnburst.client import prepared_model
+from nnburst.client.execution import remembered_requests
 from nnburst.control.messages.prepared_model import ExecuteSynchronously
 from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
 from nnburst.executor.base import Outcome
@@ -277,7 +278,7 @@ def test_refusal_to_bind_leaves_the_ordinary_way(
     scripted: ScriptedDriver, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = scripted.device.prepare(make_model())
-    monkeypatch.setattr(synchronous_execution, "_bound", lambda *_: None)
+    monkeypatch.setattr(prepared_model, "_bound", lambda *_: None)
     for _ in range(4):
         prepared.execute(pair(1))
     assert not prepared._prepared.remembered._all

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from nnburst.client.burst.burst import Burst
@@ -15,22 +16,28 @@ from nnburst.client.execution.fenced_execution import (
     execute_fenced,
 )
 from nnburst.client.execution.pending_execution import PendingExecution
+from nnburst.client.execution.placed_request import PlacedRequest, execute_synchronously
 from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.remembered_requests import LARGEST, RememberedRequest, request_key
 from nnburst.client.execution.reusable_execution import ReusableExecution
 from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.execution.synchronous_execution import execute_synchronously
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
     Parameter,
     boottime_deadline_ns,
     check_timeout,
+    time_left,
 )
+from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
+from nnburst.control.messages.session import Opened
 from nnburst.hal.closing import Closing
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
+from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.tracing.slices import Layer, Phase, trace
@@ -129,9 +136,57 @@ class PreparedModel(Closing):
                 pending.cancel()
                 raise
         with trace(Layer.RUNTIME, Phase.EXECUTION, "execute"):
+            deadline = time.monotonic() + check_timeout(timeout)
+            request = self._remembered(inputs, outputs, measure, deadline)
+            if request is not None:
+                return self._execute_again(request, inputs, outputs, deadline)
             return execute_synchronously(
-                self._prepared, inputs, outputs, measure=measure, timeout=timeout
+                self._prepared, inputs, outputs, measure=measure, deadline=deadline
             )
+
+    def _remembered(
+        self,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None,
+        measure: bool,
+        deadline: float,
+    ) -> RememberedRequest | None:
+        """The request that the driver has bound for such arrays; None if it has to be sent whole (ADR 25).
+
+        When such arrays come for the second time, the driver is asked to bind it.
+        """
+        prepared = self._prepared
+        prepared.handle  # noqa: B018 - a released model is refused
+        key = request_key(inputs, outputs, measure)
+        if key is None:
+            return None
+        prepared.session.check_open()  # a closed device counts before anything else
+        request = prepared.remembered.take(key)
+        if request is None and prepared.remembered.saw(key):
+            request = _bind(SocketArguments(prepared, inputs, outputs), key, measure, deadline)
+        return request
+
+    def _execute_again(
+        self,
+        request: RememberedRequest,
+        inputs: Sequence[object],
+        outputs: Sequence[object] | None,
+        deadline: float,
+    ) -> ExecutionResult:
+        """Execute what the driver has bound: contents are copied to its pool, and a handle is sent."""
+        remembered = self._prepared.remembered
+        given = [None] * len(self.outputs) if outputs is None else outputs
+        try:
+            request.staged.stage(inputs)
+            left = time_left(deadline)
+            message = ExecuteReusable(request.handle, boottime_deadline_ns(left))
+            executed, _ = self._prepared.session.connection.call(message, Executed, timeout=left)
+            result = request.result(executed, given)
+        except BaseException:
+            remembered.abandon(request)
+            raise
+        remembered.release(request)
+        return result
 
     def execute_async(
         self,
@@ -286,3 +341,39 @@ class PreparedModel(Closing):
             f"<nnburst.PreparedModel on {self._prepared.session.name}: {len(self.inputs)} inputs,"
             f" {len(self.outputs)} outputs, {state}>"
         )
+
+
+def _bind(
+    arguments: SocketArguments, key: Hashable, measure: bool, deadline: float
+) -> RememberedRequest | None:
+    """Have the driver bind a request; None if that cannot be, or is not worth it.
+
+    Raises:
+        DeadObject: the driver has died.
+        MissedDeadline: it did not answer in time.
+    """
+    remembered = arguments.prepared.remembered
+    if arguments.lay_out() > LARGEST or not remembered.make_room():
+        return None
+    placed = PlacedRequest(arguments)
+    staged = placed.staged()
+    handle = None if staged is None else _bound(placed, measure, deadline)
+    if staged is not None and handle is not None:
+        request = RememberedRequest(key, handle, staged, measure, placed.private)
+        if remembered.add(request):
+            return request
+    placed.private.release()
+    return None
+
+
+def _bound(placed: PlacedRequest, measure: bool, deadline: float) -> int | None:
+    """The driver's number for a request; None if it refuses it: sent whole, it is refused with the reason."""
+    model = placed.arguments.prepared.handle
+    message = CreateReusableExecution(model, placed.request, measure)
+    try:
+        opened, _ = placed.call(message, Opened, max(deadline - time.monotonic(), 0.0))
+    except (DeadObject, MissedDeadline):
+        raise
+    except NnburstError:
+        return None
+    return opened.handle

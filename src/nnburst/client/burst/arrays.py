@@ -18,7 +18,7 @@ from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.last_request import LastRequest, in_pool
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.synchronous_execution import execute_synchronously
+from nnburst.client.execution.placed_request import execute_synchronously
 from nnburst.client.memory.arguments import (
     Array,
     ExecutionResult,
@@ -106,7 +106,7 @@ class ArrayExecutor:
                 bound = self._bound_for(inputs, given, sizes, measure)
             except _NotForBursts:
                 return execute_synchronously(
-                    core.prepared, inputs, outputs, measure=measure, timeout=timeout
+                    core.prepared, inputs, outputs, measure=measure, deadline=began + timeout
                 )
             for mine, theirs in zip(bound.inputs, inputs, strict=True):
                 if mine is not theirs and theirs is not None and not in_pool(theirs):

@@ -20,7 +20,7 @@ from nnburst.client.burst.core import (
 )
 from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.burst.submitted_request import SubmittedRequest
-from nnburst.client.execution.synchronous_execution import execute_synchronously
+from nnburst.client.execution.placed_request import execute_synchronously
 from nnburst.client.memory.arguments import (
     OMITTED,
     Array,
@@ -390,13 +390,12 @@ class BoundRequest(OfOneProcess):
 
     def _fall_back(self, deadline_ns: int) -> ExecutionResult:
         """The packet cannot be sent, so the ordinary path is taken (burst:§8)."""
-        left = max(deadline_ns - time.monotonic_ns(), 1)
         return execute_synchronously(
             self._core.prepared,
             self.inputs,
             self.outputs,
             measure=self._measured,
-            timeout=left * 1e-9,
+            deadline=deadline_ns * 1e-9,
         )
 
     def _timed(self, last: ExecutionResult) -> ExecutionResult:

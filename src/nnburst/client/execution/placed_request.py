@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.socket_arguments import ArgumentPlace, SocketArguments
 from nnburst.client.execution.staged_request import StagedRequest
 from nnburst.client.execution.sync_fence import SyncFence
@@ -14,8 +15,10 @@ from nnburst.client.memory.arguments import (
     OMITTED,
     Array,
     ExecutionResult,
+    boottime_deadline_ns,
     complete_shapes,
     head,
+    time_left,
 )
 from nnburst.client.memory.memory import Memory
 from nnburst.client.memory.request_pools import RequestPools
@@ -23,7 +26,7 @@ from nnburst.client.memory.staging import PrivatePool
 from nnburst.client.session.callbacks import Interrupted
 from nnburst.control.channel import Fds
 from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import Executed
+from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
 from nnburst.hal.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -191,6 +194,36 @@ def run_placed(
         else:
             placed.private.release()
             return result
+
+
+def execute_synchronously(
+    prepared: Prepared,
+    inputs: Sequence[Array | Buffer | None],
+    outputs: Sequence[Array | Buffer | None] | None,
+    *,
+    measure: bool,
+    deadline: float,
+) -> ExecutionResult:
+    """Execute once by a request that is sent whole; see `PreparedModel.execute`.
+
+    Args:
+        prepared: what is executed.
+        inputs: checked here.
+        outputs: likewise.
+        measure: whether to time it.
+        deadline: on `time.monotonic`.
+    """
+    handle = prepared.handle
+    arguments = SocketArguments(prepared, inputs, outputs)
+
+    def send(placed: PlacedRequest) -> ExecutionResult:
+        placed.stage()
+        left = time_left(deadline)
+        message = ExecuteSynchronously(handle, placed.request, measure, boottime_deadline_ns(left))
+        executed, _ = placed.call(message, Executed, left)
+        return placed.result(executed)
+
+    return run_placed(arguments, send)
 
 
 def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:
