@@ -216,14 +216,14 @@ def execute_synchronously(
     handle = prepared.handle
     arguments = SocketArguments(prepared, inputs, outputs)
 
-    def send(placed: PlacedRequest) -> ExecutionResult:
+    def execute(placed: PlacedRequest) -> ExecutionResult:
         placed.stage()
         left = time_left(deadline)
         message = ExecuteSynchronously(handle, placed.request, measure, boottime_deadline_ns(left))
         executed, _ = placed.call(message, Executed, left)
         return placed.result(executed)
 
-    return run_placed(arguments, send)
+    return run_placed(arguments, execute)
 
 
 def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:

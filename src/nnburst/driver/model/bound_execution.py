@@ -1,21 +1,16 @@
-"""What a prepared model has bound to memory: run once, or kept for as many runs as its client likes."""
+"""Runs what a prepared model has bound to memory: within its deadline, timed and counted."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
 
 from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.reusable_execution import CreateReusableExecution
-from nnburst.driver.counting.model_counters import CountedExecution, ModelCounters
+from nnburst.driver.counting.model_counters import CountedExecution
 from nnburst.driver.model.buffered_execution import BufferedExecution
-from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.raised import outcome_of
 from nnburst.executor.base import Execution, Outcome
-from nnburst.hal.enums import ErrorStatus, Priority
-from nnburst.hal.errors import BurstBusy, error_for
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import error_for
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import Timing
 
@@ -77,80 +72,6 @@ def run_in_time(
         return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
     except BaseException as error:
         return outcome_of(error)
-
-
-class ReusableExecution:
-    """IExecution: one run at a time; a second one is refused. Mappings are kept from run to run.
-
-    NNAPI: IPreparedModel::createReusableExecution (AIDL v4; device:§5.4).
-
-    Attributes:
-        execution: bound.
-        priority: of its model.
-        measure: whether runs are timed, in nanoseconds.
-        loop_timeout_ns: limit of a WHILE.
-        fenced_too: no output has unknown dimensions, so that it can be fenced (device:F1).
-        counters: of its model.
-        pace: of its runs.
-    """
-
-    def __init__(
-        self,
-        execution: Execution,
-        call: CreateReusableExecution,
-        priority: Priority,
-        counters: ModelCounters,
-        cleanup: contextlib.ExitStack,
-        *,
-        fenced_too: bool,
-    ) -> None:
-        """Own what `cleanup` lets go of."""
-        self.fenced_too = fenced_too
-        self.execution = execution
-        self.priority = priority
-        self.counters = counters
-        self.measure = call.measure
-        self.loop_timeout_ns = call.loop_timeout_ns
-        self._cleanup = cleanup
-        self.pace = Pace()
-        self._busy = threading.Lock()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[contextlib.ExitStack]:
-        """Keep other runs out; what is left on the stack does so for longer.
-
-        Raises:
-            BurstBusy: a run is under way.
-        """
-        self._enter()
-        with contextlib.ExitStack() as held:
-            held.callback(self._busy.release)
-            yield held
-
-    def _enter(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            raise BurstBusy("the execution object is in use: one run at a time (device:§5.4)")
-
-    def run(self, deadline_ns: int | None) -> Executed:
-        """Execute once (NNAPI: IExecution::executeSynchronously); timing in nanoseconds.
-
-        Raises:
-            BurstBusy: a run is under way.
-            NnburstError: with the status that the client shall see (device:E4, E7 to E9).
-        """
-        called = time.perf_counter_ns() if self.measure else None
-        with self.counters.execution(measure=self.measure) as counted:
-            self._enter()
-            try:
-                return execute_bound(
-                    self.execution, counted, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
-                )
-            finally:
-                self._busy.release()
-
-    def close(self) -> None:
-        """Let go of the memory. No run is under way."""
-        self._cleanup.close()
 
 
 def _raise_for(outcome: Outcome) -> None:

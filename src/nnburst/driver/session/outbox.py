@@ -1,4 +1,7 @@
-"""Notifications on their way to the client: each leaves exactly once, however slowly the client reads."""
+"""Asynchronous calls: checked, left to the scheduler, and their outcome leaves exactly once.
+
+However slowly the client reads: what does not fit into the socket is kept, and what may be kept is bounded.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,16 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from nnburst.control.connection import Connection
 from nnburst.control.limits import MAX_NOTIFICATIONS, SEND_TIMEOUT
 from nnburst.control.messages.message import Message
+from nnburst.control.protocol import Reply
+from nnburst.control.service import Answer, failure, nothing
+from nnburst.driver.session.scheduler import Scheduler, Work
+from nnburst.hal.enums import Priority
 from nnburst.hal.errors import Closed, DeadObject, NnburstError, ResourceExhausted
 
 logger = logging.getLogger(__name__)
@@ -128,3 +136,61 @@ class Ticket:
         with self._lock:
             outbox, self._outbox = self._outbox, None
         return outbox
+
+
+class AsyncCall(Protocol):
+    """Something that has been checked and can be done. Either `run` or `cancel` is called, once."""
+
+    @property
+    def priority(self) -> Priority:
+        """Among the client's work."""
+
+    def run(self) -> Message:
+        """Do it; the notification of its success. Raises what the client gets as its answer otherwise."""
+
+    def cancel(self) -> None:
+        """It will not be done: free what it holds."""
+
+
+def start(
+    outbox: Outbox,
+    scheduler: Scheduler,
+    work: Work,
+    check: Callable[[], AsyncCall],
+    failed: Callable[[Reply], Message],
+) -> Answer:
+    """Check what a call brings and leave the rest to the scheduler.
+
+    If that fails the callback is notified of the same status before the call is answered with it.
+
+    Args:
+        outbox: of the client whose call it is.
+        scheduler: likewise.
+        work: which lanes it runs on.
+        check: the part that the caller waits for.
+        failed: the notification of a failure.
+
+    Raises:
+        ResourceExhausted: too many notifications are to come; then only the answer reports it.
+        NnburstError: whatever `check` raises, or device:P9.
+    """
+    ticket = outbox.ticket()
+
+    def run() -> None:
+        try:
+            message = checked.run()
+        except BaseException as error:  # an executor of others may raise anything, SystemExit too
+            message = failed(failure(error))
+        ticket.post(message)
+
+    try:
+        checked = check()
+        try:
+            scheduler.submit(run, checked.priority, work)
+        except BaseException:
+            checked.cancel()
+            raise
+    except BaseException as error:
+        ticket.post(failed(failure(error)))
+        raise
+    return nothing()

@@ -1,8 +1,9 @@
-"""IDevice: what a device is and can, and the launch of preparations."""
+"""IDevice: what a device is and can, and preparations: what callers wait for, and what comes after."""
 
 from __future__ import annotations
 
 import contextlib
+from typing import Final
 
 from nnburst.control.channel import Fds
 from nnburst.control.messages.device import (
@@ -18,17 +19,27 @@ from nnburst.control.messages.device import (
     SupportedExtensions,
     SupportedOperations,
 )
+from nnburst.control.model_id import model_id
 from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
-from nnburst.driver.calls.async_call import start
-from nnburst.driver.calls.cached_preparation import CachedPreparation
+from nnburst.driver.calls.checks import check_deadline, check_in_time, naming
 from nnburst.driver.calls.handlers.registry import answers
-from nnburst.driver.calls.preparation import Preparation
+from nnburst.driver.counting.model_counters import ModelCounters
+from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.model.pools import adopt_pools, close_pools
+from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
+from nnburst.driver.session.outbox import start
 from nnburst.driver.session.scheduler import Work
-from nnburst.hal.enums import Priority
-from nnburst.hal.errors import InvalidArgument, ResourceExhausted
+from nnburst.executor.base import PrepareOptions
+from nnburst.hal.enums import ErrorStatus, Priority
+from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
+from nnburst.hal.validation.values import (
+    validate_cache_token,
+    validate_duration,
+    validate_execution_preference,
+    validate_priority,
+)
 
 
 @answers(GetCapabilities)
@@ -79,7 +90,10 @@ def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answe
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(call.callback, reply.status, reply.message)
 
-    return start(session, Work.PREPARATION, lambda: Preparation(session, call, fds), failed)
+    def check() -> Preparation:
+        return Preparation(session, call, fds)
+
+    return start(session.outbox, session.scheduler, Work.PREPARATION, check, failed)
 
 
 @answers(PrepareModelFromCache, Work.INQUIRY)
@@ -93,4 +107,164 @@ def prepare_model_from_cache(
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(call.callback, reply.status, reply.message)
 
-    return start(session, Work.PREPARATION, lambda: CachedPreparation(session, call, fds), failed)
+    def check() -> CachedPreparation:
+        return CachedPreparation(session, call, fds)
+
+    return start(session.outbox, session.scheduler, Work.PREPARATION, check, failed)
+
+
+class Preparation:
+    """A model to be prepared that has passed device:P2 to P8; P9 is the scheduler's.
+
+    Attributes:
+        priority: among the client's models.
+    """
+
+    def __init__(self, session: ClientSession, call: PrepareModel, fds: Fds) -> None:
+        """Check what a call brings, in the order of the HAL.
+
+        Args:
+            session: whose call it is.
+            call: hostile until checked here.
+            fds: the model's pools, then its cache files.
+
+        Raises:
+            InvalidArgument: P2: the model breaks a rule of validation; P3, P4: no such preference or
+                priority; P5: deadline or token cannot be; P8: an operation is not supported.
+            MissedDeadline: P6: it has passed (PERSISTENT).
+            GeneralFailure: P7: a pool cannot be mapped.
+        """
+        self._session = session
+        self._call = call
+        device = session.device
+        with naming("P2"):
+            pools = adopt_pools(call.model.pools, fds, "M4")
+        try:
+            with naming("P2"):
+                device.check(call.model, pools)
+            with naming("P3"):
+                self._preference = validate_execution_preference(call.preference)
+            with naming("P4"):
+                self.priority = validate_priority(call.priority)
+            with naming("P5"):
+                validate_duration("deadline", call.deadline_ns)
+                validate_cache_token(call.token)
+            check_deadline("P6", call.deadline_ns)
+            with naming("P7"):
+                self._views = [pool.readable for pool in pools]
+            device.check_supported(call.model)
+        finally:
+            close_pools(pools)  # the views keep the mappings
+        self._files = CacheFiles(fds, len(pools), call.model_cache, call.data_cache)
+
+    def run(self) -> NotifyPrepared:
+        """Prepare the model; the notification has its handle.
+
+        Raises:
+            MissedDeadline: it passed before the model was prepared (TRANSIENT).
+            ResourceExhausted: the client holds as many objects as it may.
+            NnburstError: the executor's reason.
+        """
+        try:
+            prepared = self._prepare()
+        finally:
+            self._files.close()
+        return opened(self._session, self._call.callback, prepared)
+
+    def _prepare(self) -> PreparedModel:
+        call, device = self._call, self._session.device
+        check_in_time(call.deadline_ns)
+        prepared = device.prepare_checked(
+            call.model,
+            self._views,
+            PrepareOptions(self._preference, self.priority, call.num_threads),
+        )
+        device.compilation_cache.save(prepared, call.token, self._files.model, self._files.data)
+        return in_time(prepared, call.deadline_ns)
+
+    def cancel(self) -> None:
+        """Let go of the cache files; beside them only mappings are held."""
+        self._files.close()
+
+
+def opened(session: ClientSession, callback: int, prepared: PreparedModel) -> NotifyPrepared:
+    """The notification of a prepared model, which its client owns from here on.
+
+    Raises:
+        ResourceExhausted: the client holds as many objects as it may.
+    """
+    fields = {"num_threads": prepared.num_threads}
+    if session.counter_page is not None:
+        page = session.counter_page
+        prepared.counters = ModelCounters(page, page.known(model_id(prepared.model)))
+    handle = session.objects.add(prepared)
+    return NotifyPrepared(callback, ErrorStatus.NONE, handle=handle, fields=fields)
+
+
+def in_time(prepared: PreparedModel, deadline_ns: int | None) -> PreparedModel:
+    """`prepared` itself; closed if its deadline has passed (MissedDeadline, TRANSIENT)."""
+    try:
+        check_in_time(deadline_ns)
+    except MissedDeadline:
+        prepared.close()
+        raise
+    return prepared
+
+
+class CachedPreparation:
+    """A model to be prepared from cache files that have passed device:P5 and P6.
+
+    Attributes:
+        priority: the model's is not known yet.
+    """
+
+    priority: Final = Priority.MEDIUM
+
+    def __init__(self, session: ClientSession, call: PrepareModelFromCache, fds: Fds) -> None:
+        """Check what a call brings.
+
+        Raises:
+            InvalidArgument: P5: deadline, token, number of files or a descriptor cannot be.
+            MissedDeadline: P6: it has passed (PERSISTENT).
+            GeneralFailure: the device caches nothing.
+        """
+        self._session = session
+        self._call = call
+        with naming("P5"):
+            validate_duration("deadline", call.deadline_ns)
+        self._files = CacheFiles(fds, 0, call.model_cache, call.data_cache)
+        try:
+            session.device.compilation_cache.check(call.token, self._files.model, self._files.data)
+            check_deadline("P6", call.deadline_ns)
+        except BaseException:
+            self._files.close()
+            raise
+
+    def run(self) -> NotifyPrepared:
+        """Prepare the model; the notification has its handle.
+
+        Raises:
+            MissedDeadline: it passed before the model was prepared (TRANSIENT).
+            GeneralFailure: the files are not what this driver wrote for this token.
+            NnburstError: the executor's reason.
+        """
+        call, files = self._call, self._files
+        cache = self._session.device.compilation_cache
+        try:
+            check_in_time(call.deadline_ns)
+            prepared = cache.load(call.token, files.model, files.data)
+        except NnburstError:
+            self._note(hit=False)
+            raise
+        finally:
+            files.close()
+        self._note(hit=True)
+        return opened(self._session, call.callback, in_time(prepared, call.deadline_ns))
+
+    def _note(self, *, hit: bool) -> None:
+        if self._session.counter_page is not None:
+            self._session.counter_page.note_cache(hit=hit)
+
+    def cancel(self) -> None:
+        """Let go of the files."""
+        self._files.close()
