@@ -35,7 +35,7 @@ from nnburst.client.execution.pending_execution import PendingExecution
 from nnburst.client.prepared_model import executes_synchronously
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
-from nnburst.driver.calls.handlers import HANDLERS
+from nnburst.driver.calls import HANDLERS
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape

@@ -38,8 +38,8 @@ from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced
 from nnburst.control.service import Answer
-from nnburst.driver.calls.handlers import HANDLERS
-from nnburst.driver.calls.handlers.fenced_execution import execute_fenced
+from nnburst.driver.calls import HANDLERS
+from nnburst.driver.calls.fenced_execution import execute_fenced
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.testing.faults.footprint import footprint, settle
 

@@ -14,7 +14,7 @@ import nnburst.client
 from nnburst.control.messages.message import Call
 from nnburst.control.messages.session import Hello, Ping, Release
 from nnburst.control.protocol import CALLS, RESULTS, UPCALLS
-from nnburst.driver.calls.handlers import HANDLERS
+from nnburst.driver.calls import HANDLERS
 
 CLIENT: Final = Path(nnburst.client.__file__).parent
 #: Answered by the worker itself: before there is a session, and without a thread.

@@ -13,8 +13,8 @@ import pytest
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
-from nnburst.driver.calls.handlers import fenced_execution
-from nnburst.driver.calls.handlers.fenced_execution import FencedExecution, FencedRun, start_fenced
+from nnburst.driver.calls import fenced_execution
+from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, start_fenced
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.device import Device
 from nnburst.driver.session.client_session import ClientSession

@@ -20,7 +20,7 @@ from nnburst.control.messages.device import (
     GetNumberOfCacheFilesNeeded,
     NumberOfCacheFiles,
 )
-from nnburst.driver.calls.handlers import HANDLERS
+from nnburst.driver.calls import HANDLERS
 from nnburst.driver.model.capabilities import UNMEASURED, CapabilitiesFile, store_capabilities
 from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import DeviceType, OperandType

@@ -5,7 +5,7 @@ client) are the same on a second socket, below `Upcall`. The structs of `nnburst
 are. Decoding checks types and ranges of the envelope; models and requests are validated by the driver
 afterwards.
 
-A family has one name: `messages/F.py` has its messages, `driver/calls/handlers/F.py` answers them by
+A family has one name: `messages/F.py` has its messages, `driver/calls/F.py` answers them by
 functions of the same names, and the function of `client/` that sends one is named with the message's words.
 `nnburst.control.protocol` finds all modules of this folder, so a new message is on no list.
 

@@ -26,7 +26,7 @@ from nnburst.control.messages.session import Hello, Ping, Welcome
 from nnburst.control.protocol import PROTOCOL_VERSION, decode_call, encode
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.control.user_files import state_directory
-from nnburst.driver.calls.handlers import HANDLERS, WORK
+from nnburst.driver.calls import HANDLERS, WORK
 from nnburst.driver.counting.counter_page import CounterPage
 from nnburst.driver.executors import make_executor
 from nnburst.driver.limits.quotas import call_budget, limit_this_process

@@ -23,7 +23,7 @@ from nnburst.control.model_id import model_id
 from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
 from nnburst.driver.calls.checks import check_deadline, check_in_time, naming
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.cache.cache_files import CacheFiles
 from nnburst.driver.model.pools import adopt_pools, close_pools

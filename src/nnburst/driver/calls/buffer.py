@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from nnburst.control.channel import Fds
 from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
 from nnburst.control.service import Answer, nothing
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.model.buffers import DeviceBuffer, Role
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel

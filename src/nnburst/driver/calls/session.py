@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnburst.control.channel import Fds
 from nnburst.control.messages.session import Release
 from nnburst.control.service import Answer, nothing
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.session.client_session import ClientSession
 
 

@@ -9,7 +9,7 @@ from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, Rel
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst.aidl_burst import AidlBurst
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
 from nnburst.driver.session.scheduler import Work

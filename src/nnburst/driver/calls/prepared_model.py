@@ -10,7 +10,7 @@ from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronousl
 from nnburst.control.protocol import Reply
 from nnburst.control.service import Answer
 from nnburst.driver.calls.checks import naming
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel

@@ -16,8 +16,8 @@ from nnburst.control.messages.reusable_execution import (
 )
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer
-from nnburst.driver.calls.handlers.fenced_execution import FencedRun, start_fenced
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.fenced_execution import FencedRun, start_fenced
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.pace import Pace

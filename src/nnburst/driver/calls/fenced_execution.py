@@ -26,7 +26,7 @@ from nnburst.control.messages.fenced_execution import (
 )
 from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.checks import check_deadline
-from nnburst.driver.calls.handlers.registry import answers
+from nnburst.driver.calls.registry import answers
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffered_execution import BufferedExecution
