@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.limits import INT32_MAX
+from nnburst.importer.constants import integers
 from nnburst.importer.onnx.layout import NHWC, identity
 from nnburst.importer.onnx.node import Node, Quantization, operator
 from nnburst.importer.onnx.operators.convolution import Window, as_image, sliding
@@ -15,11 +17,14 @@ from nnburst.importer.onnx.operators.elementwise import broadcast
 from nnburst.importer.onnx.operators.slicing import padded, sliced
 from nnburst.importer.onnx.tensor import Tensor
 from nnburst.importer.subgraph import Value
+from nnburst.importer.tensor_type import TensorType
 
 _O = OperationType
 _T = OperandType
 
 _LOWEST: Final = float(np.finfo(np.float32).min)
+#: Elements of a window that is taken apart.
+_MOST_PARTS: Final = 64
 
 
 @operator("MaxPool", "AveragePool", "LpPool")
@@ -30,8 +35,6 @@ def _pool(node: Node) -> None:
 def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
     """A pool: on integers whose step stays the same, as NNAPI's do."""
     node.require_kind(x, "fu" if node.kind == "MaxPool" else "f")
-    node.require(not node.is_used(1), "the indices of a MaxPool")
-    node.require(node.integer("storage_order") == 0, "columns first")
     if x.is_quantized_real and not x.is_known:
         kind = x.computed().type
         same = into is not None and (kind.type, np.float32(kind.scale), kind.zero_point) == (
@@ -49,10 +52,16 @@ def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
     else:
         value = _sliding_pool(node, image, window)
     found = Tensor(shape, x.dtype, value=value, order=NHWC)
-    if x.rank == 3:
-        order = tuple(axis - (axis > 2) for axis in NHWC if axis != 2)
-        found = found.seen_as((*shape[:2], shape[3]), order)
-    node.put(found)
+    node.put(_as_signal(found) if x.rank == 3 else found)
+    if node.is_used(1):
+        places = _places(node, node.graph.real(image), node.graph.real(found), window)
+        node.put(_as_signal(places) if x.rank == 3 else places, 1)
+
+
+def _as_signal(image: Tensor) -> Tensor:
+    """An image of one row as a signal."""
+    order = tuple(axis - (axis > 2) for axis in NHWC if axis != 2)
+    return image.seen_as((*image.shape[:2], image.shape[3]), order)
 
 
 _POOLS: Final = {
@@ -136,24 +145,62 @@ def _lp_pool(node: Node, image: Tensor, window: Window, reach: list[tuple[int, i
 def _dilated(node: Node, image: Tensor, window: Window) -> Value:
     """The largest of shifted windows: as many as the window has elements."""
     node.require(node.kind == "MaxPool", "an average with dilation")
-    node.require(window.size[0] * window.size[1] <= 64, f"a window of {window.size} with dilation")
-    image = node.graph.real(image)
+    total: Tensor | None = None
+    for part in _shifted(node, node.graph.real(image), window):
+        total = part if total is None else broadcast(node, _O.MAXIMUM, [total, part])
+    assert total is not None
+    return node.graph.stored(total, NHWC)
+
+
+def _shifted(node: Node, image: Tensor, window: Window) -> list[Tensor]:
+    """What each element of the windows is, row by row: the lowest number beside the image."""
+    node.require(
+        window.size[0] * window.size[1] <= _MOST_PARTS,
+        f"a window of {window.size} by parts, expected at most {_MOST_PARTS} elements",
+    )
     node.require_kind(image, "f")
     more = [(max(a, 0), max(b, 0)) for a, b in _reach(image, window)]
     lowest = _LOWEST if image.dtype == np.float32 else -6e4
     wide = padded(node, image, [(0, 0), (0, 0), *more], lowest)
-    total: Tensor | None = None
-    for row in range(window.size[0]):
-        for column in range(window.size[1]):
-            at = (row * window.dilations[0], column * window.dilations[1])
-            windows = [slice(0, e, 1) for e in image.shape[:2]]
-            for axis in range(2):
-                end = at[axis] + (window.output[axis] - 1) * window.strides[axis] + 1
-                windows.append(slice(at[axis], end, window.strides[axis]))
-            part = sliced(node, wide, windows)
-            total = part if total is None else broadcast(node, _O.MAXIMUM, [total, part])
-    assert total is not None
-    return node.graph.stored(total, NHWC)
+    parts = []
+    for at in np.ndindex(*window.size):
+        windows = [slice(0, e, 1) for e in image.shape[:2]]
+        for axis in range(2):
+            start = at[axis] * window.dilations[axis]
+            end = start + (window.output[axis] - 1) * window.strides[axis] + 1
+            windows.append(slice(start, end, window.strides[axis]))
+        parts.append(sliced(node, wide, windows))
+    return parts
+
+
+def _places(node: Node, image: Tensor, largest: Tensor, window: Window) -> Tensor:
+    """Which element of the whole input is the first in its window that is the largest."""
+    (rows, columns), (height, width) = image.shape[2:], window.output
+    images = image.shape[0] * image.shape[1]
+    node.require(image.elements <= INT32_MAX, f"indices of {image.elements} elements")
+    node.graph.budget.spend(4 * (height * width + images))
+    steps = (1, rows) if node.integer("storage_order") else (columns, 1)
+    first = np.zeros((1, height, width, 1), np.int32)
+    for axis, count in enumerate(window.output):
+        start = np.arange(count, dtype=np.int32) * window.strides[axis] - window.pads[axis][0]
+        first += (start * steps[axis]).reshape((1, -1, 1, 1) if axis == 0 else (1, 1, -1, 1))
+    starts = np.arange(images, dtype=np.int32) * np.int32(rows * columns)
+    starts = starts.reshape(image.shape[0], 1, 1, image.shape[1])
+    operands = [node.graph.literal(each, each.shape) for each in (first, starts)]
+    kind = TensorType(_T.TENSOR_INT32, (image.shape[0], height, width, image.shape[1]))
+    corner = node.emit(_O.ADD, [*operands, 0], kind)
+    found: Value | None = None
+    parts = _shifted(node, image, window)
+    for at, part in reversed(list(zip(np.ndindex(*window.size), parts, strict=True))):
+        offset = sum(a * d * s for a, d, s in zip(at, window.dilations, steps, strict=True))
+        place = node.emit(_O.ADD, [corner, integers([offset]), 0], kind) if offset else corner
+        if found is None:
+            found = place
+            continue
+        same = broadcast(node, _O.EQUAL, [part, largest], dtype=np.dtype(np.bool_))
+        found = node.emit(_O.SELECT, [node.graph.stored(same, NHWC), place, found], kind)
+    assert found is not None
+    return Tensor(largest.shape, np.dtype(np.int64), value=found, order=NHWC)
 
 
 @operator("LRN")
