@@ -17,6 +17,8 @@ from nnburst.importer.onnx.operators.slicing import gathered
 from nnburst.importer.onnx.tensor import Array, Tensor, constant
 
 _O = OperationType
+#: For each neighbour along an axis: the place of each element's, and its weight.
+Near = list[tuple[Array, Array]]
 
 
 @operator("Resize", "Upsample")
@@ -36,12 +38,12 @@ def _resize(node: Node) -> None:
         "coordinate_transformation_mode", "asymmetric" if _is_old(node) else "half_pixel"
     )
     if mode == "nearest":
-        changed = [axis for axis in axes if shape[axis] != x.shape[axis]]
+        changed = [a for a in axes if scales[a] != 1 or shape[a] != x.shape[a]]
         places = {a: _nearest(node, x.shape[a], shape[a], scales[a], where) for a in changed}
         node.put(_picked(node, x, shape, places))
         return
-    node.require(mode == "linear", f"mode {mode}")
-    node.put(_linear(node, x, shape, scales, where))
+    node.require(mode in ("linear", "cubic"), f"mode {mode}")
+    node.put(_interpolated(node, x, shape, scales, where))
 
 
 def _is_old(node: Node) -> bool:
@@ -134,10 +136,11 @@ def _as_nnapi(extent: int, size: int) -> Array:
     return picked
 
 
-def _linear(
+def _interpolated(
     node: Node, x: Tensor, shape: tuple[int, ...], scales: Sequence[float], where: str
 ) -> Tensor:
-    """RESIZE_BILINEAR if its coordinates are the file's; else a weighted sum along each axis."""
+    """RESIZE_BILINEAR if its coordinates are the file's; else weighted sums along each axis."""
+    is_linear = node.string("mode") == "linear"
     spatial = x.rank in (3, 4) and shape[:2] == x.shape[:2]
     exact = all(abs(x.shape[axis] * scales[axis] - shape[axis]) < 1e-6 for axis in range(x.rank))
     ends = {
@@ -146,7 +149,7 @@ def _linear(
         "half_pixel": (False, True),
     }
     node.require(exact or where != "align_corners", "align_corners with scales that give fractions")
-    if spatial and where in ends and exact:
+    if is_linear and spatial and where in ends and exact:
         # NNAPI's corners of one row or column are another case than the file's.
         image = as_image(node.graph.real(x) if x.dtype.kind != "f" else x)
         full = shape if x.rank == 4 else (*shape[:2], 1, shape[2])
@@ -164,17 +167,43 @@ def _linear(
         return found.seen_as(shape, tuple(axis - (axis > 2) for axis in NHWC if axis != 2))
     x = node.graph.real(x)
     for axis in range(x.rank):
-        if shape[axis] != x.shape[axis]:
-            x = _blended(node, x, shape[axis], scales[axis], axis, where)
+        if scales[axis] != 1 or shape[axis] != x.shape[axis]:
+            at = _origins(node, x.shape[axis], shape[axis], scales[axis], where)
+            node.graph.budget.spend(64 * at.size)
+            near = _two_near if is_linear else _four_near
+            x = _blended(node, x, near(node, at, x.shape[axis]), axis)
     return x
 
 
-def _blended(node: Node, x: Tensor, size: int, scale: float, axis: int, where: str) -> Tensor:
-    """Two neighbours of each element along an axis, weighted."""
-    at = np.clip(_origins(node, x.shape[axis], size, scale, where), 0, x.shape[axis] - 1)
+def _two_near(node: Node, at: Array, extent: int) -> Near:  # noqa: ARG001 - see _four_near
+    """The neighbours of places along an axis, and their weights."""
+    at = np.clip(at, 0, extent - 1)
     low = np.floor(at).astype(np.int64)
-    high = np.minimum(low + 1, x.shape[axis] - 1)
-    weight = (at - low).astype(x.dtype).reshape(-1, *(1,) * (x.rank - 1 - axis))
-    one = mul(node, gathered(node, x, low, axis), constant((1 - weight).astype(x.dtype)))
-    other = mul(node, gathered(node, x, high, axis), constant(weight))
-    return add(node, one, other)
+    weight = at - low
+    return [(low, 1 - weight), (np.minimum(low + 1, extent - 1), weight)]
+
+
+def _four_near(node: Node, at: Array, extent: int) -> Near:
+    """Two neighbours on each side of places along an axis; those beyond an end are the end itself."""
+    a = node.real_number("cubic_coeff_a", -0.75)
+    places = np.floor(at).astype(np.int64) + np.arange(-1, 3)[:, None]
+    d = np.abs(places - at)
+    inner = ((a + 2) * d - (a + 3)) * d * d + 1
+    outer = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    weights = np.where(d <= 1, inner, np.where(d < 2, outer, 0.0))
+    if node.integer("exclude_outside"):
+        weights = np.where((places >= 0) & (places < extent), weights, 0.0)
+        weights = weights / weights.sum(0)
+    return list(zip(np.clip(places, 0, extent - 1), weights, strict=True))
+
+
+def _blended(node: Node, x: Tensor, near: Near, axis: int) -> Tensor:
+    """Neighbours of each element along an axis, weighted."""
+    shape = (-1, *(1,) * (x.rank - 1 - axis))
+    total: Tensor | None = None
+    for places, weights in near:
+        weight = constant(weights.astype(x.dtype).reshape(shape))
+        part = mul(node, gathered(node, x, places, axis), weight)
+        total = part if total is None else add(node, total, part)
+    assert total is not None
+    return total
