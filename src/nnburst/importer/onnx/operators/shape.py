@@ -84,12 +84,11 @@ def _identity(node: Node) -> None:
 
 @operator("Dropout")
 def _dropout(node: Node) -> None:
-    """Nothing is dropped but in training."""
-    x, training = node.input(), node.optional(2)
-    if training is not None:
-        node.require(
-            training.is_known and not training.array().reshape(-1)[0], "it is in training mode"
-        )
+    """Nothing is dropped but in training, and there at a ratio of 0."""
+    x = node.input()
+    if node.optional(2) is not None:
+        known = [t for t in (node.optional(1), node.optional(2)) if t is not None and t.is_known]
+        node.require(any(not t.array().any() for t in known), "it is in training mode")
     node.put(x)
     if node.is_used(1):
         node.graph.budget.spend(x.elements)
