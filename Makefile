@@ -70,7 +70,7 @@ BRIEF := NNBURST_KILLS=10 NNBURST_LIVES=8 NNBURST_EXAMPLES=100 NNBURST_RUNS=100
 NIGHT := NNBURST_KILLS=$(or $(KILLS),100) NNBURST_SOAK=$(or $(SECONDS),1800) NNBURST_LIVES=200 \
     NNBURST_EXAMPLES=2000 NNBURST_RUNS=1000 NNBURST_CLIENTS=64
 
-campaign: setup ## the long tests: soak, all vectors, kills in number, packaging, ...; SHORT=1 for CI's form
+campaign: setup ## the long tests: soak, all vectors, kills by the hundred, packaging, ...; SHORT=1 for CI's form
 	$(if $(SHORT),$(BRIEF),$(NIGHT)) $(BIN)/python -m pytest -m "campaign or counted" $(PYTEST_ARGS)
 	$(if $(SHORT),,$(MAKE) mutants spin)
 

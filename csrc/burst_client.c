@@ -315,7 +315,7 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     }
     uint32_t out = client->in_flight - client->overdue;
     if (out == 0) {
-        return let_go(client, NNB_CLIENT_TIMED_OUT); /* nothing is out that anybody wants */
+        return let_go(client, NNB_CLIENT_TIMED_OUT); /* nothing is out that a caller waits for */
     }
     int status = finish(client, bound, timeout_ns);
     client->collected += out - (client->in_flight - client->overdue);

@@ -53,7 +53,7 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
     return seen;
 }
 
-/* Sets `bits` without waking anybody: their only sleeper is awake. A bit that is set without an event makes
+/* Sets `bits` without waking a sleeper: their only sleeper is awake. A bit that is set without an event makes
  * the next wait look once more, as any stale bit does. */
 static inline void nnb_event_flag_awake(nnb_atomic_u32 *word, uint32_t bits) {
     /* SYNC POINT C: nothing is published with the bits; a publisher that finds them set wakes no waiter. */

@@ -53,7 +53,7 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
 }
 
 /* Whether a sleep that ended without an event was the last one. A peer that writes into the flag all the time
- * keeps everybody awake, and a waiter that is always awake would never notice that its time is up. */
+ * keeps every waiter awake, and a waiter that is always awake would never notice that its time is up. */
 static bool is_over(bool slept, uint64_t deadline_ns) {
     return slept && nnb_now_ns() >= deadline_ns;
 }

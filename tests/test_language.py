@@ -17,7 +17,9 @@ QUOTING: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 GENERATED: Final = ("map.md", "messages.md")
 SUFFIXES: Final = {".py", ".c", ".h", ".md", ".in", ".pml", ".sh", ".service"}
 #: As words of their own: an identifier that contains one is not meant.
-BANNED: Final = re.compile(r"\b([Ww]hoever|[Nn]obody|[Ss]omebody|is none|are none)\b")
+BANNED: Final = re.compile(
+    r"\b([Ww]hoever|[Nn]obody|[Ss]omebody|[Aa]nybody|[Ee]verybody|in number|is none|are none)\b"
+)
 
 #: "If" and not "where" for a condition.
 CONDITION: Final = re.compile(

@@ -17,7 +17,7 @@ struct nnb_environment {
  * one line on stderr if it is missing or unusable. */
 bool nnb_environment_find(struct nnb_environment *environment);
 
-/* Opens its libpython for everybody in the process; NULL with one line on stderr. */
+/* Opens its libpython for all threads of the process; NULL with one line on stderr. */
 void *nnb_environment_open(const struct nnb_environment *environment);
 
 #endif

@@ -1,4 +1,4 @@
-"""`nnburst bench clients` starts clients in number and reports what each of them got."""
+"""`nnburst bench clients` starts many clients and reports what each of them got."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Thing:
 
 @dataclass(eq=False, repr=False)
 class Driver(Thing):
-    """A device; `held` is what its process held before anybody used it."""
+    """A device; `held` is what its process held before its first use."""
 
     held: Footprint | None = None
 

@@ -322,7 +322,7 @@ def test_quick_calls_do_not_wait_for_executions(
 
 
 def test_executions_of_one_client_run_by_priority(driver: ScriptedDriver) -> None:
-    """Both ways to execute over the socket; all lanes are held up until everybody waits."""
+    """Both ways to execute over the socket; all lanes are held up until all of them wait."""
     lanes: Any = next(
         lane
         for work, lane in driver.worker._session.scheduler._lanes.items()  # type: ignore[union-attr]

@@ -201,7 +201,7 @@ def test_buffers_and_pools_share_one_quota_of_bytes(monkeypatch: pytest.MonkeyPa
     pool.close()
     del room
     gc.collect()
-    assert SHARED_BYTES.taken == before + 60  # as long as anybody looks at it
+    assert SHARED_BYTES.taken == before + 60  # as long as a view of it lives
     del views
     gc.collect()
     assert SHARED_BYTES.taken == before

@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
     def can_be_opened(self) -> bool:
         """Whether an end that is opened now finds its place.
 
-        Counters of 64 bits do not wrap within anybody's lifetime. Ends that are open while they do go on; one
+        Counters of 64 bits do not wrap within a lifetime. Ends that are open while they do go on; one
         that is opened afterwards takes its place from the counter, which only some capacities allow.
         """
         wrapped = (self.start + len(self.written)) * ELEMENT.itemsize >= 2**64

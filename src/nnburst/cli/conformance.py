@@ -26,7 +26,7 @@ _TIMED_AT_MOST = 20
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = subparsers.add_parser("conformance", help="try a driver of anybody's")
+    parser = subparsers.add_parser("conformance", help="test any driver or executor")
     parser.add_argument(
         "directories",
         nargs="*",

@@ -103,7 +103,7 @@ def write_json(path: Path | None, value: object) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` with whatever steers a terminal as escapes: names in files are anybody's."""
+    """`text` with whatever steers a terminal as escapes: names in files may come from anyone."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""`nnburst stress`: clients in number against a driver, some of them killed, and a checker beside.
+"""`nnburst stress`: many clients against a driver, some of them killed, while another checks results.
 
 Every call ends as success, refused (a quota), failure, crash (the driver died), hang (no answer for 30 s) or
 wrong result (other bits than before). Exit status 1 if anything but success and refused was counted.
@@ -26,7 +26,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
     parser = subparsers.add_parser(
         "stress",
-        help="clients in number against a driver, some of them killed",
+        help="many clients against a driver, some of them killed",
         description=__doc__,
     )
     parser.add_argument(

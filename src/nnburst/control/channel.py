@@ -135,8 +135,8 @@ class Fds(Closing):
         self.close()
 
 
-#: What comes with packets that bring none. Not one each: a handler that raises while it goes would be
-#: unheard.
+#: The descriptors of packets that bring none. One for all packets: an exception raised while one of them is
+#: finalised would be lost.
 NO_FDS: Final = Fds()
 
 
@@ -419,7 +419,7 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
 
 
 def _large_body(fd: int, size: int) -> bytes:
-    """Copy a body out of its memfd before anybody looks at it."""
+    """Copy a body out of its memfd before anything reads it."""
     try:
         memory = SharedMemory.adopt(fd, size)
     except NnburstError as error:

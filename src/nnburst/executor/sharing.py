@@ -1,6 +1,6 @@
 """The optional part of the contract with an executor: weights that processes of several clients share.
 
-    PackingExecutor.pack(model, …)            -> memory files    in a process that has heard no client
+    PackingExecutor.pack(model, …)            -> memory files    where no client's message was read
     PackingExecutor.prepare_packed(files, …)  -> Prepared        in a worker, instead of `prepare`
 
 Engines read weights in a form of their own. It is made once, in memory files that are sealed and only read

@@ -142,7 +142,7 @@ class Signature:
     Attributes:
         type: code of the operation.
         since: version that introduced it.
-        forms: accepted operand lists; the first that fits in number and types is taken.
+        forms: accepted operand lists; the first whose number and types fit is taken.
         rows: accepted type combinations.
         check: rules that counts and types cannot express.
         summary: one sentence for the documentation.

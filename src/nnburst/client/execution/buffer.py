@@ -40,7 +40,7 @@ class Buffer(Closing):
     """A buffer of the driver's. A context manager that closes itself.
 
     Its calls may come from any thread; two executions that use it at once race in the driver, and what it
-    holds afterwards is anybody's guess, as with any memory.
+    holds afterwards is undefined, as with any memory.
 
     Attributes:
         session: of the driver that keeps it.

@@ -114,7 +114,7 @@ class FencedExecution(Closing):
         Raises:
             GeneralFailure: it is not complete.
             DeadObject: the driver has died.
-            Closed: this was closed before anybody asked.
+            Closed: this was closed before the first question.
         """
         self._session.check_process()
         if self._info is None:

@@ -247,7 +247,7 @@ class BurstContext:
         """Forget `slot` once the execution under way is finished (NNAPI: freeMemory).
 
         Raises:
-            GeneralFailure: that execution takes longer than anybody waits.
+            GeneralFailure: that execution takes longer than any client waits.
         """
 
         def free() -> bool:

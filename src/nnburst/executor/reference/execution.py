@@ -45,7 +45,7 @@ class OutputBuffers:
         return index in self._buffers
 
     def takes(self, index: int, meta: TensorType) -> bool:
-        """Note the shape of output `index`; whether its elements matter to anybody."""
+        """Note the shape of output `index`; whether its elements are read."""
         room = self._buffers[index]
         sufficient = byte_size(meta.dimensions, meta.dtype) <= (0 if room is None else room.size)
         self._shapes[index] = OutputShape(meta.dimensions, sufficient)

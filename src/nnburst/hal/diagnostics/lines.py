@@ -1,4 +1,4 @@
-"""Text of anybody's as one line of a log."""
+"""Text from any source as one line of a log."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Variables:
     def read_ones(self) -> list[Variable]:
         """Those whose value crosses from one execution to the next, in the order of their inputs.
 
-        What is assigned and never read again in the main subgraph is nothing that anybody can see.
+        What is assigned and never read again in the main subgraph cannot be seen from outside.
         """
         read = [variable for variable in self._all.values() if variable.given is not None]
         return sorted(read, key=_input_operand)

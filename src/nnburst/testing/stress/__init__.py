@@ -1,1 +1,1 @@
-"""Clients in number against one driver, some of them killed, and a checker beside (TL:68)."""
+"""Many clients against one driver, some of them killed, while another checks results (TL:68)."""
