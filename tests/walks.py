@@ -22,6 +22,7 @@ _POINTS: Final = re.compile(
     r"control/connection\.py _Waiting\.wait|control/channel\.py Channel\.send"
     r"|executor/\w+\.py \w+\.(prepare|run)|driver/session/scheduler\.py Lanes\.submit"
     r"|client/prepared_model\.py PreparedModel\.__init__|client/burst/slots\.py \w+\.memories"
+    r"|client/session/pending\.py Pending\._complete"
     r"|client/burst/bound_request\.py BoundRequest\.run"
 )
 #: What stands on the stack of a driver's first thread from its start on.

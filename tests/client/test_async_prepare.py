@@ -34,7 +34,8 @@ from nnburst import (
 )
 from nnburst.client.compilation_cache import CacheFiles
 from nnburst.client.preparation import Preparation
-from nnburst.client.session.callbacks import Callback, CallbackThread
+from nnburst.client.session.callback_thread import CallbackThread
+from nnburst.client.session.upcalls import Callback
 from nnburst.control.messages.device import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
 

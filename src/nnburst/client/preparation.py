@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.session.callbacks import Notification
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.pending import Pending
+from nnburst.client.session.upcalls import Notification
 from nnburst.control.messages.device import NotifyPrepared
 from nnburst.control.messages.message import Message
 from nnburst.hal.enums import ExecutionPreference

@@ -11,8 +11,8 @@ from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.memory.arguments import ExecutionResult, seconds_until
-from nnburst.client.session.callbacks import Notification
 from nnburst.client.session.pending import Pending
+from nnburst.client.session.upcalls import Notification
 from nnburst.control.channel import Fds
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Execute, Executed, NotifyExecuted

@@ -23,7 +23,7 @@ from nnburst.client.memory.arguments import (
 from nnburst.client.memory.memory import Memory
 from nnburst.client.memory.request_pools import RequestPools
 from nnburst.client.memory.staging import PrivatePool
-from nnburst.client.session.callbacks import Interrupted
+from nnburst.client.session.upcalls import Interrupted
 from nnburst.control.channel import Fds
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Final
 
 from nnburst.client.memory.memory import Memory
-from nnburst.client.session.callbacks import Callbacks, CallbackThread
+from nnburst.client.session.callback_thread import CallbackThread
 from nnburst.client.session.death_watch import DeathWatch
 from nnburst.client.session.ending import PATIENCE, how_it_ended
-from nnburst.client.session.upcalls import UpcallServer
+from nnburst.client.session.upcalls import Callbacks, UpcallServer
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.end_callbacks import EndCallbacks

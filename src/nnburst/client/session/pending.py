@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, Self, TypeVar
 
 from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.session.callbacks import CallbackThread
+from nnburst.client.session.callback_thread import CallbackThread
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.of_one_process import OfOneProcess
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nnburst.client.device import Device
-from nnburst.client.session.callbacks import Notification
+from nnburst.client.session.upcalls import Notification
 from nnburst.control.messages.device import NotifyPrepared
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Nothing
