@@ -102,7 +102,7 @@ def test_walk_of_a_run_is_the_listed_one(stage: Stage) -> None:
 
 def test_walk_of_get_memories_is_the_listed_one(stage: Stage) -> None:
     with stage.device.prepare(stage.model) as prepared, prepared.open_burst() as burst:
-        through = "driver/burst/slots|client/session/upcalls"
+        through = "driver/burst/burst.*control/connection|client/session/upcalls"
         assert_walk("getMemories", stage, lambda: burst.bind().run(), through)
 
 

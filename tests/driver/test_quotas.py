@@ -26,7 +26,7 @@ from nnburst.control.limits import MAX_BUFFERS, MAX_BURSTS
 from nnburst.control.messages.buffer import Allocate, Allocated
 from nnburst.control.messages.burst import OpenBurst
 from nnburst.control.messages.session import Ping, Release
-from nnburst.driver.burst.slots import SlotCache
+from nnburst.driver.burst.burst import SlotCache
 from nnburst.driver.limits.quotas import (
     HELD_FDS,
     POOLS,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from nnburst.control.limits import UPCALL_TIMEOUT
-from nnburst.driver.burst import slots as driver_slots
-from nnburst.driver.burst.slots import SlotCache
+from nnburst.driver.burst import burst as driver_burst
+from nnburst.driver.burst.burst import SlotCache
 from nnburst.fmq.shared_memory import SharedMemory
 
 
@@ -35,7 +35,7 @@ def test_all_questions_of_one_request_have_one_deadline(monkeypatch: pytest.Monk
         now[0] += 0.6 * UPCALL_TIMEOUT
         return [SharedMemory.create(8) for _ in slots]
 
-    monkeypatch.setattr(driver_slots.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(driver_burst.time, "monotonic", lambda: now[0])
     cache = SlotCache(slow)
     cache.resolve(range(180))
     assert left == pytest.approx([UPCALL_TIMEOUT, 0.4 * UPCALL_TIMEOUT, 0])

@@ -13,26 +13,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
-import socket
 import threading
-import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import msgspec
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
-from nnburst.control.messages.burst import OpenBurst
+from nnburst.control.connection import Connection
+from nnburst.control.limits import UPCALL_TIMEOUT
+from nnburst.control.messages.burst import GetMemories, Memories, OpenBurst
 from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_with
-from nnburst.driver.burst.slots import GetMemories, SlotCache
-from nnburst.driver.limits.quotas import SHARED_BYTES
+from nnburst.driver.burst.channels import BurstChannels, adopt_channels
+from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.scheduler import be_nice
 from nnburst.fmq.cores import may_spin
-from nnburst.fmq.descriptor import Flavor, MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
@@ -45,8 +43,7 @@ from nnburst.hal.errors import (
     NnburstError,
     ResourceExhausted,
 )
-from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
-from nnburst.serialize import DATUM_BYTES, REQUEST_DATUM, RESULT_DATUM, deserialize_request
+from nnburst.serialize import DATUM_BYTES, deserialize_request
 from nnburst.tracing.flows import flow_base
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -62,6 +59,8 @@ _POLLING_WINDOW: Final = POLLING_WINDOW.read()
 _STUCK_NS: Final = 1_500_000_000
 #: Without requests for so long a burst frees what its bindings hold (features:D21).
 _IDLE_NS: Final = 10_000_000_000
+#: File descriptors that one reply can carry.
+_SLOTS_PER_CALL: Final = 64
 #: How long freeMemory and close wait for the execution that is under way.
 _COMMAND_TIMEOUT: Final = 30.0
 
@@ -70,6 +69,9 @@ _ENDINGS: Final = {
     int(lib.NNB_SERVER_STUCK): "its client does not read results",
     int(lib.NNB_SERVER_LOST): "a packet boundary was lost",
 }
+
+#: The getMemories upcall: one region for each slot, in order, within so many seconds.
+MemoriesOfSlots = Callable[[Sequence[int], float], list[SharedMemory]]
 
 
 class BurstClient(NamedTuple):
@@ -82,7 +84,7 @@ class BurstClient(NamedTuple):
             could not be opened.
     """
 
-    get_memories: GetMemories
+    get_memories: MemoriesOfSlots
     closed: Callable[[str], None]
     released: Callable[[], None]
 
@@ -95,96 +97,57 @@ def start_burst(
     Args:
         prepared: outlives the burst.
         call: descriptors of the two channels and the client's wishes; hostile until checked here.
-        fds: one region for each channel, and a socket for kicks if the client uses event loops.
+        fds: see `adopt_channels`.
         client: its callbacks.
 
     Raises:
-        InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
-            flag in its region, or the third one is no such socket.
+        InvalidArgument: see `adopt_channels`.
+        ResourceExhausted: the client has as much memory as it may, or there is no thread.
     """
-    if len(fds) not in (2, 3):
-        raise InvalidArgument(
-            f"{len(fds)} fds, expected one for each of the two channels, and a socket or none"
-        )
-    kicks = _adopt_kicks(fds.take(2)) if len(fds) == 3 else None
+    channels = adopt_channels(call, fds)
     try:
-        return _start_burst(prepared, call, fds, client, kicks)
+        return BurstContext(prepared, call, channels, client)
     except BaseException:
-        if kicks is not None:
-            kicks.close()
+        channels.close()
         raise
 
 
-def _start_burst(
-    prepared: PreparedModel,
-    call: OpenBurst,
-    fds: Fds,
-    client: BurstClient,
-    kicks: socket.socket | None,
-) -> BurstContext:
-    if os.path.sameopenfile(fds[0], fds[1]):  # it would take its own results for requests
-        raise InvalidArgument("result_channel: lies in the memory of request_channel")
-    requests = _open_channel("request_channel", call.request_channel, fds.take(0), REQUEST_DATUM)
-    try:
-        results = _open_channel("result_channel", call.result_channel, fds.take(1), RESULT_DATUM)
-    except BaseException:
-        requests.close()
-        raise
-    return BurstContext(prepared, call, (requests, results), client, kicks)
+class SlotCache:
+    """Slots to mapped pools; entries live until freed. Used by the burst's thread only."""
 
+    def __init__(self, get_memories: MemoriesOfSlots) -> None:
+        """Start empty."""
+        self._get_memories = get_memories
+        self._pools: dict[int, Pool] = {}
 
-def _adopt_kicks(fd: int) -> socket.socket:
-    """The client's socket for kicks; a byte is only ever sent to it without waiting."""
-    try:
-        kicks = socket.socket(fileno=fd)
-    except OSError as error:
-        os.close(fd)
-        raise InvalidArgument(f"kicks: expected a socket: {error}") from error
-    if (kicks.family, kicks.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
-        kicks.close()
-        raise InvalidArgument("kicks: expected an AF_UNIX STREAM socket")
-    if _keeps_something(kicks):
-        kicks.close()
-        raise InvalidArgument("kicks: expected an empty socket, bytes are in it")
-    return kicks
+    def resolve(self, slots: Sequence[int]) -> list[Pool]:
+        """The pools behind `slots`, asking the client for all unknown ones at once.
 
+        The question is sorted and names each slot once; nothing is asked if all are known.
+        DEVIATES: more than 64 unknown slots are asked for 64 at a time, as many fds as a message takes. The
+        client has one deadline for all of them.
 
-def _keeps_something(kicks: socket.socket) -> bool:
-    """Whether descriptors may lie in its queue, which is never read; from here on nothing gets there."""
-    try:
-        kicks.shutdown(socket.SHUT_RD)
-        return bool(kicks.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except OSError:
-        return False  # it was never connected: it cannot be sent to
+        Raises:
+            NnburstError: the client does not have a slot, or what it sent is not usable memory.
+        """
+        unknown = iter(sorted({slot for slot in slots if slot not in self._pools}))
+        deadline = time.monotonic() + UPCALL_TIMEOUT
+        while batch := list(islice(unknown, _SLOTS_PER_CALL)):
+            memories = self._get_memories(batch, max(deadline - time.monotonic(), 0))
+            for slot, memory in zip(batch, memories, strict=True):
+                self._pools[slot] = Pool(memory)
+        return [self._pools[slot] for slot in slots]
 
+    def release(self, slot: int) -> None:
+        """Forget a slot; unknown ones are ignored (NNAPI: freeMemory)."""
+        pool = self._pools.pop(slot, None)
+        if pool is not None:
+            pool.close()
 
-def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
-    try:
-        memory = SharedMemory.adopt(fd)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{name}: {error}") from error
-    try:
-        charge = SHARED_BYTES.charge(memory.size)
-        descriptor = msgspec.msgpack.decode(encoded, type=MQDescriptor)
-        queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
-        weakref.finalize(queue_, charge.close)
-    except ResourceExhausted:
-        memory.close()
-        raise
-    except (msgspec.MsgspecError, NnburstError) as error:
-        memory.close()
-        raise InvalidArgument(f"{name}: {error}") from error
-    if (
-        queue_.event_flag is None
-        or descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE
-        or not 2 <= queue_.capacity <= MAX_BURST_CHANNEL_LENGTH
-    ):
-        queue_.close()
-        raise InvalidArgument(
-            f"{name}: expected a synchronized queue with an event flag and 2 to"
-            f" {MAX_BURST_CHANNEL_LENGTH} elements"
-        )
-    return queue_
+    def close(self) -> None:
+        """Forget all."""
+        for slot in list(self._pools):
+            self.release(slot)
 
 
 class _Command(NamedTuple):
@@ -205,17 +168,15 @@ class BurstContext:
         self,
         prepared: PreparedModel,
         call: OpenBurst,
-        queues: tuple[MessageQueue, MessageQueue],
+        channels: BurstChannels,
         client: BurstClient,
-        kicks: socket.socket | None = None,
     ) -> None:
-        """Own the queues (requests, results) and the socket for kicks, and start serving."""
-        requests, results = queues
+        """Start serving, and own the channels if that succeeds."""
+        requests, results, kicks = channels
         spin = may_spin(call.cpus) if call.cpus else False
         self.reply = {"may_spin": int(spin)}
         self._prepared = prepared
-        self._queues = queues
-        self._kicks = kicks
+        self._channels = channels
         self._slots = SlotCache(client.get_memories)
         self._client = client
         self._packet = ffi.new("uint8_t[]", requests.capacity * DATUM_BYTES)
@@ -239,8 +200,6 @@ class BurstContext:
             self._thread.start()
         except RuntimeError as error:
             prepared.counters.give_row(self._counters)
-            for queue_ in queues:
-                queue_.close()
             raise ResourceExhausted(f"cannot start the thread of a burst: {error}") from error
 
     def free_memory(self, slot: int) -> None:
@@ -292,9 +251,8 @@ class BurstContext:
     def _release_all(self) -> None:
         """Free everything, also what comes after something that does not close."""
         self._prepared.counters.give_row(self._counters)
-        steps = [self._bindings.clear, self._slots.close, *(held.close for held in self._queues)]
-        if self._kicks is not None:
-            steps.append(self._kicks.close)
+        steps = [self._bindings.clear, self._slots.close]
+        steps += [held.close for held in self._channels if held is not None]
         for step in (*steps, self._client.released):
             try:
                 step()
@@ -387,3 +345,35 @@ def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: in
     server.idle_ns = _IDLE_NS
     server.stuck_ns = _STUCK_NS
     return server
+
+
+def get_memories(
+    upcalls: Connection, callback: int, slots: Sequence[int], timeout: float
+) -> list[SharedMemory]:
+    """IBurstCallback::getMemories: the pools behind slots of one burst, which the caller owns.
+
+    Args:
+        upcalls: to the client.
+        callback: of the burst.
+        slots: at most 64.
+        timeout: seconds that the client has.
+
+    Raises:
+        GeneralFailure: burst:§6.2: it answers with a wrong count.
+        NnburstError: the client's reason, or its silence.
+    """
+    message = GetMemories(callback, tuple(slots))
+    found, fds = upcalls.call(message, Memories, timeout=timeout)
+    if len(found.sizes) != len(slots):
+        fds.close()
+        raise GeneralFailure(f"getMemories gave {len(found.sizes)} pools for {len(slots)} slots")
+    memories: list[SharedMemory] = []
+    with fds:
+        try:
+            for index, size in enumerate(found.sizes):
+                memories.append(SharedMemory.adopt(fds.take(index), size))
+        except BaseException:
+            for memory in memories:
+                memory.close()
+            raise
+    return memories

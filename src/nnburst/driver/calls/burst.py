@@ -10,8 +10,7 @@ from nnburst.control.limits import MAX_BURSTS
 from nnburst.control.messages.burst import BurstClosed, FreeMemory, OpenBurst
 from nnburst.control.messages.session import Opened
 from nnburst.control.service import Answer, nothing
-from nnburst.driver.burst.burst import BurstClient, BurstContext, start_burst
-from nnburst.driver.burst.slots import get_memories
+from nnburst.driver.burst.burst import BurstClient, BurstContext, get_memories, start_burst
 from nnburst.driver.calls.registry import answers
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
