@@ -19,7 +19,7 @@ from nnburst.hal.errors import (
     UnexpectedNull,
     error_for_code,
 )
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan
@@ -41,6 +41,7 @@ from nnburst.runtime.objects.computing.fenced_start import (
     fences_of,
     start_fenced,
 )
+from nnburst.runtime.objects.computing.settings import ExecutionSettings
 from nnburst.runtime.objects.computing.state import State
 from nnburst.runtime.objects.durations import measured_nanoseconds, nanoseconds
 from nnburst.runtime.objects.event import Event
@@ -49,12 +50,11 @@ from nnburst.runtime.objects.operand_description import OperandDescription
 from nnburst.runtime.objects.outcomes import INTERRUPTED, outcome_of, succeeded
 from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.records import ExecutionMode
-from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
 
 
-class Execution(RuntimeObject):
+class Execution(ExecutionSettings):
     """One set of arguments (NNAPI: ANeuralNetworksExecution). Made by `Compilation.execution`.
 
     Not thread-safe while its arguments are set. It computes once, or again and again if it is `reusable`, but
@@ -65,16 +65,11 @@ class Execution(RuntimeObject):
 
     def __init__(self, executable: Executable) -> None:
         """Use `Compilation.execution`."""
-        super().__init__()
-        self._executable: Final = executable
+        super().__init__(executable)
         self._inputs: Final = ArgumentList(executable, Direction.INPUT, self._check_preparation)
         self._outputs: Final = ArgumentList(executable, Direction.OUTPUT, self._check_preparation)
-        self._state = State.PREPARATION
         self._lock = threading.Lock()
-        self._padding = self._reusable = self._measure = False
         self._mode, self._began_ns = ExecutionMode.SYNC, 0
-        self._timeout_ns: int | None = None
-        self._loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
         self._outcome = Outcome()
         self._shapes: list[tuple[int, ...]] = []
         self._sufficient: list[bool] = []
@@ -149,79 +144,10 @@ class Execution(RuntimeObject):
         """Set an output that lies in a memory; as `set_input_from_memory`."""
         self._outputs.set_memory(index, memory, offset, length, type, padding=self._padding)
 
-    # -- settings --------------------------------------------------------------------------------------------
-
     @property
-    def padding(self) -> bool:
-        """Whether arguments may be longer than their operands (RT:R23)."""
-        return self._padding
-
-    @padding.setter
-    def padding(self, enable: bool) -> None:
-        self._check_preparation("padding")
-        if self._inputs.were_set or self._outputs.were_set:
-            raise BadState("padding: an argument was set before")
-        self._padding = bool(enable)
-
-    @property
-    def reusable(self) -> bool:
-        """Whether it may compute again and again; False unless set."""
-        return self._reusable
-
-    @reusable.setter
-    def reusable(self, value: bool) -> None:
-        self._check_preparation("reusable")
-        self._reusable = bool(value)
-
-    @property
-    def measure_timing(self) -> bool:
-        """Whether computations are timed. Needs one explicit device."""
-        return self._measure
-
-    @measure_timing.setter
-    def measure_timing(self, measure: bool) -> None:
-        self._check_one_device("measure_timing")
-        self._check_preparation("measure_timing")
-        self._measure = bool(measure)
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that a computation may take; None for no limit. Needs one explicit device; 0 removes it."""
-        return None if self._timeout_ns is None else self._timeout_ns / 1e9
-
-    @timeout.setter
-    def timeout(self, seconds: float | None) -> None:
-        self._check_one_device("timeout")
-        self._check_preparation("timeout")
-        self._timeout_ns = nanoseconds("timeout", seconds)
-
-    def limit(self, seconds: float) -> None:
-        """As `timeout`, for compilations for any devices; the CPU stands in after it."""
-        self._check_preparation("limit")
-        self._timeout_ns = nanoseconds("limit", seconds)
-
-    @property
-    def loop_timeout(self) -> float:
-        """Seconds that a WHILE may run; 2 unless set, 15 at most."""
-        return self._loop_timeout_ns / 1e9
-
-    @loop_timeout.setter
-    def loop_timeout(self, seconds: float) -> None:
-        self._check_preparation("loop_timeout")
-        duration = nanoseconds("loop_timeout", seconds) or 0
-        if duration > MAX_LOOP_TIMEOUT_NS:
-            logger.warning("loop_timeout: %g s is cut to 15 s", seconds)
-        self._loop_timeout_ns = min(duration, MAX_LOOP_TIMEOUT_NS)
-
-    def _check_one_device(self, what: str) -> None:
-        self._check_open()
-        if not self._executable.interface.is_one_explicit_device:
-            raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
-
-    def _check_preparation(self, what: str) -> None:
-        self._check_open()
-        if self._state != State.PREPARATION:
-            raise BadState(f"{what}: the execution has started a computation")
+    def _has_arguments(self) -> bool:
+        """Whether one was set, be it without success."""
+        return self._inputs.were_set or self._outputs.were_set
 
     # -- computing -------------------------------------------------------------------------------------------
 

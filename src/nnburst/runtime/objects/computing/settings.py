@@ -1,0 +1,106 @@
+"""ExecutionSettings: how an execution computes, fixed when its first computation starts (RT:E1)."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from typing import Final
+
+from nnburst.hal.errors import BadState, InvalidArgument
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.objects.computing.state import State
+from nnburst.runtime.objects.durations import nanoseconds
+from nnburst.runtime.runtime_object import RuntimeObject
+
+logger = logging.getLogger("nnburst.runtime")
+
+
+class ExecutionSettings(RuntimeObject):
+    """Padding, timing and limits of an execution, and whether it may compute again."""
+
+    def __init__(self, executable: Executable) -> None:
+        """Those of NNAPI unless set."""
+        super().__init__()
+        self._executable: Final = executable
+        self._state = State.PREPARATION
+        self._padding = self._reusable = self._measure = False
+        self._timeout_ns: int | None = None
+        self._loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
+
+    @property
+    @abstractmethod
+    def _has_arguments(self) -> bool:
+        """Whether one was set, be it without success."""
+
+    @property
+    def padding(self) -> bool:
+        """Whether arguments may be longer than their operands (RT:R23)."""
+        return self._padding
+
+    @padding.setter
+    def padding(self, enable: bool) -> None:
+        self._check_preparation("padding")
+        if self._has_arguments:
+            raise BadState("padding: an argument was set before")
+        self._padding = bool(enable)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it may compute again and again; False unless set."""
+        return self._reusable
+
+    @reusable.setter
+    def reusable(self, value: bool) -> None:
+        self._check_preparation("reusable")
+        self._reusable = bool(value)
+
+    @property
+    def measure_timing(self) -> bool:
+        """Whether computations are timed. Needs one explicit device."""
+        return self._measure
+
+    @measure_timing.setter
+    def measure_timing(self, measure: bool) -> None:
+        self._check_one_device("measure_timing")
+        self._check_preparation("measure_timing")
+        self._measure = bool(measure)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that a computation may take; None for no limit. Needs one explicit device; 0 removes it."""
+        return None if self._timeout_ns is None else self._timeout_ns / 1e9
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._check_one_device("timeout")
+        self._check_preparation("timeout")
+        self._timeout_ns = nanoseconds("timeout", seconds)
+
+    def limit(self, seconds: float) -> None:
+        """As `timeout`, for compilations for any devices; the CPU stands in after it."""
+        self._check_preparation("limit")
+        self._timeout_ns = nanoseconds("limit", seconds)
+
+    @property
+    def loop_timeout(self) -> float:
+        """Seconds that a WHILE may run; 2 unless set, 15 at most."""
+        return self._loop_timeout_ns / 1e9
+
+    @loop_timeout.setter
+    def loop_timeout(self, seconds: float) -> None:
+        self._check_preparation("loop_timeout")
+        duration = nanoseconds("loop_timeout", seconds) or 0
+        if duration > MAX_LOOP_TIMEOUT_NS:
+            logger.warning("loop_timeout: %g s is cut to 15 s", seconds)
+        self._loop_timeout_ns = min(duration, MAX_LOOP_TIMEOUT_NS)
+
+    def _check_one_device(self, what: str) -> None:
+        self._check_open()
+        if not self._executable.interface.is_one_explicit_device:
+            raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
+
+    def _check_preparation(self, what: str) -> None:
+        self._check_open()
+        if self._state != State.PREPARATION:
+            raise BadState(f"{what}: the execution has started a computation")
