@@ -32,6 +32,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
     NnburstError,
 )
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.hal.validation.values import validate_cache_token
 
@@ -57,6 +58,7 @@ class Compiler(Protocol):
         cache: CacheFiles,
         *,
         preference: ExecutionPreference,
+        attributes: Sequence[ExtensionAttribute],
         timeout: float,
     ) -> PreparedModel:
         """The model that lies in the files."""
@@ -179,7 +181,7 @@ class CachedCompilation:
             folder: made if it is missing.
             token: 32 bytes that name the model; None to name it by its content.
             pools: as for `Device.prepare`.
-            options: `preference`, `priority` and `num_threads` as for `Device.prepare`.
+            options: `preference`, `priority`, `num_threads` and `attributes` as for `Device.prepare`.
             is_final: whether `token` is what the driver gets, made from all that counts.
 
         Raises:
@@ -196,6 +198,9 @@ class CachedCompilation:
         if token is None:
             token = model_token(bare, pools if isinstance(model, Model) else model.pools)
         threads = int(options["num_threads"])
+        metadata = {(name, code): bytes(value) for name, code, value in options["attributes"]}
+        if threads:
+            metadata["nnburst.num_threads", 0] = struct.pack("<i", threads)
         self._token = bytes(token)
         if not is_final:
             self._token = framework_token(
@@ -204,7 +209,7 @@ class CachedCompilation:
                 device.version_string,
                 options["preference"],
                 options["priority"],
-                {("nnburst.num_threads", 0): struct.pack("<i", threads)} if threads else None,
+                metadata,
             )
         self._paths = cache_paths(self._folder, self._token, self._needed)
         self._bare = bare
@@ -234,6 +239,7 @@ class CachedCompilation:
                     self._bare,
                     files,
                     preference=self._options["preference"],
+                    attributes=self._options["attributes"],
                     timeout=left(),
                 )
             except (Closed, DeadObject, MissedDeadline):

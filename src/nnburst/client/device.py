@@ -42,6 +42,7 @@ from nnburst.hal.diagnostics.graph_files import dump_model
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import MemoryPool, Model
 from nnburst.hal.validation.values import validate_capabilities
 from nnburst.tracing.slices import Layer, Phase, trace
@@ -259,6 +260,7 @@ class Device(Closing):
         num_threads: int = 0,
         cache_dir: str | os.PathLike[str] | None = None,
         token: bytes | None = None,
+        attributes: Sequence[ExtensionAttribute] = (),
         timeout: float = 60.0,
     ) -> PreparedModel:
         """Prepare a model for execution.
@@ -277,6 +279,7 @@ class Device(Closing):
             cache_dir: directory for this device's compilations; made (mode 0700) if it is missing.
             token: 32 bytes that name the model in `cache_dir`; its content does if none are given.
                 Two models with the same token cannot be told apart.
+            attributes: of vendor extensions, for the device; what it does not know it ignores.
             timeout: seconds.
 
         Raises:
@@ -289,6 +292,7 @@ class Device(Closing):
             "preference": _member(ExecutionPreference, preference, "preference"),
             "priority": _member(Priority, priority, "priority"),
             "num_threads": _thread_count(num_threads),
+            "attributes": tuple(attributes),
         }
         with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):
             if cache_dir is not None:
@@ -317,6 +321,7 @@ class Device(Closing):
         num_threads: int = 0,
         cache: CacheFiles | None = None,
         deadline_ns: int | None = None,
+        attributes: Sequence[ExtensionAttribute] = (),
         callback: Callable[[Preparation], object] | None = None,
         timeout: float = _START_TIMEOUT,
     ) -> Preparation:
@@ -331,6 +336,7 @@ class Device(Closing):
             cache: files that the driver is to keep the compilation in; what is wrong with them, the driver
                 logs, and prepares the model all the same.
             deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
+            attributes: as for `prepare`.
             callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
             timeout: seconds that the driver has to take the call, 30 at most.
 
@@ -346,6 +352,7 @@ class Device(Closing):
         preference = _member(ExecutionPreference, preference, "preference")
         priority = _member(Priority, priority, "priority")
         threads = _thread_count(num_threads)
+        hints = self._session.hints(attributes)
         with unpacked(model, pools) as (bare, memories):
             dump_model(bare, f"prepared by {self.name}")
             described = self._describe(bare, memories)
@@ -365,6 +372,7 @@ class Device(Closing):
                         threads,
                         *counts,
                         files.token,
+                        hints,
                     ),
                     [*fds, *files.model, *files.data],
                     min(seconds, _START_TIMEOUT),
@@ -378,6 +386,7 @@ class Device(Closing):
         *,
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         deadline_ns: int | None = None,
+        attributes: Sequence[ExtensionAttribute] = (),
         timeout: float = 60.0,
     ) -> PreparedModel:
         """Prepare a model from the files that it was cached in (NNAPI: prepareModelFromCache).
@@ -390,6 +399,7 @@ class Device(Closing):
             cache: files and token that it was cached with.
             preference: that it was prepared with, for its bursts.
             deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
+            attributes: that it was prepared with; the token stands for them, too.
             timeout: seconds.
 
         Raises:
@@ -402,10 +412,11 @@ class Device(Closing):
         seconds = check_timeout(timeout)
         preference = _member(ExecutionPreference, preference, "preference")
         deadline = time.monotonic() + seconds
+        hints = self._session.hints(attributes)
         preparation = Preparation(self._session, model, preference, from_cache=True)
         preparation._start(
             lambda number: PrepareModelFromCache(
-                number, len(cache.model), len(cache.data), cache.token, deadline_ns
+                number, len(cache.model), len(cache.data), cache.token, deadline_ns, hints
             ),
             [*cache.model, *cache.data],
             min(seconds, _START_TIMEOUT),

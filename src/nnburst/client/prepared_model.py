@@ -38,6 +38,7 @@ from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
 from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.tracing.slices import Layer, Phase, trace
@@ -103,6 +104,7 @@ class PreparedModel(Closing):
         *,
         measure: bool = False,
         timeout: float = 30.0,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> ExecutionResult:
         """Execute once over the socket (NNAPI: executeSynchronously).
 
@@ -116,6 +118,7 @@ class PreparedModel(Closing):
                 an output's shape open, a given array is a buffer, and the result is a view of it.
             measure: whether to time it.
             timeout: seconds.
+            attributes: of vendor extensions, for the device; what it does not know it ignores.
 
         Returns:
             Outputs (the given arrays and buffers, or new arrays), shapes and timing.
@@ -129,7 +132,9 @@ class PreparedModel(Closing):
         """
         vlog.write("execution", "execute over the socket: model %d", self._prepared.handle)
         if not executes_synchronously():
-            pending = self.execute_async(inputs, outputs, measure=measure, timeout=timeout)
+            pending = self.execute_async(
+                inputs, outputs, measure=measure, timeout=timeout, attributes=attributes
+            )
             try:
                 return pending.result(timeout)
             except BaseException:
@@ -137,11 +142,16 @@ class PreparedModel(Closing):
                 raise
         with trace(Layer.RUNTIME, Phase.EXECUTION, "execute"):
             deadline = time.monotonic() + check_timeout(timeout)
-            request = self._remembered(inputs, outputs, measure, deadline)
+            request = None if attributes else self._remembered(inputs, outputs, measure, deadline)
             if request is not None:
                 return self._execute_again(request, inputs, outputs, deadline)
             return execute_synchronously(
-                self._prepared, inputs, outputs, measure=measure, deadline=deadline
+                self._prepared,
+                inputs,
+                outputs,
+                measure=measure,
+                deadline=deadline,
+                attributes=attributes,
             )
 
     def _remembered(
@@ -197,6 +207,7 @@ class PreparedModel(Closing):
         timeout: float = 30.0,
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        attributes: Sequence[ExtensionAttribute] = (),
         callback: Callable[[PendingExecution], object] | None = None,
     ) -> PendingExecution:
         """Execute once while this program goes on (NNAPI: execute_1_3).
@@ -211,6 +222,7 @@ class PreparedModel(Closing):
             timeout: seconds after which the driver is to give up.
             deadline_ns: the same as a moment on CLOCK_BOOTTIME; counts instead of `timeout`.
             loop_timeout_ns: after which a WHILE ends; the driver's limit is 15 s.
+            attributes: of vendor extensions, for the device; what it does not know it ignores.
             callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
 
         Returns:
@@ -231,6 +243,7 @@ class PreparedModel(Closing):
             measure=measure,
             deadline_ns=deadline_ns,
             loop_timeout_ns=loop_timeout_ns,
+            attributes=attributes,
         )
         if callback is not None:
             pending.add_done_callback(callback)
@@ -246,6 +259,7 @@ class PreparedModel(Closing):
         duration: float | None = None,
         timeout: float = 30.0,
         measure: bool = False,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> FencedExecution:
         """Launch an execution that begins when fences have signalled (NNAPI: executeFenced).
 
@@ -259,6 +273,7 @@ class PreparedModel(Closing):
             duration: seconds that it may take from the last fence on.
             timeout: seconds that it may take from now on, its fences included.
             measure: whether to time it.
+            attributes: of vendor extensions, for the device; what it does not know it ignores.
 
         Raises:
             InvalidArgument: an argument does not fit the model, an output has unknown dimensions, or a fence
@@ -268,7 +283,9 @@ class PreparedModel(Closing):
         """
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
         arguments = SocketArguments(self._prepared, inputs, outputs)
-        return execute_fenced(self._prepared, arguments, fences, duration, measure, seconds)
+        return execute_fenced(
+            self._prepared, arguments, fences, duration, measure, seconds, attributes
+        )
 
     def create_reusable_execution(
         self,
@@ -277,6 +294,7 @@ class PreparedModel(Closing):
         *,
         measure: bool = False,
         timeout: float = 30.0,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> ReusableExecution:
         """A request that the driver validates and binds once (NNAPI: createReusableExecution).
 
@@ -285,6 +303,7 @@ class PreparedModel(Closing):
             outputs: as for `execute`; their room is fixed.
             measure: whether to time every run.
             timeout: seconds that its creation may take.
+            attributes: of vendor extensions, for the device, of every run; what it does not know it ignores.
 
         Raises:
             InvalidArgument: an argument does not fit the model.
@@ -293,7 +312,7 @@ class PreparedModel(Closing):
         """
         seconds = check_timeout(timeout)
         arguments = SocketArguments(self._prepared, inputs, outputs)
-        return ReusableExecution(self._prepared, arguments, measure, seconds)
+        return ReusableExecution(self._prepared, arguments, measure, seconds, attributes)
 
     def open_aidl_burst(self) -> AidlBurst:
         """Open a burst of AIDL: over the socket, with deadlines and buffers; memory is sent once.

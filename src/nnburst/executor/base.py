@@ -29,6 +29,7 @@ from nnburst.hal.enums import (
     Priority,
 )
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
@@ -90,11 +91,14 @@ class PrepareOptions:
         priority: relative priority among the client's models.
         num_threads: most threads that an execution may use, the calling one included; 0 leaves it to the
             executor.
+        attributes: of vendor extensions; each code of an extension once. What an executor does not know, it
+            ignores.
     """
 
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
     priority: Priority = Priority.MEDIUM
     num_threads: int = 0
+    attributes: tuple[ExtensionAttribute, ...] = ()
 
 
 #: What `prepare` does unless it is given anything else.
@@ -138,6 +142,15 @@ class Prepared(ABC):
         Raises:
             NnburstError: the request cannot be executed; `.status` has the reason.
         """
+
+    def bind_with(
+        self,
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
+        attributes: Sequence[ExtensionAttribute],  # noqa: ARG002 - for executors that know some
+    ) -> Execution:
+        """As `bind`, for executions with attributes of vendor extensions; by default those are ignored."""
+        return self.bind(inputs, outputs)
 
     def close(self) -> None:
         """Free what the model holds. No execution runs any more."""

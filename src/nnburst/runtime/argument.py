@@ -11,6 +11,7 @@ import numpy.typing as npt
 from nnburst.client.execution.buffer import Buffer
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import OutputShape, Timing
 
@@ -47,11 +48,13 @@ class Options:
         measure: whether it is timed.
         deadline_ns: on CLOCK_BOOTTIME; None for none.
         loop_timeout_ns: how long a WHILE may run.
+        attributes: of vendor extensions, for the device.
     """
 
     measure: bool = False
     deadline_ns: int | None = None
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
+    attributes: tuple[ExtensionAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.runtime.planning.cache_token import (
-    Attribute,
     CacheKind,
     cache_file_name,
     cache_token,
@@ -31,7 +31,7 @@ def token(
     version: str = "1.0",
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
     priority: Priority = Priority.MEDIUM,
-    attributes: Sequence[Attribute] = (),
+    attributes: Sequence[ExtensionAttribute] = (),
 ) -> bytes:
     return cache_token(
         client,
@@ -46,9 +46,9 @@ def token(
 
 def test_token_is_the_hash_of_its_parts_in_their_order() -> None:
     attributes = [
-        Attribute("b.ext", 1, b"x"),
-        Attribute("a.ext", 2, b"y"),
-        Attribute("a.ext", 1, b""),
+        ExtensionAttribute("b.ext", 1, b"x"),
+        ExtensionAttribute("a.ext", 2, b"y"),
+        ExtensionAttribute("a.ext", 1, b""),
     ]
     wanted = hashlib.sha256(
         CLIENT
@@ -79,7 +79,7 @@ def test_token_differs_by_everything_that_the_compilation_is_made_of() -> None:
         token(version="1.1"),
         *(token(preference=p) for p in ExecutionPreference if p != 1),
         *(token(priority=p) for p in Priority if p != Priority.MEDIUM),
-        token(attributes=[Attribute("a.ext", 1, b"x")]),
+        token(attributes=[ExtensionAttribute("a.ext", 1, b"x")]),
     ]
     assert len(set(tokens)) == len(tokens)
 

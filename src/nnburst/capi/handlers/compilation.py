@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from nnburst.capi import addresses
 from nnburst.capi.interface.constants import NANOSECOND
-from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.objects.burst import Burst
@@ -91,12 +90,11 @@ def compilation_get_preferred_memory_padding_for_output(
 
 
 def compilation_add_extension_attribute(
-    compilation: Compilation, name: int, number: int, _data: int, _length: int
+    compilation: Compilation, name: int, number: int, data: int, length: int
 ) -> None:
-    """See the table. NNAPI: RT:X8; no device of ours takes attributes."""
-    compilation._check_one_device("attribute")
-    raise InvalidArgument(
-        f"attribute {number} of {addresses.string(name)}: {compilation.devices[0].name} takes none"
+    """See the table."""
+    compilation.add_extension_attribute(
+        addresses.string(name), number, bytes(addresses.optional(data, length) or b"")
     )
 
 

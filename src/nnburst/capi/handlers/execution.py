@@ -11,7 +11,7 @@ from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.interface.constants import NANOSECOND
 from nnburst.capi.living import LIVING
 from nnburst.hal.enums import DurationCode
-from nnburst.hal.errors import InvalidArgument, OutputInsufficientSize
+from nnburst.hal.errors import OutputInsufficientSize
 from nnburst.hal.limits import NO_TIMING
 from nnburst.runtime.objects.burst import Burst
 from nnburst.runtime.objects.compilation import Compilation
@@ -149,7 +149,9 @@ def execution_set_reusable(execution: Execution, reusable: int) -> None:
 
 
 def execution_add_extension_attribute(
-    _execution: Execution, name: int, number: int, _data: int, _length: int
+    execution: Execution, name: int, number: int, data: int, length: int
 ) -> None:
-    """See the table. NNAPI: RT:X8; no device of ours takes attributes."""
-    raise InvalidArgument(f"attribute {number} of {addresses.string(name)}: no device takes it")
+    """See the table."""
+    execution.add_extension_attribute(
+        addresses.string(name), number, bytes(addresses.optional(data, length) or b"")
+    )

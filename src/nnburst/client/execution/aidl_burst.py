@@ -34,6 +34,7 @@ from nnburst.control.messages.prepared_model import Executed
 from nnburst.control.messages.session import Nothing, Opened
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed
+from nnburst.hal.extensions.attributes import ExtensionAttribute, Hints
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.request import Request
 
@@ -128,6 +129,7 @@ class AidlBurst(Closing):
         *,
         measure: bool = False,
         timeout: float = 30.0,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> ExecutionResult:
         """Execute once; arguments and errors are those of `PreparedModel.execute`.
 
@@ -141,17 +143,26 @@ class AidlBurst(Closing):
         deadline = time.monotonic() + check_timeout(timeout)
         self._check_open()
         arguments = SocketArguments(self._prepared, inputs, outputs)
+        hints = self._prepared.session.hints(attributes)
         me = object()
         try:
             self._under_way.enter(me)
             return run_placed(
                 arguments,
-                lambda placed: in_microseconds(placed, self._execute(placed, measure, deadline)),
+                lambda placed: in_microseconds(
+                    placed, self._execute(placed, measure, deadline, hints)
+                ),
             )
         finally:
             self._under_way.pop(me, None)
 
-    def _execute(self, placed: PlacedRequest, measure: bool, deadline: float) -> Executed:
+    def _execute(
+        self,
+        placed: PlacedRequest,
+        measure: bool,
+        deadline: float,
+        hints: Hints | msgspec.UnsetType,
+    ) -> Executed:
         placed.stage()
         left = time_left(deadline)
         request, identifiers, unknown = self._identified(placed)
@@ -160,6 +171,7 @@ class AidlBurst(Closing):
             request,
             measure,
             boottime_deadline_ns(left),
+            hints=hints,
             memory_identifiers=identifiers,
         )
         with Fds.duplicates(unknown) as fds:

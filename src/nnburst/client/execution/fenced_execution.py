@@ -36,6 +36,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     error_for,
 )
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
@@ -180,9 +181,10 @@ def execute_fenced(
     duration: float | None,
     measure: bool,
     timeout: float,
+    attributes: Sequence[ExtensionAttribute] = (),
 ) -> FencedExecution:
     """Start; see `PreparedModel.execute_fenced`."""
-    duration_ns = duration_in_ns(duration)
+    duration_ns, hints = duration_in_ns(duration), prepared.session.hints(attributes)
     placed = PlacedRequest(arguments)
     placed.stage()
     message = ExecuteFenced(
@@ -190,6 +192,7 @@ def execute_fenced(
         placed.request,
         measure,
         boottime_deadline_ns(timeout),
+        hints=hints,
         wait_for=len(wait_for),
         duration_ns=duration_ns,
     )

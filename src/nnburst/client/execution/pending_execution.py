@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -17,6 +18,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.messages.message import Message
 from nnburst.control.messages.prepared_model import Execute, Executed, NotifyExecuted
 from nnburst.hal.errors import GeneralFailure, NnburstError, OutputInsufficientSize
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
 _START_TIMEOUT: Final = 30.0
@@ -37,8 +39,10 @@ class PendingExecution(Pending[ExecutionResult]):
         measure: bool,
         deadline_ns: int,
         loop_timeout_ns: int,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> None:
         """Send nothing yet."""
+        self._hints = prepared.session.hints(attributes)
         session = prepared.session
         super().__init__("the execution", session.callback_thread)
         self._callbacks = session.callbacks
@@ -78,6 +82,7 @@ class PendingExecution(Pending[ExecutionResult]):
                 callback=number,
                 deadline_ns=self._deadline_ns,
                 loop_timeout_ns=self._loop_timeout_ns,
+                hints=self._hints,
             )
 
         with Fds.duplicates(placed.memories) as fds:

@@ -34,6 +34,7 @@ from nnburst.hal.errors import (
     NnburstError,
     OutputInsufficientSize,
 )
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape
@@ -203,6 +204,7 @@ def execute_synchronously(
     *,
     measure: bool,
     deadline: float,
+    attributes: Sequence[ExtensionAttribute] = (),
 ) -> ExecutionResult:
     """Execute once by a request that is sent whole; see `PreparedModel.execute`.
 
@@ -212,14 +214,18 @@ def execute_synchronously(
         outputs: likewise.
         measure: whether to time it.
         deadline: on `time.monotonic`.
+        attributes: of vendor extensions.
     """
     handle = prepared.handle
     arguments = SocketArguments(prepared, inputs, outputs)
+    hints = prepared.session.hints(attributes)
 
     def execute(placed: PlacedRequest) -> ExecutionResult:
         placed.stage()
         left = time_left(deadline)
-        message = ExecuteSynchronously(handle, placed.request, measure, boottime_deadline_ns(left))
+        message = ExecuteSynchronously(
+            handle, placed.request, measure, boottime_deadline_ns(left), hints=hints
+        )
         executed, _ = placed.call(message, Executed, left)
         return placed.result(executed)
 

@@ -41,6 +41,7 @@ from nnburst.hal.errors import (
     Closed,
     NnburstError,
 )
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 
 T = TypeVar("T")
 _BUSY: Final = "the execution is under way: one run at a time"
@@ -54,13 +55,19 @@ class ReusableExecution(Closing):
     """
 
     def __init__(
-        self, prepared: Prepared, arguments: SocketArguments, measure: bool, timeout: float
+        self,
+        prepared: Prepared,
+        arguments: SocketArguments,
+        measure: bool,
+        timeout: float,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> None:
         """Have the driver bind the request.
 
         Raises:
             NnburstError: the driver refuses it.
         """
+        hints = prepared.session.hints(attributes)
         self._session = prepared.session
         self._under_way = OneThread(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
@@ -69,7 +76,9 @@ class ReusableExecution(Closing):
         self._staged = self._placed.staged()
         self._inputs, self._outputs = arguments.arrays
         self._connection = prepared.session.connection
-        message = CreateReusableExecution(prepared.handle, self._placed.request, measure)
+        message = CreateReusableExecution(
+            prepared.handle, self._placed.request, measure, hints=hints
+        )
         opened, _ = self._placed.call(message, Opened, timeout)
         self._handle = opened.handle
         self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)

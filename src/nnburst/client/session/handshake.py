@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from nnburst.client.memory.memory import Memory
 from nnburst.client.session.callback_thread import CallbackThread
@@ -30,7 +33,10 @@ from nnburst.hal.errors import (
     NnburstError,
 )
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute, Hints, hints_of
 from nnburst.hal.validation.values import validate_extensions
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that the driver has for a call that only asks.
 _CALL_TIMEOUT: Final = 30.0
@@ -96,6 +102,23 @@ class Session:
         except BaseException:
             self.close()
             raise
+
+    def hints(self, attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetType:
+        """Attributes as they are sent; none, with a log line, to a driver of a version without them.
+
+        Raises:
+            InvalidArgument: two have the same extension and code, or a code has more than 16 bits.
+        """
+        found = hints_of(attributes)
+        if attributes and self.feature_level < FeatureLevel.AIDL_V4:
+            logger.warning(
+                "%s is of version %s, which has no attributes: %d are not sent",
+                self.name,
+                self.feature_level.name,
+                len(attributes),
+            )
+            return msgspec.UNSET
+        return found
 
     def _hello(self, upcall_socket: int, timeout: float) -> Welcome:
         hello = Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4)

@@ -17,6 +17,7 @@ from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.configs import NO_CACHE_TOKEN
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import Hints
 from nnburst.hal.model import Model
 
 
@@ -83,6 +84,7 @@ class PrepareModel(Call, frozen=True):
         model_cache: how many model cache files come along.
         data_cache: how many data cache files come along.
         token: 32 bytes that name the cache entry; it does not count without cache files.
+        hints: for vendor extensions of the device; sent only if there is one.
     """
 
     model: Model
@@ -94,6 +96,7 @@ class PrepareModel(Call, frozen=True):
     model_cache: CacheFiles = 0
     data_cache: CacheFiles = 0
     token: bytes = NO_CACHE_TOKEN
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def fd_count(self) -> int:
@@ -109,6 +112,7 @@ class PrepareModelFromCache(Call, frozen=True):
     data_cache: CacheFiles
     token: bytes
     deadline_ns: int | None = None
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def fd_count(self) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from nnburst.hal.extensions.attributes import Hints
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_NUMBER_OF_CACHE_FILES
 from nnburst.hal.request import Request
 
@@ -51,6 +52,7 @@ class RequestMessage(Call, frozen=True):
         measure: whether to time it.
         deadline_ns: CLOCK_BOOTTIME at which the result is useless.
         loop_timeout_ns: limit of a WHILE.
+        hints: for vendor extensions of the device; sent only if there is one.
     """
 
     handle: Handle
@@ -58,6 +60,7 @@ class RequestMessage(Call, frozen=True):
     measure: bool = False
     deadline_ns: Nanoseconds | None = None
     loop_timeout_ns: Nanoseconds = DEFAULT_LOOP_TIMEOUT_NS
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def fd_count(self) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from nnburst.control.messages.message import Call, Count, Handle, Nanoseconds
+from nnburst.hal.extensions.attributes import Hints
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.request import Request
 
@@ -14,6 +17,7 @@ class CreateReusableExecution(Call, frozen=True):
     request: Request
     measure: bool = False
     loop_timeout_ns: Nanoseconds = DEFAULT_LOOP_TIMEOUT_NS
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def fd_count(self) -> int:

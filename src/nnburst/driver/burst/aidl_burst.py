@@ -19,6 +19,7 @@ from nnburst.control.messages.aidl_burst import BurstExecute
 from nnburst.control.messages.prepared_model import Executed
 from nnburst.driver.model.bound_execution import execute_bound
 from nnburst.driver.model.buffer_tracker import BufferTracker
+from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -109,7 +110,7 @@ class AidlBurst:
             pools = self._resolve(
                 call.request.pools, call.memory_identifiers, fds, passing, cleanup
             )
-            execution = self._model.bind(call.request, pools)
+            execution = self._model.bind(call.request, pools, attributes=attributes_of(call.hints))
             cleanup.callback(execution.close)
             return execution
 

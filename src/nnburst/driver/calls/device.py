@@ -26,6 +26,7 @@ from nnburst.driver.calls.checks import check_deadline, check_in_time, naming
 from nnburst.driver.calls.registry import answers
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.cache.cache_files import CacheFiles
+from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
@@ -130,7 +131,7 @@ class Preparation:
 
         Raises:
             InvalidArgument: P2: the model breaks a rule of validation; P3, P4: no such preference or
-                priority; P5: deadline or token cannot be; P8: an operation is not supported.
+                priority; P5: deadline, token or hints cannot be; P8: an operation is not supported.
             MissedDeadline: P6: it has passed (PERSISTENT).
             GeneralFailure: P7: a pool cannot be mapped.
         """
@@ -149,6 +150,7 @@ class Preparation:
             with naming("P5"):
                 validate_duration("deadline", call.deadline_ns)
                 validate_cache_token(call.token)
+                self._attributes = attributes_of(call.hints)
             check_deadline("P6", call.deadline_ns)
             with naming("P7"):
                 self._views = [pool.readable for pool in pools]
@@ -177,7 +179,7 @@ class Preparation:
         prepared = device.prepare_checked(
             call.model,
             self._views,
-            PrepareOptions(self._preference, self.priority, call.num_threads),
+            PrepareOptions(self._preference, self.priority, call.num_threads, self._attributes),
         )
         device.compilation_cache.save(prepared, call.token, self._files.model, self._files.data)
         return in_time(prepared, call.deadline_ns)
@@ -224,7 +226,7 @@ class CachedPreparation:
         """Check what a call brings.
 
         Raises:
-            InvalidArgument: P5: deadline, token, number of files or a descriptor cannot be.
+            InvalidArgument: P5: deadline, token, hints, number of files or a descriptor cannot be.
             MissedDeadline: P6: it has passed (PERSISTENT).
             GeneralFailure: the device caches nothing.
         """
@@ -232,6 +234,7 @@ class CachedPreparation:
         self._call = call
         with naming("P5"):
             validate_duration("deadline", call.deadline_ns)
+            self._attributes = attributes_of(call.hints)
         self._files = CacheFiles(fds, 0, call.model_cache, call.data_cache)
         try:
             session.device.compilation_cache.check(call.token, self._files.model, self._files.data)
@@ -252,7 +255,7 @@ class CachedPreparation:
         cache = self._session.device.compilation_cache
         try:
             check_in_time(call.deadline_ns)
-            prepared = cache.load(call.token, files.model, files.data)
+            prepared = cache.load(call.token, files.model, files.data, self._attributes)
         except NnburstError:
             self._note(hit=False)
             raise

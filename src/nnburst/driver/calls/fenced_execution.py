@@ -30,6 +30,7 @@ from nnburst.driver.calls.registry import answers
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffered_execution import BufferedExecution
+from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
@@ -50,7 +51,12 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
         pools = adopt_request_pools(call.request.pools, fds, session.buffers)
         cleanup.callback(close_pools, pools)
-        execution = model.bind(call.request, pools, allow_unspecified_output=False)
+        execution = model.bind(
+            call.request,
+            pools,
+            allow_unspecified_output=False,
+            attributes=attributes_of(call.hints),
+        )
         cleanup.callback(execution.close)
         # What is mapped stays so; many executions may wait, and descriptors are few.
         close_pools([pool for pool in pools if isinstance(pool, Pool)])

@@ -12,6 +12,7 @@ from nnburst.control.service import Answer
 from nnburst.driver.calls.checks import naming
 from nnburst.driver.calls.registry import answers
 from nnburst.driver.model.bound_execution import execute_bound
+from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
@@ -34,6 +35,7 @@ def execute_synchronously(session: ClientSession, call: ExecuteSynchronously, fd
                 measure=call.measure,
                 deadline_ns=call.deadline_ns,
                 loop_timeout_ns=call.loop_timeout_ns,
+                attributes=attributes_of(call.hints),
             )
     finally:
         close_pools(pools)
@@ -90,7 +92,9 @@ class AsyncExecution:
                 validate_duration("deadline", call.deadline_ns)
                 validate_duration("loop timeout", call.loop_timeout_ns)
             with naming("E2"):
-                self._execution = model.target.bind(call.request, pools)
+                self._execution = model.target.bind(
+                    call.request, pools, attributes=attributes_of(call.hints)
+                )
             cleanup.callback(self._execution.close)
             # What is mapped stays so; many executions may wait, and descriptors are few.
             close_pools([pool for pool in pools if isinstance(pool, Pool)])

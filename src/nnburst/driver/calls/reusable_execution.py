@@ -20,6 +20,7 @@ from nnburst.driver.calls.fenced_execution import FencedRun, start_fenced
 from nnburst.driver.calls.registry import answers
 from nnburst.driver.counting.model_counters import ModelCounters
 from nnburst.driver.model.bound_execution import execute_bound
+from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pace import Pace
 from nnburst.driver.model.pools import Pool, RequestPool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -41,7 +42,7 @@ def create_reusable_execution(
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
         pools = adopt_request_pools(call.request.pools, fds, session.buffers)
         cleanup.callback(close_pools, pools)
-        execution = model.bind(call.request, pools)
+        execution = model.bind(call.request, pools, attributes=attributes_of(call.hints))
         fenced_too = _is_specified(model, call.request, pools)
         cleanup.callback(execution.close)
         close_pools([pool for pool in pools if isinstance(pool, Pool)])  # the mappings stay

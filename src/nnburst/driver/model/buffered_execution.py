@@ -13,6 +13,7 @@ from nnburst.driver.model.raised import outcome_of
 from nnburst.executor.base import Argument, Execution, NativeCall, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import OutputShape
 
@@ -38,6 +39,7 @@ class BufferedExecution(Execution):
         prepared: Prepared,
         inputs: Sequence[Argument | BufferArgument],
         outputs: Sequence[Argument | BufferArgument],
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> None:
         """Check what does not change.
 
@@ -46,6 +48,7 @@ class BufferedExecution(Execution):
             prepared: executes.
             inputs: as validated.
             outputs: as validated.
+            attributes: for the executor.
 
         Raises:
             InvalidArgument: device:§6: a buffer is used as what it was not allocated for, or twice.
@@ -53,6 +56,7 @@ class BufferedExecution(Execution):
         self._prepared = prepared
         self._inputs = inputs
         self._outputs = outputs
+        self._attributes = attributes
         for kind, arguments in (("input", inputs), ("output", outputs)):
             for index, argument in enumerate(arguments):
                 if isinstance(argument, BufferArgument):
@@ -110,7 +114,11 @@ class BufferedExecution(Execution):
                 else a
                 for a, dimensions in zip(self._outputs, wanted, strict=True)
             ]
-            execution = self._prepared.bind(inputs, outputs)
+            execution = (
+                self._prepared.bind_with(inputs, outputs, self._attributes)
+                if self._attributes
+                else self._prepared.bind(inputs, outputs)
+            )
             try:
                 outcome = execution.run(deadline_ns, loop_timeout_ns)
             finally:

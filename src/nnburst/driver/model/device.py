@@ -140,6 +140,8 @@ class Device:
         executor = self._executor
         if self._weights is None or not isinstance(executor, PackingExecutor):
             return None
+        if options.attributes:
+            return None  # what others have packed was packed without them
         with self._weights.borrow(model, views, options) as files:
             if not files:
                 return None

@@ -17,6 +17,7 @@ from nnburst.driver.model.pools import BufferPool, RequestPool
 from nnburst.executor.base import Argument, Execution, Prepared
 from nnburst.executor.caching import Cached, CachingPrepared
 from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import SCALARS
@@ -74,6 +75,7 @@ class PreparedModel:
         pools: Sequence[RequestPool],
         *,
         allow_unspecified_output: bool = True,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> Execution:
         """Validate a request and bind it to its memory; `run_in_time` runs it.
 
@@ -83,6 +85,7 @@ class PreparedModel:
             request: hostile until validated here.
             pools: the request's pools, in order; their sizes count, not the request's.
             allow_unspecified_output: whether an output may have unknown dimensions (validation:R10).
+            attributes: of its executions, for the executor.
 
         Raises:
             InvalidArgument: the request breaks one of validation:R1 to R15, or uses a buffer for what
@@ -103,8 +106,10 @@ class PreparedModel:
             ]
             plain = _without_buffers(inputs), _without_buffers(outputs)
             if plain[0] is not None and plain[1] is not None:
+                if attributes:
+                    return self._prepared.bind_with(plain[0], plain[1], attributes)
                 return self._prepared.bind(plain[0], plain[1])
-            return BufferedExecution(self, self._prepared, inputs, outputs)
+            return BufferedExecution(self, self._prepared, inputs, outputs, attributes)
         except BaseException:
             invalidate(_written_buffers(request, pools))
             raise
@@ -117,6 +122,7 @@ class PreparedModel:
         measure: bool = False,
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> Executed:
         """Bind and run once (NNAPI: executeSynchronously_1_3).
 
@@ -126,13 +132,14 @@ class PreparedModel:
             measure: whether to report how long it took.
             deadline_ns: on CLOCK_BOOTTIME.
             loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+            attributes: as for `bind`.
 
         Raises:
             NnburstError: with the status that the client shall see (device:E2 to E8).
         """
         called = time.perf_counter_ns()
         with self.counters.execution(measure=measure) as counted:
-            execution = self.bind(request, pools)
+            execution = self.bind(request, pools, attributes=attributes)
             try:
                 return execute_bound(
                     execution, counted, called if measure else None, deadline_ns, loop_timeout_ns

@@ -27,6 +27,7 @@ from nnburst.hal.enums import (
 )
 from nnburst.hal.errors import MissedDeadline, NnburstError, result_code
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import is_extension
 from nnburst.runtime.argument import Argument, Options, Outcome
@@ -89,6 +90,7 @@ class CpuDevice:
         priority: Priority = Priority.MEDIUM,
         deadline_ns: int | None = None,
         cache: CacheRequest | None = None,  # noqa: ARG002 - RT:K2: never given any
+        attributes: Sequence[ExtensionAttribute] = (),  # noqa: ARG002 - of extensions, which it lacks
     ) -> CpuPrepared:
         """Prepare a model.
 

@@ -10,6 +10,7 @@ from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, Priority
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.planning.candidate import DeviceFacts
@@ -60,6 +61,7 @@ class Device(DeviceFacts, Protocol):
         priority: Priority = Priority.MEDIUM,
         deadline_ns: int | None = None,
         cache: CacheRequest | None = None,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> PreparedPart:
         """Prepare a model or a step."""
 

@@ -29,6 +29,7 @@ from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
 from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
@@ -109,13 +110,19 @@ class DriverDevice:
         priority: Priority = Priority.MEDIUM,
         deadline_ns: int | None = None,
         cache: CacheRequest | None = None,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> DriverPart:
         """Have it prepare a model or a step.
 
         Raises:
             NnburstError: what it answers.
         """
-        options = {"preference": preference, "priority": priority, "num_threads": 0}
+        options = {
+            "preference": preference,
+            "priority": priority,
+            "num_threads": 0,
+            "attributes": tuple(attributes),
+        }
 
         def prepare(driver: ClientDevice) -> PreparedModel:
             seconds = seconds_left(deadline_ns)
@@ -207,13 +214,16 @@ class DriverPart:
             arrays = self._arrays(inputs, outputs)
             left = seconds_left(options.deadline_ns)
             if options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
-                result = current.execute(*arrays, measure=options.measure, timeout=left)
+                result = current.execute(
+                    *arrays, measure=options.measure, timeout=left, attributes=options.attributes
+                )
             else:
                 pending = current.execute_async(
                     *arrays,
                     measure=options.measure,
                     timeout=left,
                     loop_timeout_ns=options.loop_timeout_ns,
+                    attributes=options.attributes,
                 )
                 result = pending.result(left)
         except NnburstError as error:
@@ -246,6 +256,7 @@ class DriverPart:
             duration=duration,
             timeout=seconds_left(options.deadline_ns),
             measure=options.measure,
+            attributes=options.attributes,
         )
         return FencedStep(self, fenced, outputs)
 
@@ -329,8 +340,8 @@ class DriverBurst:
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
-        """Execute over the burst; a loop timeout of its own goes over the socket, which alone carries it."""
-        if options.loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS:
+        """Execute over the burst; what only the socket carries (loop timeout, attributes) goes there."""
+        if options.attributes or options.loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS:
             return self._part.execute(inputs, outputs, options)
         try:
             burst = self._burst.last

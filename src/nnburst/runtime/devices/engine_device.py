@@ -23,6 +23,7 @@ from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.hal.validation.values import validate_capabilities, validate_extensions
 from nnburst.runtime.devices.device import CacheRequest, Use
@@ -156,9 +157,12 @@ class EngineDevice:
         priority: Priority = Priority.MEDIUM,
         deadline_ns: int | None = None,
         cache: CacheRequest | None = None,
+        attributes: Sequence[ExtensionAttribute] = (),
     ) -> DriverPart:
         """Have its driver prepare a model or a step."""
-        return self.driver.prepare(model, pools, preference, priority, deadline_ns, cache)
+        return self.driver.prepare(
+            model, pools, preference, priority, deadline_ns, cache, attributes
+        )
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
         """A buffer of its driver's."""

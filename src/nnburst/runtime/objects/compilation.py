@@ -15,6 +15,7 @@ from nnburst.hal.model import Operand
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.extensions.attribute_list import AttributeList
 from nnburst.runtime.measuring.measuring import Measuring
 from nnburst.runtime.measuring.placement_report import PlacementReport
 from nnburst.runtime.objects.burst import Burst
@@ -75,6 +76,7 @@ class Compilation(RuntimeObject):
         self._caching: tuple[str, bytes] | None = None
         self._completed = False
         self._measuring: Measuring | None = None
+        self._attributes: Final = AttributeList()
         self._placement_report: PlacementReport | None = None
         self._executable: Executable | None = None
         self._lock = threading.Lock()
@@ -137,6 +139,28 @@ class Compilation(RuntimeObject):
             raise InvalidArgument(f"token: {len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}")
         self._caching = os.fspath(directory), bytes(token)
 
+    def add_extension_attribute(self, extension: str, code: int, value: bytes = b"") -> None:
+        """Give the device a hint of a vendor extension's about this compilation.
+
+        Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
+        is logged.
+
+        Args:
+            extension: its name.
+            code: of the attribute, 16 bits.
+            value: its bytes.
+
+        Raises:
+            UnexpectedNull: `extension` or `value` is None.
+            InvalidArgument: not one explicit device, no device has the extension, or the code was added
+                before or has more than 16 bits; BAD_DATA.
+            BadState: the compilation is finished.
+        """
+        self._attributes.check_given(extension, value)
+        self._check_one_device("add_extension_attribute")
+        self._check_building("add_extension_attribute")
+        self._attributes.add(extension, code, value)
+
     def place_by_measurement(self, measuring: Measuring | None = None) -> None:
         """Let `finish` place the model by what devices are measured to take, not by what they report.
 
@@ -172,6 +196,7 @@ class Compilation(RuntimeObject):
             self._caching,
             self._is_explicit,
             self._measuring,
+            self._attributes.added,
         )
         self._executable, self._placement_report = recorded_plan(
             self.model, self.devices, self._manager, options
@@ -273,6 +298,7 @@ class Compilation(RuntimeObject):
 
     def _check_one_device(self, what: str) -> None:
         """Refuse what needs exactly one device that the caller has listed (RT:E6)."""
+        self._check_open()
         if not self._is_explicit or len(self.devices) != 1:
             raise InvalidArgument(f"{what}: needs a compilation for one explicit device")
 

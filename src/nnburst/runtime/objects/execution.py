@@ -249,13 +249,14 @@ class Execution(ExecutionSettings):
     def _repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
         """Inputs and outputs as they computed last, if C may compute again with them; else None.
 
-        That is a reusable execution that computed well, is not measured and has no loop timeout of its own,
-        with arguments in shared memory or at addresses.
+        That is a reusable execution that computed well, is not measured and has neither attributes nor a loop
+        timeout of its own, with arguments in shared memory or at addresses.
         """
         infos = self._inputs.given, self._outputs.given
         if (
             not self._reusable
             or self._measure
+            or self._attributes.added
             or self._state != State.COMPLETED
             or self._outcome.code != ResultCode.NO_ERROR
             or self._loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS
@@ -330,7 +331,7 @@ class Execution(ExecutionSettings):
 
     def _start_behind(self, fences: Sequence[SyncFence], duration_ns: int | None) -> Event:
         """Begin behind fences, or wait for them and compute if that cannot be."""
-        options = Options(self._measure, self._deadline_ns(), self._loop_timeout_ns)
+        options = self._options(self._deadline_ns())
         chain = FenceChain(fences, None if duration_ns is None else duration_ns * 1e-9)
         inputs, outputs = self._inputs.given, self._outputs.given
         if FencedComputation.suits(self._executable, options) and all(
@@ -374,7 +375,10 @@ class Execution(ExecutionSettings):
         """From here on the deadline counts; drivers that died before it began are connected to first."""
         deadline_ns = self._deadline_ns()
         self._executable.revive(deadline_ns, self._began_ns, bursts)
-        return Options(self._measure, deadline_ns, self._loop_timeout_ns)
+        return self._options(deadline_ns)
+
+    def _options(self, deadline_ns: int | None) -> Options:
+        return Options(self._measure, deadline_ns, self._loop_timeout_ns, self._attributes.added)
 
     def _compute(
         self, bursts: Sequence[BurstController | None] = (), options: Options | None = None

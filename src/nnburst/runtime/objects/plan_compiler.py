@@ -10,6 +10,7 @@ import numpy as np
 
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import ExecutionPreference, OperationType, Priority
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.devices.asked_device import AskedDevice
 from nnburst.runtime.devices.device import CacheRequest, Device
@@ -51,6 +52,7 @@ class CompileOptions:
         caching: directory and token; None for no caching.
         is_explicit: whether the devices were listed.
         measuring: how placement by measurement goes about it; None to place by what devices report.
+        attributes: of vendor extensions, for the one device.
     """
 
     preference: ExecutionPreference
@@ -60,6 +62,7 @@ class CompileOptions:
     caching: tuple[str, bytes] | None
     is_explicit: bool
     measuring: Measuring | None = None
+    attributes: tuple[ExtensionAttribute, ...] = ()
 
 
 class _Preparation:
@@ -73,7 +76,7 @@ class _Preparation:
         self._options = options
 
     def prepare(self, part: Part) -> PreparedPart:
-        """Have the part's device prepare it; a step gets no deadline (RT:P16)."""
+        """Have the part's device prepare it; a step gets no deadline and no attributes (RT:P16)."""
         whole = isinstance(part, SimplePlan)
         device = self._devices[part.device]
         with trace(Layer.RUNTIME, Phase.COMPILATION, f"prepare a part on {device.name}"):
@@ -84,6 +87,7 @@ class _Preparation:
                 self._options.priority,
                 self._options.deadline_ns if whole else None,
                 self._cache(device, part),
+                self._options.attributes if whole else (),
             )
 
     def _cache(self, device: Device, part: Part) -> CacheRequest | None:
@@ -98,6 +102,7 @@ class _Preparation:
             device.version_string,
             preference=self._options.preference,
             priority=self._options.priority,
+            attributes=self._options.attributes,
         )
         return CacheRequest(directory, named)
 

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import pack
-from typing import Final, NamedTuple
+from typing import Final
 
 from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.validation.values import validate_cache_token
 
 #: What the NDK calls the priorities; tokens hold these numbers.
@@ -22,20 +23,6 @@ class CacheKind(IntEnum):
     DATA = 2
 
 
-class Attribute(NamedTuple):
-    """An extension attribute of a compilation (RT:X8).
-
-    Attributes:
-        extension: name of the extension.
-        code: of the attribute, 16 bits.
-        value: its bytes.
-    """
-
-    extension: str
-    code: int
-    value: bytes
-
-
 def cache_token(
     client: bytes,
     operations: Sequence[tuple[int, int]],
@@ -44,7 +31,7 @@ def cache_token(
     *,
     preference: ExecutionPreference,
     priority: Priority,
-    attributes: Sequence[Attribute] = (),
+    attributes: Sequence[ExtensionAttribute] = (),
 ) -> bytes:
     """The token of one part of a plan, 32 bytes.
 

@@ -25,6 +25,7 @@ from nnburst.executor.caching import CachingExecutor
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.validation.values import validate_cache_token
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,11 @@ class CompilationCache:
         return True
 
     def load(
-        self, token: bytes, model_cache: Sequence[int], data_cache: Sequence[int]
+        self,
+        token: bytes,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+        attributes: tuple[ExtensionAttribute, ...] = (),
     ) -> PreparedModel:
         """Prepare a model from its files alone (NNAPI: prepareModelFromCache).
 
@@ -122,6 +127,7 @@ class CompilationCache:
             token: as at `save`.
             model_cache: borrowed descriptors, as many as `files_needed`.
             data_cache: likewise.
+            attributes: of vendor extensions; the token stands for them, too.
 
         Raises:
             InvalidArgument: as `check` does, and so GeneralFailure.
@@ -134,7 +140,7 @@ class CompilationCache:
         key = cache_key()
         entry, cached = unseal(copy, constants, writer=self._writer, token=token, key=key)
         threads = min(entry.num_threads, thread_budget())
-        options = PrepareOptions(entry.preference, entry.priority, threads)
+        options = PrepareOptions(entry.preference, entry.priority, threads, attributes)
         prepared = executor.prepare_from_cache(cached, options)
         return PreparedModel(entry.model, prepared, entry.preference, entry.priority)
 

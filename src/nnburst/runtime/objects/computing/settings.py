@@ -9,6 +9,7 @@ from typing import Final
 from nnburst.hal.errors import BadState, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
 from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.extensions.attribute_list import AttributeList
 from nnburst.runtime.objects.computing.state import State
 from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.runtime_object import RuntimeObject
@@ -26,6 +27,7 @@ class ExecutionSettings(RuntimeObject):
         self._state = State.PREPARATION
         self._padding = self._reusable = self._measure = False
         self._timeout_ns: int | None = None
+        self._attributes: Final = AttributeList()
         self._loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
 
     @property
@@ -94,6 +96,28 @@ class ExecutionSettings(RuntimeObject):
         if duration > MAX_LOOP_TIMEOUT_NS:
             logger.warning("loop_timeout: %g s is cut to 15 s", seconds)
         self._loop_timeout_ns = min(duration, MAX_LOOP_TIMEOUT_NS)
+
+    def add_extension_attribute(self, extension: str, code: int, value: bytes = b"") -> None:
+        """Give the device a hint of a vendor extension's about its computations.
+
+        Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
+        is logged.
+
+        Args:
+            extension: its name.
+            code: of the attribute, 16 bits.
+            value: its bytes.
+
+        Raises:
+            UnexpectedNull: `extension` or `value` is None.
+            InvalidArgument: not one explicit device, no device has the extension, or the code was added
+                before or has more than 16 bits; BAD_DATA.
+            BadState: a computation has started.
+        """
+        self._attributes.check_given(extension, value)
+        self._check_one_device("add_extension_attribute")
+        self._check_preparation("add_extension_attribute")
+        self._attributes.add(extension, code, value)
 
     def _check_one_device(self, what: str) -> None:
         self._check_open()

@@ -1,0 +1,86 @@
+"""Executors that put the attributes they were given into their output, for drivers of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nnburst.executor.base import (
+    Argument,
+    Execution,
+    Executor,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
+from nnburst.hal.enums import FeatureLevel
+from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.model import Model
+
+#: The extension that the executors have, and the folder that a driver finds them in.
+EXTENSION = "com.example.reading"
+FOLDER = Path(__file__).parent
+
+
+def total(attributes: Sequence[ExtensionAttribute]) -> float:
+    """A number for attributes: of all codes and values, and of whose they are."""
+    return float(sum(a.code + sum(a.value) + len(a.extension) for a in attributes))
+
+
+class ReadingExecution(Execution):
+    """Writes two numbers for two lists of attributes."""
+
+    def __init__(self, outputs: Sequence[Argument], numbers: tuple[float, float]) -> None:
+        self._outputs = outputs
+        self._numbers = numbers
+
+    def run(self, *_limits: object) -> Outcome:
+        """The numbers."""
+        buffer = self._outputs[0].buffer
+        assert buffer is not None
+        buffer.view(np.float32)[:2] = self._numbers
+        return Outcome()
+
+
+class ReadingPrepared(Prepared):
+    """Knows what it was prepared with."""
+
+    def __init__(self, attributes: Sequence[ExtensionAttribute]) -> None:
+        self._attributes = attributes
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReadingExecution:
+        """Without attributes of its own."""
+        return self.bind_with(inputs, outputs, ())
+
+    def bind_with(
+        self,
+        inputs: Sequence[Argument],  # noqa: ARG002
+        outputs: Sequence[Argument],
+        attributes: Sequence[ExtensionAttribute],
+    ) -> ReadingExecution:
+        """The preparation's number, then the execution's."""
+        return ReadingExecution(outputs, (total(self._attributes), total(attributes)))
+
+
+class Reading(Executor):
+    """Computes nothing but what it was given."""
+
+    name = "reading"
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Its own."""
+        return (Extension(EXTENSION),)
+
+    def prepare(self, model: Model, pools: object, options: PrepareOptions) -> ReadingPrepared:  # type: ignore[override]  # noqa: ARG002
+        """Keep the attributes."""
+        return ReadingPrepared(options.attributes)
+
+
+class OldReading(Reading):
+    """The same below level 8."""
+
+    feature_level = FeatureLevel.AIDL_V3
