@@ -82,7 +82,7 @@ def judge(figures: Figures, baseline: Mapping[str, Figures]) -> Comparison | Non
         return None
     if engine_of(old) != engine_of(figures):
         why = f"compared with {engine_of(old)} then and {engine_of(figures)} now"
-        return Comparison(name, 0.0, 0.0, 0.0, 1.0, Verdict.NOISY, why)
+        return Comparison(name, 0.0, 0.0, 0.0, 0.0, 1.0, Verdict.NOISY, why)
     return compare(name, ratio_blocks(old), ratio_blocks(figures))
 
 

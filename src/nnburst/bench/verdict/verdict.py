@@ -2,7 +2,8 @@
 
 A block's mean is one sample: single exchanges are not independent of each other. A difference counts if
 the samples hardly come from one distribution (Mann and Whitney's test, by scipy) and
-if it is large enough to matter. If either set spreads by more than a fifth, there is no verdict.
+if it is large enough to matter. If either set spreads by more than a fifth, or if the medians are not known
+well enough to tell on which side of "large enough" the difference lies, there is no verdict.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ MOST_SPREAD: Final = 0.20
 #: Share by which medians must differ to matter.
 LEAST_EFFECT: Final = 0.05
 #: Chance at which a difference is taken for a real one by mistake.
-_CHANCE: Final = 0.01
-#: Blocks of which the median says something.
-FEWEST: Final = 5
+_CHANCE: Final = 0.001
+#: Standard errors within which a difference is not told from the least one that matters.
+_SURE: Final = 2.0
+#: Standard error of a median by the quartiles: 1.2533 sigma / root of n, and 1.349 sigma lie between them.
+_ERROR: Final = 1.2533 / 1.349
+#: Blocks below which the test cannot be so sure, however far they lie apart.
+FEWEST: Final = 7
 
 
 class Verdict(StrEnum):
@@ -46,6 +51,7 @@ class Comparison:
         before: median of the old blocks.
         now: median of the new ones.
         spread: the larger of the two.
+        margin: by which the difference may be off, as a share.
         chance: of a difference like this between equal runs.
         verdict: what can be said.
         why: the reason of "noisy".
@@ -55,6 +61,7 @@ class Comparison:
     before: float
     now: float
     spread: float
+    margin: float
     chance: float
     verdict: Verdict
     why: str = ""
@@ -87,16 +94,24 @@ def compare(
     old, new = (float(np.median(b)) if len(b) else math.nan for b in (before, now))
     if min(len(before), len(now)) < FEWEST:
         why = f"{min(len(before), len(now))} blocks, expected {FEWEST} or more"
-        return Comparison(name, old, new, math.nan, math.nan, Verdict.NOISY, why)
+        return Comparison(name, old, new, math.nan, math.nan, math.nan, Verdict.NOISY, why)
     widest = max(spread(before), spread(now))
+    # The spread of each is a guess itself: the larger of the two serves both.
+    margin = _SURE * _ERROR * widest * math.hypot(len(before) ** -0.5, len(now) ** -0.5)
     chance = _chance(before, now)
     effect = new / old - 1
-    verdict, why = Verdict.SAME, ""
+    verdict, why = Verdict.NOISY, ""
     if widest > MOST_SPREAD:
-        verdict, why = Verdict.NOISY, f"blocks spread by {widest:.0%}, more than {MOST_SPREAD:.0%}"
-    elif chance < _CHANCE and abs(effect) > least_effect:
+        why = f"blocks spread by {widest:.0%}, more than {MOST_SPREAD:.0%}"
+    elif abs(abs(effect) - least_effect) < margin:
+        why = f"{effect:+.1%} may be off by {margin:.1%}: not told from {least_effect:.0%}"
+    elif abs(effect) <= least_effect:
+        verdict = Verdict.SAME
+    elif chance < _CHANCE:
         verdict = Verdict.WORSE if effect > 0 else Verdict.BETTER
-    return Comparison(name, old, new, widest, chance, verdict, why)
+    else:
+        why = f"{effect:+.1%} comes with a chance of {chance:.1%} between equal runs"
+    return Comparison(name, old, new, widest, margin, chance, verdict, why)
 
 
 def spread(blocks: Sequence[float]) -> float:
