@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from nnburst.cli import main
+from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, ResourceExhausted
-from nnburst.testing.stress.client import WrongAnswer, outcome_of
+from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.models.random_graphs import generate
+from nnburst.testing.stress import client
+from nnburst.testing.stress.degradation import of_ratios
+from nnburst.testing.stress.network import WrongAnswer, outcome_of
 from nnburst.testing.stress.profiles import PROFILES
 
 WRONG = '''
@@ -70,6 +75,40 @@ def test_random_graphs_are_executed_or_refused(tmp_path: Path) -> None:
     assert found["bad"] == 0
 
 
+def test_mapped_models_outlive_the_memory_that_they_were_made_of(tmp_path: Path) -> None:
+    found = run(tmp_path, 0, "mapped-models", "--seconds", "4")["mapped-models"]
+    assert found["clients"]["success"] > 0  # type: ignore[index]
+    assert found["bad"] == 0
+
+
+def test_executions_beside_preparations_are_compared_with_executions_alone(tmp_path: Path) -> None:
+    target = tmp_path / "stress.json"
+    assert main(["stress", "degradation", "--seconds", "6", "--json", str(target)]) in (0, 1)
+    found = json.loads(target.read_text())["degradation"]
+    [said] = [message for message in found["messages"] if message.startswith("executions took")]
+    assert int(said.split(" beside ")[1].split()[0]) > 0
+    assert found["clients"].keys() <= {"success", "failure"}
+    assert found["checker"]["success"] > 0
+
+
+def test_degradation_fails_above_a_half_and_says_nothing_of_blocks_that_spread() -> None:
+    assert not of_ratios([1.45] * 9, 100).failed
+    assert of_ratios([1.55] * 9, 100).failed
+    assert "+55% beside 100 preparations" in str(of_ratios([1.55] * 9, 100))
+    for noisy in (of_ratios([1.55] * 6, 100), of_ratios([1.2, 2.0] * 9, 100)):
+        assert noisy.noisy
+        assert not noisy.failed
+        assert "noisy" in str(noisy)
+
+
+@pytest.mark.parametrize("size", ["wide", "long"])
+def test_random_graphs_are_as_large_as_the_profile_says(size: str) -> None:
+    graph = generate(size, OperandType.TENSOR_FLOAT32, 1)
+    extents = [max(o.value.array.shape, default=0) for o in graph.operands]
+    assert len(graph.operations) == {"wide": 10, "long": 600}[size]
+    assert max(extents) > {"wide": 40, "long": 4}[size]
+
+
 def test_results_that_change_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "forgetful.py").write_text(WRONG)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -82,6 +121,19 @@ def test_each_error_has_its_outcome() -> None:
     errors = (WrongAnswer(), DeadObject(""), MissedDeadline(""), InvalidArgument(""))
     assert [outcome_of(error) for error in errors] == ["wrong result", "crash", "hang", "failure"]
     assert outcome_of(ResourceExhausted("")) == "refused"
+
+
+def test_thread_that_ends_by_any_error_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a defect of the test itself")
+
+    monkeypatch.setattr(client, "infer", broken)
+    with DriverUnderTest.start("reference") as driver:
+        found = client.run(driver.address, "inference", 2, 5.0, "")
+    assert found["counts"] == {"failure": 2}
+    assert "a defect of the test itself" in found["messages"][0]
 
 
 def test_unknown_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the profiles one after the other, print, write."""
     from nnburst.hal.errors import InvalidArgument
     from nnburst.testing.driver_under_test import DriverUnderTest
-    from nnburst.testing.stress.client import BAD
+    from nnburst.testing.stress.network import BAD
     from nnburst.testing.stress.profiles import PROFILES
     from nnburst.testing.stress.stress import stress
 

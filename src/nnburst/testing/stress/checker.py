@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from nnburst.client.connect import connect
 from nnburst.hal.errors import NnburstError
-from nnburst.testing.stress.client import PATIENCE, SUCCESS, Network, WrongAnswer, outcome_of
+from nnburst.testing.stress.network import PATIENCE, SUCCESS, Network, WrongAnswer, outcome_of
 
 #: Seconds between two of its executions.
 _PAUSE: Final = 0.05

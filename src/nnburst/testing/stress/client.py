@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -15,58 +16,36 @@ import numpy as np
 
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
-from nnburst.hal.enums import OperandType
-from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError, ResourceExhausted
-from nnburst.importer.imported_model import ImportedModel
+from nnburst.client.memory.memory import Memory
+from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
+from nnburst.hal.errors import DeadObject, NnburstError
+from nnburst.hal.model import DataLocation, Model, Operand
+from nnburst.hal.model_builder import ModelBuilder
 from nnburst.importer.load import load
 from nnburst.testing.conformance.vectors import build
-from nnburst.testing.faults.activities import sum_model, summands
 from nnburst.testing.models.random_graphs import generate
 from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.stress.profiles import GRAPHS, LOADING
+from nnburst.testing.stress.degradation import degrade
+from nnburst.testing.stress.network import (
+    FAILURE,
+    PATIENCE,
+    REFUSED,
+    SUCCESS,
+    Network,
+    WrongAnswer,
+    outcome_of,
+)
+from nnburst.testing.stress.profiles import (
+    DEGRADATION,
+    GRAPHS,
+    GRAPHS_LOADED,
+    INFERENCE,
+    LOADING,
+    MAPPED,
+)
 
-#: Seconds after which a call counts as a hang.
-PATIENCE: Final = 30.0
-SUCCESS, REFUSED, FAILURE, CRASH, HANG, WRONG = (
-    "success", "refused", "failure", "crash", "hang", "wrong result",
-)  # fmt: skip
-#: What must not happen.
-BAD: Final = (FAILURE, CRASH, HANG, WRONG)
-
-
-class WrongAnswer(Exception):
-    """The same inputs gave other bits than before."""
-
-
-class Network:
-    """A network with inputs, whose results stay the same."""
-
-    def __init__(self, path: str = "") -> None:
-        """Read a file, or add two tensors."""
-        self.model: Any = load(Path(path)) if path else sum_model()
-        main = (self.model.model if isinstance(self.model, ImportedModel) else self.model).main
-        random = np.random.default_rng(7)
-        self.inputs: list[Any] = summands(1.0)
-        if path:
-            from nnburst.hal.operand_types import DTYPES
-
-            self.inputs = [
-                random.integers(0, 2, o.dimensions).astype(DTYPES[OperandType(o.type)])
-                for o in (main.operands[i] for i in main.input_indexes)
-            ]
-        self._expected: list[Any] | None = None
-
-    def check(self, outputs: list[Any]) -> None:
-        """Compare with the first results.
-
-        Raises:
-            WrongAnswer: they differ.
-        """
-        if self._expected is None:
-            self._expected = [np.array(output) for output in outputs]
-        pairs = zip(outputs, self._expected, strict=True)
-        if not all(np.array_equal(mine, first, equal_nan=True) for mine, first in pairs):
-            raise WrongAnswer
+#: float32 elements of the constants that are mapped anew: two pages.
+_TERMS: Final = 2048
 
 
 def infer(device: Device, network: Network, until: float, note: Callable[[str], None]) -> None:
@@ -90,12 +69,67 @@ def load_again(device: Device, network: Network, until: float, note: Callable[[s
         note(SUCCESS)
 
 
-def graphs(device: Device, number: int, until: float, note: Callable[[str], None]) -> None:
-    """Random graphs that the device supports."""
+def map_again(device: Device, network: Network, until: float, note: Callable[[str], None]) -> None:
+    """Prepare a model whose constants lie in memory that is mapped anew each time, and execute once.
+
+    A file is read anew. Other memory goes before its model does, as what was mapped of a file may.
+    """
+    while network.path and time.monotonic() < until:
+        with device.prepare(load(Path(network.path)), timeout=PATIENCE) as prepared:
+            network.check(prepared.execute(network.inputs, timeout=PATIENCE).outputs)
+        note(SUCCESS)
+    model = _model_with_pool()
+    terms = np.arange(_TERMS, dtype=np.float32)
+    while time.monotonic() < until:
+        fd = os.memfd_create("stress", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.write(fd, terms.tobytes())
+            memory = Memory.from_fd(fd)
+        finally:
+            os.close(fd)
+        with memory:
+            if not all(device.supported_operations(model, pools=[memory], timeout=PATIENCE)):
+                note(REFUSED)
+                return
+            prepared = device.prepare(model, pools=[memory], timeout=PATIENCE)
+        with prepared:
+            (found,) = prepared.execute([np.ones_like(terms)], timeout=PATIENCE).outputs
+        if not np.array_equal(found, terms + 1):
+            raise WrongAnswer
+        note(SUCCESS)
+
+
+def _model_with_pool() -> Model:
+    """The sum of an input and constants in the first pool."""
+    shape = (_TERMS,)
+    builder = ModelBuilder()
+    given = builder.input(OperandType.TENSOR_FLOAT32, shape)
+    terms = builder.operand(
+        Operand(
+            OperandType.TENSOR_FLOAT32,
+            shape,
+            lifetime=OperandLifeTime.CONSTANT_REFERENCE,
+            location=DataLocation(0, 0, 4 * _TERMS),
+        )
+    )
+    total = builder.output(OperandType.TENSOR_FLOAT32, shape)
+    builder.operation(OperationType.ADD, [given, terms, builder.scalar(0)], [total])
+    return builder.build()
+
+
+def graphs(
+    device: Device,
+    size: str,
+    number: int,
+    until: float,
+    note: Callable[[str], None],
+    *,
+    executed: bool,
+) -> None:
+    """Random graphs that the device supports, prepared and perhaps executed."""
     seed = 1000 * number
     while time.monotonic() < until:
         seed += 1
-        size = ("small", "large")[seed % 2]
         vector = as_vector(generate(size, OperandType.TENSOR_FLOAT32, seed))
         built = build(vector)
         pools = []
@@ -107,27 +141,43 @@ def graphs(device: Device, number: int, until: float, note: Callable[[str], None
             note(REFUSED)
             continue
         with device.prepare(built.model, pools=pools, timeout=PATIENCE) as prepared:
-            inputs = [vector.array_of(operand) for operand in vector.inputs]
-            prepared.execute(inputs, timeout=PATIENCE)
+            if executed:
+                inputs = [vector.array_of(operand) for operand in vector.inputs]
+                prepared.execute(inputs, timeout=PATIENCE)
         note(SUCCESS)
 
 
-def outcome_of(error: BaseException) -> str:
-    """What an error counts as."""
-    if isinstance(error, WrongAnswer):
-        return WRONG
-    if isinstance(error, DeadObject):
-        return CRASH
-    if isinstance(error, MissedDeadline):
-        return HANG
-    return REFUSED if isinstance(error, ResourceExhausted) else FAILURE
+def _work_of(work: str) -> Callable[[Device, Network, int, float, Callable[[str], None]], None]:
+    """What a thread does: with a device, a network, its own number, until when, and what notes outcomes."""
+    if work in GRAPHS or work in GRAPHS_LOADED:
+        size = {**GRAPHS, **GRAPHS_LOADED}[work]
+        executed = work in GRAPHS
+        return lambda device, _, number, until, note: graphs(
+            device, size, number, until, note, executed=executed
+        )
+    plain = {INFERENCE: infer, LOADING: load_again, MAPPED: map_again}[work]
+    return lambda device, network, _, until, note: plain(device, network, until, note)
+
+
+def degrade_once(address: str, seconds: float, path: str) -> dict[str, Any]:
+    """Execute alone and beside preparations, and count."""
+    try:
+        found = degrade(address, Network(path), seconds)
+    except (NnburstError, WrongAnswer) as error:
+        message = f"{type(error).__name__}: {error}"[:300]
+        return {"counts": {outcome_of(error): 1}, "messages": [message]}
+    outcome = FAILURE if found.failed else SUCCESS
+    return {"counts": {outcome: 1}, "messages": [str(found)]}
 
 
 def run(address: str, work: str, threads: int, seconds: float, path: str) -> dict[str, Any]:
     """Let the threads work, and count."""
+    if work == DEGRADATION:
+        return degrade_once(address, seconds, path)
     counts: Counter[str] = Counter()
     messages: list[str] = []
     network = Network(path)
+    do = _work_of(work)
     with connect(address, timeout=PATIENCE) as device:
         until = time.monotonic() + seconds
 
@@ -139,15 +189,16 @@ def run(address: str, work: str, threads: int, seconds: float, path: str) -> dic
 
             while time.monotonic() < until:
                 try:
-                    if work == GRAPHS:
-                        graphs(device, number, until, note)
-                    else:
-                        (load_again if work == LOADING else infer)(device, network, until, note)
+                    do(device, network, number, until, note)
                 except (NnburstError, WrongAnswer) as error:
                     note(outcome_of(error))
                     messages.append(f"{type(error).__name__}: {error}"[:300])
                     if isinstance(error, DeadObject):
                         break
+                except Exception as error:
+                    note(FAILURE)
+                    messages.append(f"{type(error).__name__}: {error}"[:300])
+                    break
             counts.update(mine)
 
         workers = [threading.Thread(target=one, args=(n,)) for n in range(threads)]

@@ -1,4 +1,4 @@
-"""What a stress test does. The original's times are half an hour and more; the caller bounds them here."""
+"""What a stress test does: the original's profiles (TL:68), whose half hours the caller bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Final
 
 INFERENCE: Final = "inference"
 LOADING: Final = "loading"
-GRAPHS: Final = "graphs"
+MAPPED: Final = "mapped"
+DEGRADATION: Final = "degradation"
+#: Random graphs by their size (`random_graphs.SIZES`), prepared and executed or prepared only.
+GRAPHS: Final = {"wide-graphs": "wide", "long-graphs": "long"}
+GRAPHS_LOADED: Final = {"wide-graphs-loaded": "wide", "long-graphs-loaded": "long"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,28 @@ class Profile:
 PROFILES: Final = {
     "parallel": Profile(1, 8, INFERENCE, 0, "8 threads infer"),
     "parallel-12": Profile(1, 12, INFERENCE, 0, "12 threads infer"),
+    "inference": Profile(1, 1, INFERENCE, 0, "one thread infers"),
+    "loading": Profile(1, 1, LOADING, 0, "one thread prepares"),
     "early-termination": Profile(1, 4, LOADING, 100, "4 threads prepare and are killed"),
-    "multi-process": Profile(6, 10, INFERENCE, 20, "6 × 10 threads infer, 20 % of clients killed"),
+    "multi-process": Profile(6, 10, INFERENCE, 0, "6 × 10 threads infer"),
     "multi-process-80": Profile(6, 10, INFERENCE, 80, "the same, 80 % of clients killed"),
-    "loading": Profile(6, 10, LOADING, 20, "6 × 10 threads prepare, 20 % of clients killed"),
-    "loading-killed": Profile(10, 10, LOADING, 100, "10 × 10 threads prepare and are killed"),
-    "random-graphs": Profile(1, 4, GRAPHS, 0, "4 threads prepare and execute random graphs"),
+    "multi-process-loading": Profile(6, 10, LOADING, 0, "6 × 10 threads prepare"),
+    "multi-process-loading-50": Profile(6, 10, LOADING, 50, "the same, 50 % of clients killed"),
+    "multi-process-loading-100": Profile(6, 10, LOADING, 100, "the same, all clients killed"),
+    "mapped-models": Profile(1, 4, MAPPED, 0, "4 threads map a model's memory anew and prepare it"),
+    "random-graphs": Profile(
+        1, 4, "wide-graphs", 0, "4 threads execute random graphs of 10 operations, extents to 1,000"
+    ),
+    "random-graphs-long": Profile(
+        1, 4, "long-graphs", 0, "the same with 600 operations, extents to 10"
+    ),
+    "random-graphs-loading": Profile(
+        1, 4, "wide-graphs-loaded", 0, "4 threads prepare random graphs of 10 operations"
+    ),
+    "random-graphs-long-loading": Profile(
+        1, 4, "long-graphs-loaded", 0, "the same with 600 operations"
+    ),
+    "degradation": Profile(
+        1, 1, DEGRADATION, 0, "one thread infers, alone and beside one that prepares every 20 ms"
+    ),
 }

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nnburst.client.launch import driver_environment
 from nnburst.testing.stress.checker import Checker
-from nnburst.testing.stress.client import BAD, FAILURE, HANG, PATIENCE
+from nnburst.testing.stress.network import BAD, FAILURE, HANG, PATIENCE
 from nnburst.testing.stress.profiles import Profile
 
 #: Seconds that a client lives at most, as the original's do.

@@ -46,7 +46,13 @@ class Size(NamedTuple):
     elements: int
 
 
-SIZES: Final = {"single": Size(1, 9, 600), "small": Size(5, 6, 300), "large": Size(40, 4, 120)}
+SIZES: Final = {
+    "single": Size(1, 9, 600),
+    "small": Size(5, 6, 300),
+    "large": Size(40, 4, 120),
+    "wide": Size(10, 1000, 4000),
+    "long": Size(600, 10, 200),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ CRITERIA: Final = {
     "conv": _criteria((4e-4, 1e-5, 2e-2), (5e-2, 1e-2, 1), (1.5, 1.5, 10)),
     "small": _criteria((4e-4, 1e-5, 1e-2), (5e-2, 1e-2, 1), (2, 2, 12)),
     "large": _criteria((1e-2, 1e-4, 1e-1), (1e-1, 5e-2, 1), (2, 2, 12)),
+    "wide": _criteria((4e-4, 1e-5, 1e-2), (5e-2, 1e-2, 1), (2, 2, 12)),
+    "long": _criteria((1e-2, 1e-4, 1e-1), (1e-1, 5e-2, 1), (2, 2, 12)),
 }
 
 
