@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 from collections.abc import Callable
@@ -589,9 +588,7 @@ def test_feature_level_counts_for_combinations_of_types() -> None:
     model = with_operand(model, 1, location=DataLocation(length=4))
     validate_model(model, SIGNATURES, feature_level=FeatureLevel.V1_2)
     row = SIGNATURES[OP.ADD].rows[1]
-    late = dataclasses.replace(
-        SIGNATURES[OP.ADD], rows=(dataclasses.replace(row, since=FeatureLevel.V1_3),)
-    )
+    late = replace(SIGNATURES[OP.ADD], rows=(replace(row, since=FeatureLevel.V1_3),))
     with pytest.raises(
         InvalidArgument, match=r"^validation:P4: operation 0 of main: ADD: .* V1_3, after V1_2"
     ):

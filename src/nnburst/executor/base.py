@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,8 +37,7 @@ from nnburst.hal.timing import OutputShape
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """One input or output of a bound request.
 
     Attributes:
@@ -52,8 +51,7 @@ class Argument:
     dimensions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What an execution reports.
 
     Attributes:
@@ -69,8 +67,7 @@ class Outcome:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NativeCall:
+class NativeCall(msgspec.Struct, frozen=True):
     """An execution that the burst loop can run without entering Python.
 
     Attributes:
@@ -82,8 +79,7 @@ class NativeCall:
     context: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareOptions:
+class PrepareOptions(msgspec.Struct, frozen=True):
     """How a model is to be prepared.
 
     Attributes:

@@ -12,7 +12,6 @@ What is kept is for the same version only: `Executor.engine_version` is a part o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -25,8 +24,7 @@ from nnburst.hal.model import Model
 Octets = bytes | bytearray
 
 
-@dataclass(frozen=True, slots=True)
-class Cached:
+class Cached(msgspec.Struct, frozen=True):
     """What an executor wants back in order to prepare a model without compiling it.
 
     Attributes:

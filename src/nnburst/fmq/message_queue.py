@@ -15,9 +15,9 @@ import operator
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 Elements = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
+class QueueStatistics(msgspec.Struct, frozen=True):
     """What a queue has carried.
 
     Attributes:
@@ -51,8 +50,7 @@ class QueueStatistics:
     corrupted: bool
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """Elements in place: two arrays, the second one empty unless the range wraps."""
 
     first: Elements

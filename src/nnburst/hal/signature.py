@@ -7,9 +7,10 @@ A signature is data. It is declared once, beside the operation's kernel, and dri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
@@ -35,8 +36,7 @@ class _Required:
 REQUIRED: Final = _Required()
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """One operand position.
 
     Attributes:
@@ -61,8 +61,7 @@ class Slot:
     rank: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One accepted list of inputs and outputs.
 
     Attributes:
@@ -101,8 +100,7 @@ def _expand(slots: tuple[Slot, ...], count: int) -> tuple[Slot, ...] | None:
     return slots[:at] + (slots[at],) * repeated + slots[at + 1 :]
 
 
-@dataclass(frozen=True, slots=True)
-class TypeRow:
+class TypeRow(msgspec.Struct, frozen=True):
     """One accepted combination of types.
 
     Attributes:
@@ -135,8 +133,7 @@ class Match(NamedTuple):
 Check = Callable[[Match, Sequence[Operand], Sequence[Operand]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """Everything about an operation that is known without running it.
 
     Attributes:
@@ -153,7 +150,7 @@ class Signature:
     forms: tuple[Form, ...]
     rows: tuple[TypeRow, ...]
     summary: str
-    check: Check | None = field(default=None, compare=False)
+    check: Check | None = None
 
     def match(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Match:
         """Find form and row for these operands.

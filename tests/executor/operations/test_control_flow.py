@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec.structs import replace
 
 from nnburst.executor.base import Argument, Outcome
 from nnburst.executor.graph.operation import REGISTRY, Node, Run

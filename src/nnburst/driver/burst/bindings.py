@@ -7,8 +7,9 @@ this table owns what the loop points to.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.driver.model.raised import outcome_of
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 CAPACITY: Final = int(lib.NNB_MAX_BINDINGS)
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """A result packet to send.
 
     Attributes:
@@ -47,8 +47,7 @@ def reply_with(
     return Reply(ffi.from_buffer("uint8_t[]", datums), len(datums), device_ns)
 
 
-@dataclass(slots=True)
-class Binding:
+class Binding(msgspec.Struct):
     """One bound request.
 
     Attributes:
@@ -61,7 +60,7 @@ class Binding:
     execution: Execution
     slots: frozenset[int]
     shapes_vary: bool
-    success: Reply = field(default_factory=lambda: reply_with(ErrorStatus.NONE))
+    success: Reply = msgspec.field(default_factory=lambda: reply_with(ErrorStatus.NONE))
 
     def run(self) -> Reply:
         """Execute once."""

@@ -14,7 +14,8 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence_status
@@ -80,8 +81,7 @@ def get_execution_info(session: ClientSession, call: GetExecutionInfo, _fds: Fds
         return fenced.target.info(), Fds()
 
 
-@dataclass(frozen=True)
-class FencedRun:
+class FencedRun(msgspec.Struct, frozen=True):
     """What is to run.
 
     Attributes:

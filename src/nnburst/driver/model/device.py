@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 import nnburst
 from nnburst.driver.model.cache.compilation_cache import CompilationCache
@@ -126,7 +127,7 @@ class Device:
             NnburstError: the executor's reason.
         """
         threads = min(options.num_threads, self.thread_budget)
-        within = dataclasses.replace(options, num_threads=threads)
+        within = msgspec.structs.replace(options, num_threads=threads)
         with trace(Layer.DRIVER, Phase.COMPILATION, "prepare"):
             prepared = self._borrowed(model, views, within)
             if prepared is None:

@@ -10,8 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from nnburst.control.fences import FenceStatus, fence_status
 from nnburst.control.limits import MAX_CALLS
@@ -26,8 +27,7 @@ Done = Callable[[FenceStatus], None]
 _SLICE: Final = 60.0
 
 
-@dataclass(eq=False, slots=True)
-class _Wait:
+class _Wait(msgspec.Struct, eq=False):
     """All fences of one execution.
 
     Attributes:

@@ -10,9 +10,9 @@ NNAPI: OperationsExecutionUtils.cpp calculateExplicitPadding, computeOutSize.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from nnburst.executor.graph.tensor import Array
@@ -22,8 +22,7 @@ SAME: Final = 1
 VALID: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """One spatial axis of a sliding window, in cells.
 
     Attributes:

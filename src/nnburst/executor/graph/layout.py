@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from nnburst.executor.graph.arena import Block, byte_size, plan
 from nnburst.executor.graph.binding import infer
@@ -11,8 +12,7 @@ from nnburst.executor.graph.plan import Graph, Step
 from nnburst.executor.graph.tensor import Tensor, TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The static part of a graph for one set of input shapes. Immutable; bindings share it.
 
     Attributes:

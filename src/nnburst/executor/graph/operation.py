@@ -29,11 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus, OperationType
@@ -90,8 +91,7 @@ class Evaluation(Protocol):
         """
 
 
-@dataclass(slots=True)
-class Binding:
+class Binding(msgspec.Struct):
     """What a node is bound in: everything but its operands.
 
     Attributes:
@@ -103,7 +103,7 @@ class Binding:
 
     scratch: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
     constants: frozenset[int] = frozenset()
-    cache: dict[Hashable, Any] = field(default_factory=dict)
+    cache: dict[Hashable, Any] = msgspec.field(default_factory=dict)
     evaluation: Evaluation | None = None
 
 
@@ -258,8 +258,7 @@ def no_kernel(node: Node) -> Any:  # noqa: ANN401 - like every kernel
     raise node.failure("no kernel is loaded")
 
 
-@dataclass(frozen=True, slots=True)
-class OperationDefinition:
+class OperationDefinition(msgspec.Struct, frozen=True):
     """One operation.
 
     Attributes:

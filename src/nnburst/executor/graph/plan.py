@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nnburst.executor.base import Bytes
@@ -27,8 +27,7 @@ _CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
 _CONSTANTS = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, eq=False):
     """One operation of a graph.
 
     Attributes:
@@ -48,7 +47,7 @@ class Step:
     outputs: tuple[int, ...]
     constants: frozenset[int]
     controls: frozenset[int]
-    cache: dict[Hashable, Any] = field(default_factory=dict, compare=False)
+    cache: dict[Hashable, Any] = msgspec.field(default_factory=dict)
 
     @property
     def type(self) -> OperationType:

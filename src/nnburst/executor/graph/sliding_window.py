@@ -5,8 +5,9 @@ NNAPI: Conv2D.cpp, DepthwiseConv2D.cpp, Pooling.cpp: paddings and strides come w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from nnburst.executor.graph.geometry import (
     Axis,
@@ -38,8 +39,7 @@ OPTIONAL_DILATIONS: Final = (
 _SIDES: Final = {"width": ("left", "right"), "height": ("top", "bottom")}
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Windows over an image.
 
     Attributes:

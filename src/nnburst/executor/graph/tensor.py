@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +16,7 @@ from nnburst.hal.operand_types import DTYPES, SCALARS
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(msgspec.Struct, frozen=True):
     """Type, shape and quantisation: what a shape rule computes.
 
     Attributes:
@@ -47,8 +46,7 @@ class TensorType:
         return not kind.is_tensor if isinstance(kind, ExtensionOperandType) else kind in SCALARS
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     """A typed array.
 
     Attributes:

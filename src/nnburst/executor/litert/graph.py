@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from nnburst.executor.graph.tensor import Array, TensorType
@@ -45,8 +45,7 @@ class UnsupportedByEngine(Exception):
     """The engine cannot run this, or not so that the result is NNAPI's; the message names what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """A tensor of the graph.
 
     Attributes:
@@ -63,8 +62,7 @@ class Value:
         return self.meta.dimensions
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """An operator of the graph.
 
     Attributes:

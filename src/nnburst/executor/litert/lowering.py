@@ -12,10 +12,10 @@ stand for its outputs:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.plan import Step

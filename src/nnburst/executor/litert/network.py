@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 import nnburst.executor.litert.operations
@@ -39,8 +39,7 @@ _REFUSALS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(msgspec.Struct, frozen=True):
     """A lowered model.
 
     Attributes:
@@ -59,8 +58,7 @@ class Network:
     private_outputs: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What is known of a model without running it.
 
     Attributes:

@@ -8,7 +8,6 @@ other one runs everything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
@@ -33,8 +32,7 @@ _MOVING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """Consecutive operations as a model of their own.
 
     Attributes:

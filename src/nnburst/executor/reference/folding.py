@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.graph.binding import bind, infer
 from nnburst.executor.graph.operation import Binding, OperationFailed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
+
+import msgspec
 
 #: Entry points: name of an extension → `module:attribute` of it.
 GROUP: Final = "nnburst.extensions"
@@ -13,8 +14,7 @@ GROUP: Final = "nnburst.extensions"
 Lowering = Callable[[Any], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CustomOperator:
+class CustomOperator(msgspec.Struct, frozen=True):
     """What becomes of a custom operator: an operation of the extension, or what a function makes of it.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
@@ -33,8 +34,7 @@ class Dimensions(NamedTuple):
     outputs: tuple[Shape, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
+class _Expected(msgspec.Struct, frozen=True):
     """What the model declares about one argument, prepared for many requests."""
 
     dimensions: Shape

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.graph.sliding_window import Window, read_window
 from nnburst.executor.graph.tensor import TensorType

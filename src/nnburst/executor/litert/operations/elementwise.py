@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array, TensorType
 from nnburst.executor.litert.fusing import divided_hard_swish, hard_swish_of, moved, scaled

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers, require

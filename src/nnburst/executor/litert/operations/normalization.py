@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Lowering, lowers, require

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.graph.geometry import Axis
 from nnburst.executor.graph.sliding_window import Window, read_window

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Lowering, lowers

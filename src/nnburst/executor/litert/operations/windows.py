@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from nnburst.executor.graph.geometry import SAME as NNAPI_SAME
 from nnburst.executor.graph.geometry import Axis, implicit_padding

@@ -6,8 +6,9 @@ NNAPI: LSTM.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from nnburst.executor.graph.operand_dimensions import require_dimensions, require_rank
 from nnburst.executor.graph.operation import Node
@@ -90,8 +91,7 @@ class LstmSizes(NamedTuple):
     outputs: int
 
 
-@dataclass(frozen=True, slots=True)
-class LstmOperands:
+class LstmOperands(msgspec.Struct, frozen=True):
     """Operands of one direction, by what they are for.
 
     Attributes:
