@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
 from nnburst.hal.model import Model
@@ -14,6 +12,8 @@ def model_id(model: Model) -> int:
 
     What lies in pools is not looked at: networks that differ in weights alone are one.
     """
+    import hashlib  # OpenSSL, 2 ms: the driver of one client alone never asks
+
     parts = (
         model.main,
         model.referenced,

@@ -8,13 +8,14 @@ who connects meanwhile waits in the backlog, and is not refused.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.limits.logs import configure_logging
@@ -111,7 +112,7 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
     weights: WeightsKeeper | None = None
     if args.share_weights != "off":
         weights = WeightsKeeper(args.executor, across_users=args.share_weights == "all")
-    front = FrontKeeper(listener.path, json.loads(args.front)) if args.front else None
+    front = FrontKeeper(listener.path, msgspec.json.decode(args.front)) if args.front else None
     supervisor = Supervisor(
         listener,
         args.executor,
@@ -128,7 +129,9 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:
     """Say that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
-    facts = json.dumps({"address": str(path), "executor": executor, "pid": os.getpid()})
+    facts = msgspec.json.encode(
+        {"address": str(path), "executor": executor, "pid": os.getpid()}
+    ).decode()
     if file is not None and str(file) != "-":
         file.write_text(facts + "\n")
     text = f"{executor} listens at {path} (pid {os.getpid()})"
