@@ -225,7 +225,8 @@ struct nnb_litert_argument {
 struct nnb_litert_engine;
 struct nnb_litert_call;
 int nnb_litert_open(const char *path, const uint8_t *content, uint64_t);
-int nnb_litert_trial_unlocked(const char *path, const uint8_t *content, uint64_t, const struct nnb_litert_argument *input, const struct nnb_litert_argument *output, const uint8_t *expected);
+int32_t nnb_litert_trial_begin(const char *path, const uint8_t *content, uint64_t, const struct nnb_litert_argument *input, const struct nnb_litert_argument *output, const uint8_t *expected);
+int nnb_litert_trial_end_unlocked(int32_t);
 struct nnb_litert_engine *nnb_litert_engine_new_unlocked(const uint8_t *content, uint64_t, uint32_t threads, int32_t packed_weights, char *message);
 void nnb_litert_engine_free(struct nnb_litert_engine *);
 struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *, const struct nnb_litert_argument *inputs, uint32_t, const struct nnb_litert_argument *outputs, uint32_t);

@@ -376,9 +376,9 @@ static int try_here(const char *path, const uint8_t *content, uint64_t content_b
     return same ? NNB_LITERT_OK : NNB_LITERT_WRONG_RESULT;
 }
 
-int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_bytes,
-                     const struct nnb_litert_argument *input,
-                     const struct nnb_litert_argument *output, const uint8_t *expected) {
+int32_t nnb_litert_trial_begin(const char *path, const uint8_t *content, uint64_t content_bytes,
+                               const struct nnb_litert_argument *input,
+                               const struct nnb_litert_argument *output, const uint8_t *expected) {
     pid_t child = fork();
     if (child == 0) {
         /* A child of a process with threads may hang on a lock that one of them held: 5 s, then it goes by
@@ -390,10 +390,14 @@ int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_
         (void)alarm(5);
         _exit(try_here(path, content, content_bytes, input, output, expected));
     }
+    return child;
+}
+
+int nnb_litert_trial_end(int32_t child) {
     if (child < 0) {
         return NNB_LITERT_CRASHED;
     }
-    for (int tries = 0; tries < 6000; tries++) {
+    for (int tries = 0; tries < 60000; tries++) {
         int ended = 0;
         pid_t found = waitpid(child, &ended, WNOHANG);
         if (found == child) {
@@ -402,7 +406,7 @@ int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_
         if (found < 0) { /* the process ignores SIGCHLD: the child has ended, and how is unknown */
             return NNB_LITERT_CRASHED;
         }
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     return NNB_LITERT_CRASHED;
 }

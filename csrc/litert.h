@@ -1,7 +1,7 @@
 /* LiteRT's C library, opened at run time: networks compiled, requests bound, run without Python.
  *
  * The library is part of the wheel `ai-edge-litert`, which ships no headers; the declarations in litert.c
- * are those of 2.1, and `nnb_litert_trial` finds out in a child process whether they hold.
+ * are those of 2.1, and `nnb_litert_trial_begin` finds out in a child process whether they hold.
  */
 #ifndef NNB_LITERT_H
 #define NNB_LITERT_H
@@ -40,11 +40,15 @@ enum nnb_litert_status {
  * do nothing. Not thread-safe. */
 int nnb_litert_open(const char *path, const uint8_t *content, uint64_t content_bytes);
 
-/* In a child process: open the library, run `content` on one argument, compare the output with
- * `expected`, byte for byte. Whatever happens to the child, this process goes on. */
-int nnb_litert_trial(const char *path, const uint8_t *content, uint64_t content_bytes,
-                     const struct nnb_litert_argument *input,
-                     const struct nnb_litert_argument *output, const uint8_t *expected);
+/* Begin a trial in a child process: open the library, run `content` on one argument, compare the output
+ * with `expected`, byte for byte. Whatever happens to the child, this process goes on; what is given here
+ * need not live longer than this call. Returns the child, or -1. */
+int32_t nnb_litert_trial_begin(const char *path, const uint8_t *content, uint64_t content_bytes,
+                               const struct nnb_litert_argument *input,
+                               const struct nnb_litert_argument *output, const uint8_t *expected);
+
+/* Wait for the end of a trial, at most 6 s; once for each, in the process that began it. */
+int nnb_litert_trial_end(int32_t child);
 
 /* Compile a network. `content` must outlive the engine. NULL, and why in `message`, if it is refused.
  * An engine may be shared: its calls take turns.

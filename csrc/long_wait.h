@@ -97,12 +97,8 @@ static struct nnb_litert_engine *nnb_litert_engine_new_unlocked(const uint8_t *c
                                            message));
 }
 
-static int nnb_litert_trial_unlocked(const char *path, const uint8_t *content,
-                                     uint64_t content_bytes,
-                                     const struct nnb_litert_argument *input,
-                                     const struct nnb_litert_argument *output,
-                                     const uint8_t *expected) {
-    NNB_WITHOUT_LOCK(int, nnb_litert_trial(path, content, content_bytes, input, output, expected));
+static int nnb_litert_trial_end_unlocked(int32_t child) {
+    NNB_WITHOUT_LOCK(int, nnb_litert_trial_end(child));
 }
 
 static int32_t nnb_litert_run_unlocked(struct nnb_litert_call *call) {

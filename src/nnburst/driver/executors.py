@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Final, cast
 
 from nnburst.executor.base import Executor
-from nnburst.executor.built_in import BUILT_IN, MODULES
+from nnburst.executor.built_in import BEGINNINGS, BUILT_IN, MODULES
 from nnburst.hal.errors import DeviceUnavailable
+
+logger = logging.getLogger(__name__)
 
 ExecutorFactory = Callable[[], Executor]
 
@@ -37,8 +40,24 @@ def find_executor(name: str) -> ExecutorFactory:
         raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
 
 
+def begin_executor(name: str) -> Callable[[], object]:
+    """Begin what executor `name` can do while this process imports the rest of a driver.
+
+    Returns:
+        Waits for it; only a process that forks afterwards has to call that.
+    """
+    try:
+        if name in BEGINNINGS:
+            return BEGINNINGS[name]()
+    except Exception as error:
+        logger.debug("executor %s begins when it is made, which gives the reason: %s", name, error)
+    return lambda: None
+
+
 def import_executor(name: str) -> None:
     """Import what executor `name` needs, and make nothing: what is forked later shares the modules.
+
+    What an executor can find out once for all of them is found out, too.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported.
@@ -47,6 +66,7 @@ def import_executor(name: str) -> None:
     try:
         for module in MODULES.get(name, ()):
             importlib.import_module(module)
+        begin_executor(name)()
     except ImportError as error:
         raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
 

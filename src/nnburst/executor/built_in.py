@@ -23,6 +23,8 @@ _ONNXRUNTIME: Final = "nnburst.executor.onnxruntime.executor"
 BUILT_IN: Final[dict[str, _Make]] = {}
 #: The modules that each has imported once it has prepared models of every kind.
 MODULES: Final[dict[str, tuple[str, ...]]] = {}
+#: Begins what an executor can do beside a driver's imports, once for all later forks, and gives what waits.
+BEGINNINGS: Final[dict[str, Callable[[], Callable[[], object]]]] = {}
 #: Names of those whose packed weights processes can share (`nnburst.executor.sharing`).
 PACKING: Final = frozenset({"litert"})
 
@@ -73,3 +75,12 @@ def _reference() -> FallbackExecutor:
     from nnburst.executor.reference.executor import ReferenceExecutor
 
     return ReferenceExecutor()
+
+
+def _begin_litert() -> Callable[[], object]:
+    from nnburst.executor.litert.native import begin_trial
+
+    return begin_trial()
+
+
+BEGINNINGS["litert"] = _begin_litert

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from executor.litert.networks import addition, aligned, bind, needs_engine
@@ -10,6 +16,11 @@ from nnburst.executor.built_in import litert
 from nnburst.executor.litert import native
 
 pytestmark = needs_engine
+
+
+@pytest.fixture(autouse=True)
+def _own_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_trials", {})
 
 
 def test_library_of_the_wheel_passes_its_trial() -> None:
@@ -23,6 +34,78 @@ def test_network_with_another_result_fails_the_trial(monkeypatch: pytest.MonkeyP
     content = graph.finish([x], graph.operator("RELU", [x], [vector]))
     monkeypatch.setattr(native, "_trial_network", lambda: (content, vector))
     assert str(int(lib.NNB_LITERT_WRONG_RESULT)) in native._failed_trial()
+
+
+#: A process that forks; both print what keeps the library from use, the child "1" for the same trial first.
+_FORK: Final = """
+import os, sys
+from nnburst.executor.litert import native
+wait, trial = native.begin_trial(), native._trial()
+if sys.argv[1] == "after":
+    assert wait() == ""
+if sys.argv[1] == "failed":
+    trial._failure = "it failed"
+child = os.fork()
+if child == 0:
+    try:
+        print(int(native._trial() is trial), native._failed_trial(), flush=True)
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+print(native._failed_trial())
+"""
+
+
+def _fork(when: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORK, when], capture_output=True, check=True, text=True, timeout=120
+    )
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_process_forked_after_a_passed_trial_makes_none_of_its_own() -> None:
+    assert _fork("after") == ["1", ""]
+
+
+def test_process_forked_during_a_trial_makes_its_own() -> None:
+    assert _fork("during") == ["0", ""]
+
+
+def test_process_forked_after_a_failed_trial_makes_its_own() -> None:
+    assert _fork("failed") == ["0", "it failed"]
+
+
+def test_library_that_was_replaced_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = native._library()
+    assert library is not None
+    place = tmp_path / library.name
+    place.symlink_to(library)
+    monkeypatch.setattr(native, "_library", lambda: place)
+    before = native._trial()
+    assert native._trial() is before
+    assert before.failure() == ""
+    place.unlink()
+    shutil.copyfile(library, place)
+    after = native._trial()
+    assert after is not before
+    assert after.failure() == ""
+
+
+def test_trial_begins_while_a_driver_imports_the_rest() -> None:
+    program = (
+        "import sys\n"
+        "from nnburst.driver.executors import begin_executor\n"
+        "wait = begin_executor('litert')\n"
+        "assert 'nnburst.driver.service.worker' not in sys.modules\n"
+        "from nnburst.executor.litert import native\n"
+        "(trial,) = native._trials.values()\n"
+        "assert wait() == ''\n"
+        "assert native.available()\n"
+        "assert list(native._trials.values()) == [trial]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def test_library_of_another_minor_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

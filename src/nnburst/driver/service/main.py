@@ -93,18 +93,26 @@ def _install(extensions: Sequence[str]) -> None:
 
 
 def _serve_one(args: argparse.Namespace) -> None:
-    from nnburst.driver.service.admission import Admission
-    from nnburst.driver.service.worker import serve_client
-
     # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A client that ignores the ends of its children would have this process not learn of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(args.fd, False)
+    from nnburst.driver.executors import begin_executor
+
+    begin_executor(args.executor)
+    from nnburst.driver.service.admission import Admission
+    from nnburst.driver.service.worker import serve_client
+
     serve_client(lambda: Admission(socket.socket(fileno=args.fd)), args.executor, args.executor)
 
 
 def _serve(listener: Listener, args: argparse.Namespace) -> None:
+    from nnburst.driver.executors import begin_executor
+
+    # As below: a trial is a child, too.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    begin_executor(args.executor)
     from nnburst.driver.service.front_keeper import FrontKeeper
     from nnburst.driver.service.supervisor import Supervisor
     from nnburst.driver.service.weights_keeper import WeightsKeeper

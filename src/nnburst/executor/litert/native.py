@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,20 +103,71 @@ def _failed_open() -> str:
     return "" if status == lib.NNB_LITERT_OK else f"opening it ended with status {status}"
 
 
+class _Trial:
+    """A trial run in a child process, begun when this is made: this process goes on meanwhile."""
+
+    def __init__(self, library: Path) -> None:
+        content, shape = _trial_network()
+        given = _aligned(np.array([1, -2, 3, -4], np.float32))
+        found = _aligned(np.zeros(4, np.float32))
+        expected = np.array([0, 7, 0, 23], np.float32)
+        self._failure: str | None = None
+        self._begun_by = os.getpid()
+        self._child = int(
+            lib.nnb_litert_trial_begin(
+                str(library).encode(),
+                ffi.from_buffer("uint8_t[]", content),
+                len(content),
+                _arguments([given], [shape], frozenset(), is_input=True),
+                _arguments([found], [shape], frozenset(), is_input=False),
+                ffi.from_buffer("uint8_t[]", expected.view(np.uint8)),
+            )
+        )
+
+    @property
+    def counts_here(self) -> bool:
+        """Whether this process began it, or was forked when it had passed."""
+        return self._begun_by == os.getpid() or self._failure == ""
+
+    def failure(self) -> str:
+        """Why the library cannot be used; empty if it can. Waits for the end."""
+        if self._failure is None:
+            status = lib.nnb_litert_trial_end_unlocked(self._child)
+            ok = status == lib.NNB_LITERT_OK
+            self._failure = "" if ok else f"its trial run ended with status {status}"
+        return self._failure
+
+
+#: Trials by the file that each was of.
+_trials: Final[dict[tuple[object, ...], _Trial]] = {}
+
+
+def begin_trial() -> Callable[[], object]:
+    """Begin the trial run before `available` asks for it, here or in processes forked once it has passed.
+
+    Returns:
+        Waits for the end, if a trial was begun.
+    """
+    if LITERT_ROUTE.read() == "interpreter" or _missing():
+        return lambda: None
+    with _opening:
+        return _trial().failure
+
+
+def _trial() -> _Trial:
+    """The trial of the library that is there now."""
+    library = _library()
+    if library is None:
+        raise GeneralFailure("the library went away while it was about to be tried")
+    about = library.stat()
+    key = (library, about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+    if key not in _trials or not _trials[key].counts_here:
+        _trials[key] = _Trial(library)
+    return _trials[key]
+
+
 def _failed_trial() -> str:
-    content, shape = _trial_network()
-    given = _aligned(np.array([1, -2, 3, -4], np.float32))
-    found = _aligned(np.zeros(4, np.float32))
-    expected = np.array([0, 7, 0, 23], np.float32)
-    status = lib.nnb_litert_trial_unlocked(
-        str(_library()).encode(),
-        ffi.from_buffer("uint8_t[]", content),
-        len(content),
-        _arguments([given], [shape], frozenset(), is_input=True),
-        _arguments([found], [shape], frozenset(), is_input=False),
-        ffi.from_buffer("uint8_t[]", expected.view(np.uint8)),
-    )
-    return "" if status == lib.NNB_LITERT_OK else f"its trial run ended with status {status}"
+    return _trial().failure()
 
 
 def _trial_network() -> tuple[bytes, TensorType]:
