@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from source_trees import parsed
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ("promises.md", "assurance_case.md", "features.md")
@@ -47,11 +49,6 @@ def rows(page: str, number: str) -> list[list[str]]:
     """The cells of every row of a table that begins with a number of this form."""
     lines = re.findall(rf"^\| ({number}) \|(.*)\|$", text(page), re.MULTILINE)
     return [[first, *(cell.strip() for cell in rest.split(" | "))] for first, rest in lines]
-
-
-@cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 @cache

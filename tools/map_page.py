@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "nnburst"
+from source_trees import SOURCE, parsed
 
 _HEAD: Final = """\
 # Map
@@ -63,7 +63,7 @@ def _siblings_imported(place: Path, prefix: str) -> Iterator[str]:
     for path in place.rglob("*.py") if place.is_dir() else (place,):
         if path.name == "__init__.py":
             continue  # a package's own names come from its rooms
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 dotted = [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Import):
@@ -83,7 +83,7 @@ def _dotted(folder: Path) -> str:
 
 def _first_line(place: Path) -> str:
     path = place / "__init__.py" if place.is_dir() else place
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(parsed(path)) or ""
     # A brace or a bracket is no directive or link of the page's.
     return re.sub(r"([\[\]{}<>|*])", r"\\\1", text.split("\n", 1)[0])
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 import builtins
-import gc
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "nnburst"
+from source_trees import SOURCE
+from source_trees import trees as trees_of
+
 LEVELS: Final = ("debug", "info", "warning", "error", "exception", "critical")
 LOGGERS: Final = {"log", "logger", "_log", "_logger"}
 #: Builtin errors that the source raises with a message of its own.
@@ -51,16 +53,10 @@ class Message:
         return self.carrier.startswith("log.")
 
 
-def messages(source: Path = SOURCE) -> list[Message]:
+@cache
+def messages(source: Path = SOURCE) -> tuple[Message, ...]:
     """Every message of the modules under `source`, sorted by what carries it and by module."""
-    gc.disable()  # a collection would look through all trees, again and again
-    try:
-        trees = {
-            str(path.relative_to(source)): ast.parse(path.read_text(encoding="utf-8"))
-            for path in sorted(source.rglob("*.py"))
-        }
-    finally:
-        gc.enable()
+    trees = {str(path.relative_to(source)): tree for path, tree in trees_of(source).items()}
     carriers = _error_classes(trees.values()) | BUILTIN
     takers = _takers(trees.values())
     found = [
@@ -70,7 +66,8 @@ def messages(source: Path = SOURCE) -> list[Message]:
         if isinstance(node, ast.Call)
         for message in _of_call(node, module, carriers, takers)
     ]
-    return sorted(found, key=lambda one: (one.logged, one.carrier, one.module, one.line))
+    found.sort(key=lambda one: (one.logged, one.carrier, one.module, one.line))
+    return tuple(found)
 
 
 def _error_classes(trees: Iterable[ast.Module]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The package's modules as syntax trees, parsed once for all tests of a process."""
+"""Modules as syntax trees, parsed once for whatever looks at them in a process."""
 
 from __future__ import annotations
 
@@ -8,23 +8,34 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "nnburst"
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src" / "nnburst"
+TESTS: Final = ROOT / "tests"
 
 
 def parsed(path: Path) -> ast.Module:
     """The tree of a file."""
-    tree = package().get(path)
-    return ast.parse(path.read_text(encoding="utf-8")) if tree is None else tree
+    for folder in (SOURCE, TESTS):
+        if path.is_relative_to(folder):
+            return trees(folder)[path]
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
-def package() -> dict[Path, ast.Module]:
-    """The tree of every module, by its file."""
+def trees(folder: Path) -> dict[Path, ast.Module]:
+    """The tree of every module below a folder, by its file, in the order of their paths.
+
+    The garbage collector is kept from them: it would look through all of them again and again, which is four
+    times the time while they are made, and a second in each collection of the process from then on.
+    """
     enabled = gc.isenabled()
-    gc.disable()  # a collection would look through all trees, again and again: four times the time
+    gc.collect()
+    gc.disable()
     try:
-        files = sorted(SOURCE.rglob("*.py"))
-        return {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+        files = sorted(folder.rglob("*.py"))
+        found = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+        gc.freeze()
     finally:
         if enabled:
             gc.enable()
+    return found
