@@ -55,14 +55,14 @@ def run(tmp_path: Path, status: int, *words: str) -> dict[str, dict[str, object]
 
 
 def test_parallel_clients_and_the_checker_get_right_results(tmp_path: Path) -> None:
-    found = run(tmp_path, 0, "parallel", "--seconds", "3")["parallel"]
+    found = run(tmp_path, 0, "parallel", "--seconds", "1")["parallel"]
     assert found["clients"]["success"] >= 8  # type: ignore[index]
     assert found["checker"]["success"] > 0  # type: ignore[index]
     assert found["bad"] == found["killed"] == 0
 
 
 def test_killed_clients_harm_no_other(tmp_path: Path) -> None:
-    words = ["early-termination", "--seconds", "6", "--life", "3"]
+    words = ["early-termination", "--seconds", "3", "--life", "2"]
     found = run(tmp_path, 0, *words)["early-termination"]
     assert found["killed"] == found["processes"]
     assert found["bad"] == 0
@@ -70,7 +70,7 @@ def test_killed_clients_harm_no_other(tmp_path: Path) -> None:
 
 
 def test_random_graphs_are_executed_or_refused(tmp_path: Path) -> None:
-    found = run(tmp_path, 0, "random-graphs", "--seconds", "4")["random-graphs"]
+    found = run(tmp_path, 0, "random-graphs", "--seconds", "1")["random-graphs"]
     assert found["clients"]["success"] > 0  # type: ignore[index]
     assert found["bad"] == 0
 
@@ -113,7 +113,7 @@ def test_results_that_change_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "forgetful.py").write_text(WRONG)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = run(tmp_path, 1, "parallel", "--seconds", "4", "--device", "forgetful:Forgetful")
+    found = run(tmp_path, 1, "parallel", "--seconds", "1", "--device", "forgetful:Forgetful")
     assert found["parallel"]["clients"]["wrong result"] > 0  # type: ignore[index]
 
 
