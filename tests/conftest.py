@@ -23,6 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "tests" / "faults"
 #: The group of tests that kill processes or compare times.
 TIMING = "timing"
+#: The group of the house rules, which look at the same syntax trees.
+HOUSE = "house"
+#: Folders whose files take longest. They come first, so that no core waits for one of them at the end.
+LONGEST = ("csrc", "cli", "testing", "serving", "examples", "client", "capi")
 MARKED = re.compile(r"^(@|pytestmark = )pytest\.mark\.timing$", re.MULTILINE)
 SHARED = (ROOT / environment.SHARED.read()).resolve()
 
@@ -88,28 +92,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Skip tests marked `shared` if the reference data is absent, and mark what counts.
-
-    What kills processes or compares times comes first, since no other group takes as long.
-    """
+    """Skip tests marked `shared` if the reference data is absent, mark what counts, and sort groups."""
     skip = pytest.mark.skip(reason=f"no reference data at {SHARED} (set NNBURST_SHARED)")
     for item in items:
         if not SHARED.is_dir() and item.get_closest_marker("shared"):
             item.add_marker(skip)
         if FAULTS in item.path.parents or getattr(item.obj, "is_hypothesis_test", False):
             item.add_marker(pytest.mark.counted)
-    items.sort(key=lambda item: group_of(item.path) != TIMING)
+    items.sort(key=lambda item: turn_of(group_of(item.path)))
 
 
 @cache
 def group_of(path: Path) -> str:
-    """The group of a file's tests: the file, since they share its drivers, or all that must run alone.
+    """The group of a file's tests: the file, since they share its drivers, unless it is in a larger one.
 
-    Those are the tests of tests/faults, and files with a test that is marked `timing`.
+    Larger ones are what must run alone (the tests of tests/faults, and files with a test that is marked
+    `timing`), and the house rules.
     """
     if FAULTS in path.parents or MARKED.search(path.read_text(encoding="utf-8")):
         return TIMING
+    if path.parent == FAULTS.parent:
+        return HOUSE
     return str(path.relative_to(ROOT).with_suffix(""))
+
+
+def turn_of(group: str) -> int:
+    """When a group's turn is: those that take longest come first."""
+    folder = group.split("/")[1] if "/" in group else group
+    first = (TIMING, HOUSE, *LONGEST)
+    return first.index(folder) if folder in first else len(first)
 
 
 @pytest.fixture

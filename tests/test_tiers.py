@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import FAULTS, TIMING, group_of
+from conftest import FAULTS, HOUSE, LONGEST, TIMING, group_of, turn_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -56,25 +56,39 @@ def test_what_kills_processes_or_compares_times_is_one_group_and_comes_first(
     assert {group_of(path) for path in FAULTS.glob("test_*.py")} == {TIMING}
 
 
+def test_groups_that_take_longest_come_first(request: pytest.FixtureRequest) -> None:
+    turns = [turn_of(group_of(item.path)) for item in request.session.items]
+    assert turns == sorted(turns)
+    groups = ["tests/hal/test_codes", "tests/client/test_burst", "tests/csrc/test_arm", HOUSE]
+    assert sorted(groups, key=turn_of) == groups[::-1]
+    assert [folder for folder in LONGEST if not (ROOT / "tests" / folder).is_dir()] == []
+
+
 SLOW = "import pytest, time\n\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    pass\n"
 
 
 def test_every_group_runs_in_one_process(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
-    (tests / "faults").mkdir(parents=True)
+    for folder in ("faults", "hal"):
+        (tests / folder).mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "conftest.py", tests)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for place in ("test_a", "test_b", "faults/test_c", "faults/test_d"):
+    for place in ("hal/test_a", "hal/test_b", "faults/test_c", "faults/test_d"):
         (tests / f"{place}.py").write_text(SLOW)
-    (tests / "test_e.py").write_text(SLOW.replace("@pytest", "@pytest.mark.timing\n@pytest", 1))
+    timed = SLOW.replace("@pytest", "@pytest.mark.timing\n@pytest", 1)
+    (tests / "hal" / "test_e.py").write_text(timed)
+    for place in ("test_f", "test_g"):
+        (tests / f"{place}.py").write_text(SLOW)
     command = [sys.executable, "-m", "pytest", "-v", "-n2", "-p", "no:cacheprovider", "tests"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     workers: defaultdict[str, set[str]] = defaultdict(set)
     for worker, file in re.findall(r"\[(gw\d)\].* PASSED tests/(\S+)\.py::", done.stdout):
-        workers["timing" if file.startswith("faults") or file == "test_e" else file].add(worker)
+        timed_too = file.startswith("faults") or file == "hal/test_e"
+        workers["timing" if timed_too else file if "/" in file else "house"].add(worker)
     assert {file: len(by) for file, by in workers.items()} == {
-        "test_a": 1,
-        "test_b": 1,
+        "hal/test_a": 1,
+        "hal/test_b": 1,
         "timing": 1,
+        "house": 1,
     }
-    assert "30 passed" in done.stdout
+    assert "42 passed" in done.stdout
