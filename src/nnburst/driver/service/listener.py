@@ -7,13 +7,13 @@ be restarted at once and whatever it left behind is replaced.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 from pathlib import Path
 from typing import Final, Self
 
 from nnburst.control.address import check_length
+from nnburst.control.name_lock import take_lock, temporary_name
 from nnburst.hal.errors import DeviceUnavailable
 
 _BACKLOG: Final = 128
@@ -40,8 +40,8 @@ class Listener:
         Raises:
             DeviceUnavailable: another process does.
         """
-        temporary = check_length(path.with_name(path.name + ".new"))
-        lock = _lock(Path(f"{path}.lock"))
+        temporary = check_length(temporary_name(path))
+        lock = take_lock(path)
         if lock is None:
             raise DeviceUnavailable(f"address: {path} is served by another process")
         try:
@@ -68,26 +68,6 @@ class Listener:
             if os.path.samestat(self.path.lstat(), self._named):
                 self.path.unlink()
         self.abandon_in_child()
-
-
-def _lock(path: Path) -> int | None:
-    """The lock on `path`, as a descriptor; None if another process has it."""
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The file may have been removed since it was opened: then its lock is worth nothing.
-            if os.path.samestat(os.fstat(lock), path.lstat()):
-                return lock
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
 
 
 def _listen(path: Path, mode: int) -> socket.socket:
