@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from ray.cluster_utils import Cluster
 
 import nnburst
 import nnburst.ray
+from nnburst.control.address import directory
 from nnburst.ray.client import Client, Route
 from nnburst.ray.place import Place
 
@@ -74,6 +77,10 @@ def hosts(nodes: Nodes) -> Iterator[nnburst.ray.Hosts]:
     ) as hosts:
         hosts.wait(2, PATIENCE)
         yield hosts
+        places = hosts.places()
+    assert [
+        left for each in places for left in directory().glob(f"{Path(each.address).name}*")
+    ] == []
 
 
 def arguments(value: float) -> list[Any]:
@@ -96,6 +103,15 @@ def lose(client: Client, value: float) -> float:
             check(client, value + 1)
             return time.monotonic() - began
     raise AssertionError("nothing was lost")
+
+
+def settle(hosts: nnburst.ray.Hosts) -> list[Place]:
+    """Both hosts, once their fronts answer, too: what is lost next is the only thing that is lost."""
+    places = hosts.wait(2, PATIENCE)
+    for place in places:
+        with Client(lambda: [[place]], "add", MODELS["add"], route=Route.GRPC) as client:  # noqa: B023
+            check(client, 1)
+    return places
 
 
 def place_of(client: Client) -> Place:
@@ -126,11 +142,8 @@ def test_unknown_model_is_refused_by_name(hosts: nnburst.ray.Hosts) -> None:
 
 
 def test_host_that_only_grpc_reaches_is_reached_by_grpc(hosts: nnburst.ray.Hosts) -> None:
-    def elsewhere() -> list[Place]:
-        return [
-            Place(each.node, each.boot_id, "/nowhere/driver", each.grpc, each.pid, each.actor_pid)
-            for each in hosts.places()
-        ]
+    def elsewhere() -> list[list[Place]]:
+        return [[replace(each, address="/nowhere/driver") for each in hosts.places()]]
 
     with Client(elsewhere, "add", MODELS["add"]) as client:
         check(client, 6)
@@ -169,7 +182,7 @@ def test_worker_that_dies_of_an_execution_is_one_typed_error(
 def test_killed_driver_is_one_typed_error(hosts: nnburst.ray.Hosts, route: Route) -> None:
     with hosts.client("add", route=route) as client:
         for number in range(TIMES):
-            hosts.wait(2, PATIENCE)
+            settle(hosts)
             check(client, number)
             os.kill(place_of(client).pid, signal.SIGKILL)
             print(f"driver, {route.value}: {lose(client, number):.2f} s", flush=True)
@@ -179,7 +192,7 @@ def test_killed_driver_is_one_typed_error(hosts: nnburst.ray.Hosts, route: Route
 def test_killed_actor_is_one_typed_error(hosts: nnburst.ray.Hosts, route: Route) -> None:
     with hosts.client("add", route=route) as client:
         for number in range(TIMES):
-            hosts.wait(2, PATIENCE)
+            settle(hosts)
             check(client, number)
             place = place_of(client)
             os.kill(place.actor_pid, signal.SIGKILL)
@@ -191,11 +204,11 @@ def test_lost_node_is_one_typed_error_and_its_successor_gets_a_host(
     nodes: Nodes, hosts: nnburst.ray.Hosts
 ) -> None:
     for number in range(TIMES):
-        places = {place.node: place for place in hosts.wait(2, PATIENCE)}
+        places = {place.node: place for place in settle(hosts)}
         place = places[nodes.second.node_id]
         others = [each for node, each in places.items() if node != place.node]
         known = iter([[place]])  # the first call is to go to the node that will be lost
-        with Client(lambda: next(known, others), "add", MODELS["add"]) as client:  # noqa: B023
+        with Client(lambda: [next(known, others)], "add", MODELS["add"]) as client:  # noqa: B023
             check(client, number)
             assert place_of(client) == place
             nodes.lose_second()
@@ -207,8 +220,11 @@ def test_lost_node_is_one_typed_error_and_its_successor_gets_a_host(
 
 def test_node_that_joins_gets_a_host(nodes: Nodes, hosts: nnburst.ray.Hosts) -> None:
     third = nodes.cluster.add_node(**NODE)
-    assert len({place.node for place in hosts.wait(3, PATIENCE)}) == 3
+    places = {place.node: place for place in hosts.wait(3, PATIENCE)}
+    assert len(places) == 3
     nodes.cluster.remove_node(third, allow_graceful=False)
+    wait_for_end(places[third.node_id].pid)
+    wait_for_end(places[third.node_id].actor_pid)
 
 
 def wait_for_end(pid: int) -> None:
@@ -216,6 +232,35 @@ def wait_for_end(pid: int) -> None:
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         pause.wait(0.05)
     assert not Path(f"/proc/{pid}").exists(), f"service {pid} is left over"
+
+
+def test_what_a_killed_service_left_is_removed_by_the_next_host(
+    nodes: Nodes, hosts: nnburst.ray.Hosts
+) -> None:
+    dead = directory() / f"ray-{'0' * 32}.sock"
+    for left in (dead, Path(f"{dead}.lock")):
+        left.touch()
+    place = settle(hosts)[0]
+    os.kill(place.actor_pid, signal.SIGKILL)
+    wait_for_end(place.pid)
+    assert len(hosts.wait(2, PATIENCE)) == 2
+    assert list(directory().glob(f"{dead.name}*")) == []
+    assert all(Path(each.address).exists() for each in hosts.places())
+
+
+def test_example_of_ray_serve_computes_what_a_burst_does(hosts: nnburst.ray.Hosts) -> None:
+    pytest.importorskip("ray.serve", reason="ray[serve] is not installed")
+    text = (TESTS.parent / "docs" / "ray.md").read_text(encoding="utf-8")
+    example = re.search(r"```\n(from ray import serve\n.*?)```", text, re.DOTALL)
+    assert example is not None
+    # The example's model has one input, this one two.
+    code = example[1].replace('client("net")', 'client("add")').replace("[pixels]", "[pixels] * 2")
+    known: dict[str, Any] = {"__name__": "__main__", "hosts": hosts, "pixels": arguments(3)[0]}
+    try:
+        exec(compile(code, "docs/ray.md", "exec"), known)
+        np.testing.assert_array_equal(known["scores"], np.full((2, 3), 6, np.float32))
+    finally:
+        known["serve"].shutdown()
 
 
 def test_closed_hosts_leave_nothing(nodes: Nodes) -> None:

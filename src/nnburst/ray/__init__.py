@@ -7,8 +7,8 @@
 Needs the extra `ray`; see docs/ray.md.
 """
 
-from nnburst.ray.client import Client
+from nnburst.ray.client import Client, Route
 from nnburst.ray.hosts import Hosts, find, start
 from nnburst.ray.place import Place
 
-__all__ = ["Client", "Hosts", "Place", "find", "start"]
+__all__ = ["Client", "Hosts", "Place", "Route", "find", "start"]

@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +44,7 @@ class Client(Closing):
 
     def __init__(
         self,
-        places: Callable[[], Sequence[Place]],
+        places: Callable[[], Iterable[Sequence[Place]]],
         model: str,
         source: str,
         *,
@@ -54,7 +54,8 @@ class Client(Closing):
         """Use `Hosts.client`; the first call connects.
 
         Args:
-            places: where services are now.
+            places: where services are now, in groups; a further group is asked for only if no host of those
+                before it serves.
             model: name of the model.
             source: what `nnburst serve` was given for it, which a burst needs here, too.
             route: BURST or GRPC force one way.
@@ -105,6 +106,11 @@ class Client(Closing):
             except (DeadObject, DeviceUnavailable):
                 self._lose()
                 raise
+            except MissedDeadline:
+                # A node that is lost without a word looks the same; a burst's driver would be seen to die.
+                if isinstance(way, GrpcWay):
+                    self._lose()
+                raise
 
     def infer_many(
         self, batch: Sequence[Sequence[Array]], timeout: float = 30.0
@@ -145,22 +151,28 @@ class Client(Closing):
         """The best way that can be had now; waits for one until the deadline."""
         reason = "none answers"
         while True:
-            for place in self._in_order(self._places()):
-                for kind in self._kinds(place):
-                    left = deadline - time.monotonic()
-                    try:
-                        self._way = kind(
-                            place, self._model, self._source, max(0.1, left), self._credentials
-                        )
-                    except (NnburstError, OSError) as error:
-                        reason = str(error)
-                        logger.debug("%s does not serve by %s: %s", place, kind.__name__, error)
-                    else:
-                        self._lost = None
-                        return self._way
+            for place, kind in self._ways():
+                left = deadline - time.monotonic()
+                try:
+                    self._way = kind(
+                        place, self._model, self._source, max(0.1, left), self._credentials
+                    )
+                except (NnburstError, OSError) as error:
+                    reason = str(error)
+                    logger.debug("%s does not serve by %s: %s", place, kind.__name__, error)
+                else:
+                    self._lost = None
+                    return self._way
             if time.monotonic() + _PAUSE > deadline:
                 raise DeviceUnavailable(f"no host serves {self._model!r} in time: {reason}")
             time.sleep(_PAUSE)
+
+    def _ways(self) -> Iterator[tuple[Place, type[BurstWay | GrpcWay]]]:
+        """What may serve, the best first among those that answer together."""
+        for answered in self._places():
+            for place in self._in_order(answered):
+                for kind in self._kinds(place):
+                    yield place, kind
 
     def _in_order(self, places: Sequence[Place]) -> list[Place]:
         """Those of this machine first, the one that was just lost last, else by chance."""

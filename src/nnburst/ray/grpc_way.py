@@ -23,6 +23,8 @@ from nnburst.ray.place import Place
 
 Array = np.ndarray[Any, Any]
 
+#: Seconds that a front has to answer what it serves; one whose node is lost may not refuse, and never answer.
+_OPENING: Final = 2.0
 #: Bytes of a message; the front has the limit that counts.
 _MESSAGE: Final = 1 << 30
 _ERRORS: Final[dict[grpc.StatusCode, type[NnburstError]]] = {
@@ -68,6 +70,7 @@ class GrpcWay(Closing):
         else:
             self._channel = grpc.secure_channel(place.grpc, credentials, options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        timeout = min(timeout, _OPENING)
         try:
             ready = self._call(
                 self._stub.ModelReady, service_pb2.ModelReadyRequest(name=model), timeout

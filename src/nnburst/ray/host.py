@@ -13,7 +13,7 @@ from nnburst.client.connect import connect
 from nnburst.client.resilient.resilient_device import ResilientDevice
 from nnburst.hal.errors import DeadObject, DeviceUnavailable
 from nnburst.ray.place import Place, boot_id
-from nnburst.ray.service import Service
+from nnburst.ray.service import Service, name_of, remove_dead
 
 #: Seconds that the first start of a service may take, and between looks whether it is there.
 _PATIENCE: Final = 120.0
@@ -37,8 +37,8 @@ class Host:
         address = host or ray.util.get_node_ip_address()
         context = ray.get_runtime_context()
         self._node = context.get_node_id()
-        # Ray keeps an actor's id when it starts it again.
-        name = f"ray-{context.get_actor_id()}"
+        remove_dead()
+        name = name_of(context.get_actor_id())
         self._service = Service(name, models, executor, address, words)
         self._device = self._connected()
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, SupportsIndex
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
 from nnburst.ray.client import Client, Route
 from nnburst.ray.host import Host
 from nnburst.ray.place import Place
+from nnburst.ray.service import remove_dead
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,19 @@ NAMESPACE: Final = "nnburst"
 _WATCH: Final = 2.0
 #: Seconds that actors have to answer where they are.
 _PATIENCE: Final = 2.0
+#: Seconds that services have to end.
+_GRACE: Final = 10.0
+#: Seconds after an answer in which others come that may be better, such as one of this machine.
+_TOGETHER: Final = 0.1
 
 
 class Hosts(Closing):
-    """The hosts of one name. Thread-safe; can be pickled and used in any process of the cluster."""
+    """The hosts of one name. Thread-safe; can be pickled and used in any process of the cluster.
+
+    Attributes:
+        name: under which `find` has them.
+        models: for each name the file, or `module:attribute`, that serves it.
+    """
 
     def __init__(self, name: str, models: Mapping[str, str], *, owner: bool) -> None:
         """Use `start` or `find`.
@@ -44,18 +54,38 @@ class Hosts(Closing):
         self.models = dict(models)
         self._owner = owner
         self._ended = threading.Event()
+        self._lock = threading.Lock()
+        #: Actors that this object has started; Ray ends one to which its maker has no handle any more.
+        self._made: list[Any] = []
 
     def places(self) -> list[Place]:
         """Where services are now; those that are down or on their way back are left out."""
+        return [place for answered in self._answers() for place in answered]
+
+    def _answers(self) -> Iterator[list[Place]]:
+        """Where services are, in the order of their answers: those together that answer within `_TOGETHER`.
+
+        One that is on its way back does not hold up a client that needs only one.
+        """
         pending = [actor.where.remote() for actor in self._actors()]
-        found = []
         deadline = time.monotonic() + _PATIENCE
-        for answer in pending:
-            try:
-                found.append(ray.get(answer, timeout=max(0.0, deadline - time.monotonic())))
-            except (RayActorError, RayTaskError, GetTimeoutError, NnburstError) as error:
-                logger.debug("a host of %s does not answer: %s", self.name, error)
-        return found
+        while pending and (left := deadline - time.monotonic()) > 0:
+            first, pending = ray.wait(pending, num_returns=1, timeout=left)
+            others = _done(pending, _TOGETHER)
+            pending = [each for each in pending if each not in others]
+            places = [place for answer in first + others if (place := self._place(answer))]
+            if places:
+                yield places
+        if pending:
+            logger.debug("%d hosts of %s do not answer", len(pending), self.name)
+
+    def _place(self, answer: Any) -> Place | None:  # noqa: ANN401 - ray.ObjectRef
+        try:
+            place: Place = ray.get(answer)
+        except (RayActorError, RayTaskError, NnburstError) as error:
+            logger.debug("a host of %s does not answer: %s", self.name, error)
+            return None
+        return place
 
     def client(self, model: str, *, route: Route = Route.BEST, **options: Any) -> Client:  # noqa: ANN401
         """A client of one model.
@@ -70,7 +100,7 @@ class Hosts(Closing):
         """
         if model not in self.models:
             raise InvalidArgument(f"model: {model!r}, expected one of {sorted(self.models)}")
-        return Client(self.places, model, self.models[model], route=route, **options)
+        return Client(self._answers, model, self.models[model], route=route, **options)
 
     def wait(self, hosts: int = 1, timeout: float = 60.0) -> list[Place]:
         """Until so many services answer.
@@ -90,13 +120,17 @@ class Hosts(Closing):
     def close(self) -> None:
         """End the hosts, if this object has started them."""
         self._ended.set()
-        if self._owner:
-            for actor in self._actors():
-                try:
-                    ray.get(actor.close.remote(), timeout=_PATIENCE)
-                except (RayActorError, RayTaskError, GetTimeoutError) as error:
-                    logger.debug("a host of %s ended by itself: %s", self.name, error)
+        if not self._owner:
+            return
+        with self._lock:
+            asked = {actor.where.remote(): actor for actor in self._made}
+            # One that waits for a node has nothing to close, and would not answer.
+            there = _done([*asked], _PATIENCE)
+            _done([asked[answer].close.remote() for answer in there], _GRACE)
+            for actor in self._made:
                 ray.kill(actor)
+            self._made.clear()
+        remove_dead()
 
     def _actors(self) -> list[Any]:
         prefix = f"{self.name}/"
@@ -111,6 +145,11 @@ class Hosts(Closing):
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:  # type: ignore[override]
         return _known, (self.name, self.models)
+
+
+def _done(pending: list[Any], seconds: float) -> list[Any]:
+    """Those calls of `pending` that end in time, however they end."""
+    return ray.wait(pending, num_returns=len(pending), timeout=seconds)[0] if pending else []
 
 
 def start(
@@ -145,9 +184,8 @@ def start(
     }
     hosts = Hosts(name, sources, owner=True)
     arguments = (sources, executor, grpc_host, tuple(words))
-    made: list[Any] = []
-    _add_missing(name, arguments, made)
-    watch = (hosts, arguments, made)
+    _add_missing(hosts, arguments)
+    watch = (hosts, arguments)
     threading.Thread(target=_watch, args=watch, name="nnburst hosts", daemon=True).start()
     return hosts
 
@@ -161,7 +199,7 @@ def _known(name: str, models: Mapping[str, str]) -> Hosts:
     return find(name, models)
 
 
-def _add_missing(name: str, arguments: tuple[Any, ...], made: list[Any]) -> None:
+def _add_missing(hosts: Hosts, arguments: tuple[Any, ...]) -> None:
     """One actor for each place; one whose node is lost waits for another node."""
     places = int(
         sum(node["Resources"].get(RESOURCE, 0) for node in ray.nodes() if node.get("Alive"))
@@ -174,13 +212,15 @@ def _add_missing(name: str, arguments: tuple[Any, ...], made: list[Any]) -> None
         scheduling_strategy="SPREAD",
         namespace=NAMESPACE,
     )(Host)
-    while len(made) < places:
-        made.append(actor.options(name=f"{name}/{len(made)}").remote(*arguments))
+    with hosts._lock:
+        made = hosts._made
+        while len(made) < places and not hosts._ended.is_set():
+            made.append(actor.options(name=f"{hosts.name}/{len(made)}").remote(*arguments))
 
 
-def _watch(hosts: Hosts, arguments: tuple[Any, ...], made: list[Any]) -> None:
+def _watch(hosts: Hosts, arguments: tuple[Any, ...]) -> None:
     while not hosts._ended.wait(_WATCH):
         try:
-            _add_missing(hosts.name, arguments, made)
+            _add_missing(hosts, arguments)
         except Exception as error:
             logger.warning("looking for new nodes failed, it goes on: %s", error)

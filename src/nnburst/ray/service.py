@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from nnburst.control.address import socket_path
+from nnburst.control.address import SUFFIX, directory, socket_path
+from nnburst.control.name_lock import remove_if_dead
 from nnburst.hal.closing import Closing
 
 logger = logging.getLogger(__name__)
 
+#: Files of services of this user's actors, by Ray's ids of these: no id comes a second time.
+_NAMED: Final = re.compile(rf"(ray-[0-9a-f]{{16,}}{re.escape(SUFFIX)})(\.lock|\.new)?")
 #: Seconds before a service that has ended is started again; each time twice as long if it ends at once.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
@@ -67,7 +72,7 @@ class Service(Closing):
         return self._process.pid
 
     def close(self) -> None:
-        """End it."""
+        """End it, and remove what it was reached by."""
         self._ending.set()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -76,11 +81,16 @@ class Service(Closing):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(_GRACE)
+        remove_if_dead(Path(self.address))
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.starts += 1
+        # Ray kills the actor's whole process group; the service sees its input end and then leaves in order.
         return subprocess.Popen(  # noqa: S603 - of this installation
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def _keep(self) -> None:
@@ -100,6 +110,21 @@ class Service(Closing):
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process = self._start()
+
+
+def name_of(actor_id: str) -> str:
+    """What the service of an actor is called, which it keeps when Ray starts it again."""
+    return f"ray-{actor_id}"
+
+
+def remove_dead() -> None:
+    """Remove what services of actors left that were killed with their node, as nothing else does."""
+    found = filter(None, (_NAMED.fullmatch(path.name) for path in directory().glob("ray-*")))
+    for name in sorted({match[1] for match in found}):
+        try:
+            remove_if_dead(directory() / name)
+        except OSError as error:
+            logger.warning("%s of a service that has ended stays: %s", name, error)
 
 
 def _free_port(host: str) -> int:
