@@ -30,6 +30,8 @@ version = release = importlib.metadata.version("nnburst")
 html_theme = "furo"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "adr/template.md"]
+# Programs of a cluster have these; the pages are built without them.
+autodoc_mock_imports = ["ray", "grpc", "tritonclient"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_use_ivar = True  # an attribute is described once, in the docstring of its class

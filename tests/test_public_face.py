@@ -8,17 +8,46 @@ import enum
 import importlib
 import inspect
 import re
+import sys
 import textwrap
 import typing
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
 
 import nnburst
+
+#: What `nnburst.ray` imports; its names are compared also if the extra is not installed.
+FOREIGN: Final = (
+    "ray",
+    "ray.exceptions",
+    "grpc",
+    "tritonclient",
+    "tritonclient.grpc",
+    "tritonclient.utils",
+)
+
+
+def import_ray() -> None:
+    """Import `nnburst.ray`, with stand-ins for what is missing, which are gone afterwards."""
+    stood_in = []
+    for name in FOREIGN:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            sys.modules[name] = MagicMock(__path__=[], __spec__=None)
+            stood_in.append(name)
+    importlib.import_module("nnburst.ray")
+    for name in stood_in:
+        del sys.modules[name]
+
+
+import_ray()
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 _DIRECTIVE: Final = re.compile(
@@ -121,6 +150,12 @@ def test_public_members_have_a_docstring_and_attributes_a_line(name: str) -> Non
 def test_public_names_are_on_the_page() -> None:
     on_page = {resolve(name) for name in entries()}
     assert [n for n in nnburst.__all__ if getattr(nnburst, n) not in on_page] == []
+
+
+def test_public_names_of_ray_are_on_the_page() -> None:
+    package = importlib.import_module("nnburst.ray")
+    on_page = {resolve(name) for name in entries()}
+    assert [n for n in package.__all__ if getattr(package, n) not in on_page] == []
 
 
 def test_what_public_members_return_is_on_the_page() -> None:
