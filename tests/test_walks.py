@@ -61,14 +61,14 @@ def adder() -> nnburst.Model:
     return builder.build()
 
 
-def listed(walk: str) -> set[str]:
+def listed(walk: str) -> list[str]:
     """The files of a walk in ARCHITECTURE, whose number stands beside them."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     row = re.search(rf"^\| {re.escape(walk)} \| (\d+) \| (.*) \|$", text, re.MULTILINE)
     assert row is not None
     files = re.findall(r"`([\w/]+\.[pyc]+)`", row[2])
     assert len(files) == len(set(files)) == int(row[1])
-    return set(files)
+    return files
 
 
 def assert_walk(name: str, stage: Stage, call: Callable[[], object], through: str = "") -> None:
@@ -85,6 +85,17 @@ def assert_walk(name: str, stage: Stage, call: Callable[[], object], through: st
 
 def test_walk_of_prepare_is_the_listed_one(stage: Stage) -> None:
     assert_walk("`device.prepare(…)`", stage, lambda: stage.device.prepare(stage.model))
+
+
+def test_walk_of_a_first_execute_is_the_listed_one(stage: Stage) -> None:
+    one = np.ones((2, 2), np.float32)
+
+    def first() -> None:
+        with stage.device.prepare(stage.model) as prepared:
+            prepared.execute([one])
+
+    through = "client/execution/placed_request|driver/calls/prepared_model"
+    assert_walk("`prepared.execute(…)`, the first", stage, first, through)
 
 
 def test_walk_of_execute_is_the_listed_one(stage: Stage) -> None:
@@ -107,8 +118,7 @@ def test_walk_of_get_memories_is_the_listed_one(stage: Stage) -> None:
 
 
 def test_each_c_file_of_a_run_is_called_by_one_before_it() -> None:
-    files = [file for file in listed("`bound.run()`") if file.endswith(".c")]
-    order = re.findall(r"`(csrc/\w+\.c)`", (ROOT / "ARCHITECTURE.md").read_text())[: len(files)]
+    order = [file for file in listed("`bound.run()`") if file.endswith(".c")]
     assert order[0] == "csrc/burst_client.c"
     text = {file: (ROOT / file).read_text() for file in order}
     before = text["csrc/burst_client.c"]
