@@ -243,7 +243,7 @@ class Buffers(RuleBasedStateMachine):
     def states_are_those_of_the_table(self) -> None:
         for token, expected in self.known.items():
             with self.tracker.acquire(token) as held:
-                assert held.target.is_initialised == (expected.content is not None)
+                assert held.target._initialised == (expected.content is not None)
         assert len(self.objects) == len(self.known)
 
 

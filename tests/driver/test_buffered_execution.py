@@ -232,7 +232,7 @@ def test_failed_execution_leaves_its_output_uninitialised(
     buffer = buffer_for(model, ("output", 0), values=[1, 2, 3, 4])
     adder.fail = status
     assert run_in_time(bind(model, [None], [buffer])).status == status
-    assert not buffer.is_initialised
+    assert not buffer._initialised
 
 
 def test_failed_execution_leaves_its_input_as_it_was(adder: Adder) -> None:
@@ -250,7 +250,7 @@ def test_refused_request_leaves_the_buffers_uninitialised_that_it_was_to_write(
     buffer = buffer_for(model, ("output", 0), values=[1, 2, 3, 4])
     with pytest.raises(InvalidArgument, match="R8"):
         bind(model, [None], [buffer], dimensions=(5,))
-    assert not buffer.is_initialised
+    assert not buffer._initialised
 
 
 def test_execution_past_its_deadline_leaves_its_output_uninitialised(adder: Adder) -> None:
@@ -259,7 +259,7 @@ def test_execution_past_its_deadline_leaves_its_output_uninitialised(adder: Adde
     execution = bind(model, [None], [buffer])
     outcome = run_in_time(execution, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 1)
     assert outcome.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
-    assert (adder.runs, buffer.is_initialised) == (0, False)
+    assert (adder.runs, buffer._initialised) == (0, False)
 
 
 def test_executor_that_raises_what_it_should_not_leaves_its_output_uninitialised(
@@ -274,16 +274,16 @@ def test_executor_that_raises_what_it_should_not_leaves_its_output_uninitialised
     monkeypatch.setattr(adder, "bind", broken)
     outcome = run_in_time(execution)
     assert (outcome.status, outcome.message) == (_FAILURE, "KeyError: 'oops'")
-    assert not buffer.is_initialised
+    assert not buffer._initialised
 
 
 def test_output_is_not_initialised_while_it_is_being_written(adder: Adder) -> None:
     model = prepare(adder, sums())
     buffer = buffer_for(model, ("output", 0), values=[1, 2, 3, 4])
     seen: list[bool] = []
-    adder.during = lambda: seen.append(buffer.is_initialised)
+    adder.during = lambda: seen.append(buffer._initialised)
     run_in_time(bind(model, [None], [buffer]))
-    assert (seen, buffer.is_initialised) == ([False], True)
+    assert (seen, buffer._initialised) == ([False], True)
 
 
 def test_bound_request_looks_at_the_state_each_time_it_runs(adder: Adder) -> None:
@@ -326,7 +326,7 @@ def test_output_too_small_is_a_general_failure_without_shapes(adder: Adder) -> N
     target = buffer_for(model, ("output", 0), dimensions=(3,))
     outcome = run_in_time(bind(model, [None], [target], dimensions=(4,)))
     assert (outcome.status, outcome.output_shapes) == (_FAILURE, ())
-    assert not target.is_initialised
+    assert not target._initialised
 
 
 def test_memory_too_small_beside_a_buffer_is_reported_with_shapes(adder: Adder) -> None:
@@ -336,7 +336,7 @@ def test_memory_too_small_beside_a_buffer_is_reported_with_shapes(adder: Adder) 
     outcome = run_in_time(bind(model, [source], [target, None], dimensions=(5,)))
     assert outcome.status == _SHORT
     assert [shape.is_sufficient for shape in outcome.output_shapes] == [True, False]
-    assert not target.is_initialised
+    assert not target._initialised
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 2), (10**9,)])
@@ -349,7 +349,7 @@ def test_reported_shape_that_the_buffer_cannot_have_is_a_general_failure(
     outcome = run_in_time(bind(model, [None], [target], dimensions=(4,)))
     assert outcome.status == _FAILURE
     assert "E9" in outcome.message
-    assert not target.is_initialised
+    assert not target._initialised
 
 
 def test_unspecified_outputs_can_be_forbidden(adder: Adder) -> None:
@@ -372,7 +372,7 @@ def test_omitted_output_is_no_use_of_the_first_pool(adder: Adder) -> None:
     assert values(buffer) == [1, 1, 1, 1]
     with pytest.raises(InvalidArgument, match="R1"):
         model.bind(Request((), (outputs[0],)), pools)
-    assert buffer.is_initialised  # the request that was refused does not write it
+    assert buffer._initialised  # the request that was refused does not write it
 
 
 def test_offset_and_length_of_a_buffer_must_be_0(adder: Adder) -> None:

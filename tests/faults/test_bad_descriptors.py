@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle, islice
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,7 +26,7 @@ from nnburst.control.messages.message import Message
 from nnburst.control.messages.session import Ping
 from nnburst.control.protocol import CALLS
 from nnburst.hal.enums import ErrorStatus
-from nnburst.testing.faults.bad_descriptors import bad_descriptors, is_regular_and_writable
+from nnburst.testing.faults.bad_descriptors import bad_descriptors
 from nnburst.testing.faults.footprint import footprint, settle
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
@@ -115,9 +117,13 @@ def test_descriptor_that_is_no_packet_socket_is_refused_for_upcalls(
         refuse(raw, places.upcall_socket, bad, row)
 
 
-def test_descriptor_that_is_no_file_to_be_written_is_refused_for_a_compilation(
-    raw: RawClient, row: Row
-) -> None:
+def is_regular_and_writable(fd: int) -> bool:
+    """Whether it would do as a cache file, which need not be sealed."""
+    path = Path(f"/proc/self/fd/{fd}")
+    return path.is_file() and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+
+
+def test_descriptor_of_another_kind_is_refused_for_a_compilation(raw: RawClient, row: Row) -> None:
     with bad_descriptors(SIZE) as bad:
         files = {kind for kind, fd in bad.items() if is_regular_and_writable(fd)}
         assert {"file", "unsealed"} < files

@@ -51,11 +51,6 @@ class MQDescriptor(msgspec.Struct, frozen=True):
         """Elements; every one is usable."""
         return self.grantors[2].extent // self.quantum
 
-    @property
-    def has_event_flag(self) -> bool:
-        """Whether the queue can be waited for."""
-        return len(self.grantors) > 3
-
     def size_bytes(self) -> int:
         """Bytes of memory that the grantors of fd 0 span."""
         return max(g.offset + g.extent for g in self.grantors)

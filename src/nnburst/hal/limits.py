@@ -15,9 +15,8 @@ INT32_MAX: Final = 2**31 - 1
 BYTE_SIZE_OF_CACHE_TOKEN: Final = 32
 #: NNAPI: Constant:MAX_NUMBER_OF_CACHE_FILES, per kind of cache.
 MAX_NUMBER_OF_CACHE_FILES: Final = 32
-#: NNAPI: OperandTypeRange:BASE_MAX and OperationTypeRange:BASE_MAX; above lies an extension.
+#: NNAPI: OperandTypeRange:BASE_MAX, and that of OperationTypeRange is the same; above lies an extension.
 OPERAND_TYPE_BASE_MAX: Final = 0xFFFF
-OPERATION_TYPE_BASE_MAX: Final = 0xFFFF
 #: NNAPI: ControlFlow.h; a WHILE whose body outlives this ends as MISSED_DEADLINE_TRANSIENT.
 DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
 MAX_LOOP_TIMEOUT_NS: Final = 15_000_000_000

@@ -109,11 +109,6 @@ class DeviceBuffer:
             return None
         return self._element_bytes * math.prod(dimensions)
 
-    @property
-    def is_initialised(self) -> bool:
-        """Whether it holds anything."""
-        return self._initialised
-
     def check_role(self, model: object, kind: str, index: int) -> None:
         """Refuse a use that was not declared when it was allocated.
 

@@ -101,7 +101,6 @@ class _Edge(NamedTuple):
     source: str
     target: str
     label: str
-    is_reference: bool = False
 
 
 class _Graph(NamedTuple):

@@ -138,12 +138,6 @@ def validate_device_type(code: int, feature_level: FeatureLevel) -> DeviceType:
     return kind
 
 
-def validate_sync_fence(fd: int | None) -> None:
-    """validation:S10: a fence's descriptor is not negative; None if unknown."""
-    if fd is not None and fd < 0:
-        raise Broken("S10", f"fd is {fd}").at("sync fence")
-
-
 def validate_cache_token(token: bytes) -> None:
     """validation:S11: a cache token has 32 bytes."""
     if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:

@@ -102,11 +102,6 @@ class EngineDevice:
             return self._started
 
     @property
-    def is_started(self) -> bool:
-        """Whether its driver has been launched."""
-        return self._started is not None
-
-    @property
     def pid(self) -> int:
         """Process of its driver."""
         return self.driver.pid

@@ -13,7 +13,6 @@ import select
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 from nnburst.fmq.shared_memory import SIZE_SEALS
@@ -131,9 +130,3 @@ def bad_descriptors(size: int) -> Iterator[dict[str, int]]:
     finally:
         for fd in found.values():
             os.close(fd)
-
-
-def is_regular_and_writable(fd: int) -> bool:
-    """Whether it would do as a cache file, which need not be sealed."""
-    path = Path(f"/proc/self/fd/{fd}")
-    return path.is_file() and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR

@@ -18,6 +18,7 @@ from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.validation.values import validate_device_type, validate_timing
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.driver_under_test import DriverUnderTest
@@ -46,6 +47,7 @@ def test_driver_says_what_it_is(nnburst_device: Device) -> None:
     assert nnburst_device.version_string
     assert nnburst_device.feature_level >= FeatureLevel.V1_2
     assert nnburst_device.is_alive
+    validate_device_type(nnburst_device.type, nnburst_device.feature_level)
 
 
 def test_driver_supports_something(nnburst_device: Device) -> None:
@@ -105,6 +107,8 @@ def test_executions_over_socket_and_burst_give_the_sum(nnburst_device: Device) -
                 array[...] = value
             bound.outputs[0][...] = np.nan  # nothing may be left of what was there before
             check_sum(bound.run().outputs[0], number)
+        validate_timing(prepared.execute(summands(0), measure=True).timing)
+        validate_timing(burst.execute(summands(0), measure=True).timing)
 
 
 @pytest.mark.usefixtures("nnburst_adds")

@@ -46,11 +46,6 @@ class ArgumentInfo:
     length: int = 0
 
     @property
-    def is_omitted(self) -> bool:
-        """Whether it has no value."""
-        return self.view is None and self.memory is None
-
-    @property
     def is_fully_specified(self) -> bool:
         """Whether its dimensions were known when it was set."""
         return is_fully_specified(self.operand, TYPES)
@@ -66,17 +61,6 @@ class ArgumentInfo:
         if self.memory is None:
             return self.view is None or find_memory(self.view) is not None
         return self.memory.is_shared or self.memory._buffer is not None
-
-    @property
-    def is_tensor(self) -> bool:
-        """Whether it has dimensions."""
-        return not is_scalar_operand(self.operand, TYPES)
-
-    @property
-    def element_size(self) -> int:
-        """Bytes of one of its elements."""
-        one = (1,) if self.operand.dimensions else ()
-        return TYPES.size_bytes(replace(self.operand, dimensions=one))
 
     def check_initialized(self, index: int) -> None:
         """RT:E5: an input in a device's memory holds something of the argument's dimensions.
