@@ -11,6 +11,7 @@ from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model, Operation
 from nnburst.runtime.argument import Argument, Options, Outcome, PreparedPart
 from nnburst.runtime.devices.cpu_device import CpuDevice
@@ -68,6 +69,7 @@ class ComputingDevice:
         priority: Priority = Priority.MEDIUM,
         deadline_ns: int | None = None,
         cache: CacheRequest | None = None,  # noqa: ARG002
+        attributes: Sequence[ExtensionAttribute] = (),  # noqa: ARG002
     ) -> PreparedPart:
         """Prepare by the reference executor, unless it is to fail."""
         error = self.on_prepare(model)
