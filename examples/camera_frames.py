@@ -86,7 +86,7 @@ def main(executor: str) -> int:
     durations, wrong = [], 0
     with (
         nnburst.launch(executor) as device,
-        nnburst.Memory.from_fd(camera.fd) as ring,
+        nnburst.Memory.from_fd(camera.fd, seal=True) as ring,
         device.allocate(RING * 64) as results,
         device.prepare(brightest_cell()) as prepared,
         prepared.open_burst() as burst,

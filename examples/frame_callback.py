@@ -60,7 +60,7 @@ class Subscription:
         self._line = line
         line.settimeout(PATIENCE)
         _, (self._fd, *_), _, _ = socket.recv_fds(line, 4, 1)
-        self.ring = nnburst.Memory.from_fd(self._fd)
+        self.ring = nnburst.Memory.from_fd(self._fd, seal=True)
 
     def spin(self, callback: Callable[[int, int], None]) -> None:
         """Call back with place and number of each frame until the publisher is done."""

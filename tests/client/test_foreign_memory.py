@@ -51,7 +51,7 @@ def foreign() -> Iterator[int]:
 
 
 def test_foreign_memfd_is_the_pool_itself(device: Device, foreign: int) -> None:
-    with mmap.mmap(foreign, 4096) as theirs, Memory.from_fd(foreign) as memory:
+    with mmap.mmap(foreign, 4096) as theirs, Memory.from_fd(foreign, seal=True) as memory:
         theirs[100:104] = b"here"
         assert bytes(memory.view()[100:104]) == b"here"
         memory.array("u1", (4,), 200)[...] = 7
@@ -62,17 +62,32 @@ def test_foreign_memfd_is_the_pool_itself(device: Device, foreign: int) -> None:
         os.close(fd)
 
 
-def test_import_seals_the_size_for_everybody(device: Device, foreign: int) -> None:
-    with Memory.from_fd(foreign):
+def test_import_that_may_seal_fixes_the_size_for_all(device: Device, foreign: int) -> None:
+    with Memory.from_fd(foreign, seal=True):
         assert seals(foreign) & SIZE_SEALS == SIZE_SEALS
         for size in (0, 8192):
             with pytest.raises(PermissionError):
                 os.ftruncate(foreign, size)
 
 
+def test_memfd_that_is_not_sealed_is_refused_and_left_alone_unless_it_may_be(
+    device: Device, foreign: int
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"lacks the seals .* seal=True adds them"):
+        Memory.from_fd(foreign)
+    assert not seals(foreign) & SIZE_SEALS
+    os.ftruncate(foreign, 8192)  # as its owner may
+
+
+def test_memfd_that_its_owner_has_sealed_needs_no_leave(device: Device, foreign: int) -> None:
+    fcntl.fcntl(foreign, fcntl.F_ADD_SEALS, SIZE_SEALS)
+    with Memory.from_fd(foreign) as memory:
+        assert memory.size == 4096
+
+
 def test_descriptor_stays_the_callers(device: Device) -> None:
     fd = memfd(4096)
-    memory = Memory.from_fd(fd)
+    memory = Memory.from_fd(fd, seal=True)
     os.close(fd)
     assert memory.array("u1", (4096,)).sum() == 0
     memory.close()
@@ -82,7 +97,7 @@ def test_import_allocates_nothing_of_the_memfds_size(device: Device) -> None:
     fd = memfd(MIB)
     tracemalloc.start()
     try:
-        with Memory.from_fd(fd):
+        with Memory.from_fd(fd, seal=True):
             assert tracemalloc.get_traced_memory()[1] < SMALL
             assert os.fstat(fd).st_blocks == 0, "the kernel gave it pages: somebody wrote to it"
     finally:
@@ -95,7 +110,7 @@ def test_execution_reads_and_writes_a_foreign_memfd(
 ) -> None:
     with (
         mmap.mmap(foreign, 4096) as theirs,
-        Memory.from_fd(foreign) as memory,
+        Memory.from_fd(foreign, seal=True) as memory,
         device.prepare(make_model((4,))) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -108,7 +123,7 @@ def test_execution_reads_and_writes_a_foreign_memfd(
 
 
 def test_one_memfd_can_be_a_pool_twice(device: Device, foreign: int) -> None:
-    with Memory.from_fd(foreign) as first, Memory.from_fd(foreign) as second:
+    with Memory.from_fd(foreign, seal=True) as first, Memory.from_fd(foreign, seal=True) as second:
         first.view()[0] = 9
         assert second.view()[0] == 9
         assert first._number != second._number
@@ -128,7 +143,7 @@ def test_memfd_that_others_write_is_a_read_only_pool(
     theirs[0:16] = np.float32([1, 2, 3, 4]).tobytes()
     with (
         theirs,
-        Memory.from_fd(fd) as memory,
+        Memory.from_fd(fd, seal=True) as memory,
         device.prepare(make_model((4,))) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -223,7 +238,7 @@ def test_everything_else_is_refused_with_the_reason_and_left_alone(
     descriptors = descriptors_of_the_same_file(fd)
     try:
         with pytest.raises(InvalidArgument, match=reason):
-            Memory.from_fd(fd)
+            Memory.from_fd(fd, seal=True)
         assert seals_if_any(fd) == before
         assert descriptors_of_the_same_file(fd) == descriptors == [fd]
     finally:
@@ -237,7 +252,7 @@ def test_huge_pages_are_refused(device: Device) -> None:
         pytest.skip(f"this kernel has no huge pages for memfds: {error}")
     try:
         with pytest.raises(InvalidArgument, match="huge pages"):
-            Memory.from_fd(fd)
+            Memory.from_fd(fd, seal=True)
         assert not seals(fd) & fcntl.F_SEAL_SEAL
     finally:
         os.close(fd)
@@ -246,7 +261,7 @@ def test_huge_pages_are_refused(device: Device) -> None:
 @pytest.mark.parametrize("fd", ["0", None, 1.5, -1, 1 << 20, 1 << 40])
 def test_what_is_no_open_descriptor_is_refused(device: Device, fd: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^fd: "):
-        Memory.from_fd(fd)
+        Memory.from_fd(fd, seal=True)
 
 
 def test_file_becomes_a_pool_by_one_copy_of_the_kernel(device: Device, tmp_path: Path) -> None:
@@ -387,7 +402,7 @@ def test_arrays_that_cannot_be_pools_are_refused(device: Device, array: Any, rea
 def test_memory_needs_no_device(tmp_path: Path, foreign: int) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with (
-        Memory.from_fd(foreign) as shared,
+        Memory.from_fd(foreign, seal=True) as shared,
         Memory.from_file(tmp_path / "file") as read,
         Memory.from_dlpack(np.zeros(3)) as copied,
     ):

@@ -27,23 +27,25 @@ _WRITE_SEALS: Final = fcntl.F_SEAL_WRITE | 0x0010
 _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
 
 
-def adopt_memfd(fd: int) -> tuple[SharedMemory, bool]:
-    """Seal a memfd and take a descriptor of our own to it.
+def adopt_memfd(fd: int, *, seal: bool) -> tuple[SharedMemory, bool]:
+    """Take a descriptor of our own to a memfd that is sealed, or seal it first.
 
     Nothing is sealed if it is refused.
 
     Args:
         fd: stays the caller's.
+        seal: whether it may be sealed.
 
     Returns:
         The region, and whether it can be written to.
 
     Raises:
-        InvalidArgument: it is not a memfd, cannot be sealed, is empty, is of huge pages, or cannot be read.
+        InvalidArgument: it is not a memfd, is not sealed and may not or cannot be, is empty, is of huge
+            pages, or cannot be read.
     """
     own = _duplicate(fd)
     try:
-        _seal(own)
+        _check_sealed(own, seal=seal)
         access = fcntl.fcntl(own, fcntl.F_GETFL) & os.O_ACCMODE
         sealed = fcntl.fcntl(own, fcntl.F_GET_SEALS) & _WRITE_SEALS
     except BaseException:
@@ -61,8 +63,8 @@ def _duplicate(fd: int) -> int:
         raise InvalidArgument(f"fd: {fd} is not open: {error}") from None
 
 
-def _seal(fd: int) -> None:
-    """Add the seals that are missing; what can be refused is refused before."""
+def _check_sealed(fd: int, *, seal: bool) -> None:
+    """Add the seals that are missing, if it may; what can be refused is refused before."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -88,6 +90,11 @@ def _seal(fd: int) -> None:
         raise InvalidArgument(
             "fd: the memfd lacks the seals SHRINK, GROW and SEAL and is open for reading only,"
             " so that they cannot be added"
+        )
+    if not seal:
+        raise InvalidArgument(
+            "fd: the memfd may shrink while it is read: it lacks the seals SHRINK, GROW and SEAL;"
+            " seal=True adds them, and it can never be resized from then on"
         )
     try:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, missing)

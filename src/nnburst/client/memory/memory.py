@@ -1,7 +1,7 @@
 """Pools of shared memory that driver and client both map, with numpy views on the client's side.
 
     memory = device.allocate(4096)            # zeroed; so is Memory(4096)
-    memory = Memory.from_fd(camera_memfd)     # what another program writes to, where it is
+    memory = Memory.from_fd(sealed_memfd)     # what another program writes to, where it is
     memory = Memory.from_file("weights.bin")  # copied once
     memory = Memory.from_dlpack(tensor)       # copied once
 
@@ -110,22 +110,23 @@ class Memory(Closing):
         self._address: int = self._bytes.__array_interface__["data"][0]
 
     @staticmethod
-    def from_fd(fd: int) -> Memory:
+    def from_fd(fd: int, *, seal: bool = False) -> Memory:
         """Make a pool of an existing memfd in place: nothing is copied.
 
-        The memfd is sealed against shrinking, growing and further seals, so its owner can never resize
-        it again. Arrays are read-only if it is open for reading only or sealed against writing; such
-        a pool holds inputs and constants.
+        Nothing but the seals SHRINK, GROW and SEAL keeps it from vanishing under its readers. Arrays are
+        read-only if it is open for reading only or sealed against writing; such a pool holds inputs and
+        constants.
 
         Args:
             fd: stays the caller's, who may close it at once.
+            seal: whether to add the seals that it lacks, after which its owner can never resize it again.
 
         Raises:
-            InvalidArgument: `fd` is not a memfd, cannot be sealed, is empty, of huge pages, or cannot be
-                read; nothing was sealed.
+            InvalidArgument: `fd` is not a memfd, is not sealed and may not or cannot be, is empty, of huge
+                pages, or cannot be read; nothing was sealed.
             ResourceExhausted: it cannot be mapped.
         """
-        shared, writable = adopt_memfd(fd)
+        shared, writable = adopt_memfd(fd, seal=seal)
         return Memory._adopt(shared, writable=writable)
 
     @staticmethod
