@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
 import threading
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from nnburst import SyncFence
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime import Compilation, Event, Execution, Manager
+from nnburst.runtime.execution import foreign_fence
 from runtime.building import add_model, bad_data, bad_state, finished, op_failed, unexpected_null
 
 ONES = np.ones(2, np.float32)
@@ -147,3 +150,60 @@ def test_a_file_is_no_fence(tmp_path: Path) -> None:
     path.write_bytes(b"x")
     with path.open("rb") as file, pytest.raises(NnburstError, match="cannot be polled"):
         Event.from_sync_fence(file.fileno())
+
+
+SYNC_FILE = r"""
+#include <linux/sync_file.h>
+#include <stddef.h>
+#include <stdio.h>
+int main(void) {
+    printf("%zu %zu %lu", sizeof(struct sync_file_info), offsetof(struct sync_file_info, status),
+           (unsigned long)SYNC_IOC_FILE_INFO);
+    return 0;
+}
+"""
+
+
+def test_a_sync_file_is_asked_for_its_status_as_the_kernel_declares_it(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None or not Path("/usr/include/linux/sync_file.h").exists():
+        pytest.skip("no C compiler, or no linux/sync_file.h")
+    source, program = tmp_path / "sync_file.c", tmp_path / "sync_file"
+    source.write_text(SYNC_FILE)
+    subprocess.run([compiler, str(source), "-o", str(program)], check=True, timeout=120)
+    printed = subprocess.run([str(program)], check=True, capture_output=True, timeout=120).stdout
+    size, status, number = map(int, printed.split())
+    info = foreign_fence._FILE_INFO.pack(b"", -5, 0, 0, 0, 0)
+    assert (len(info), foreign_fence._SYNC_IOC_FILE_INFO) == (size, number)
+    assert int.from_bytes(info[status : status + 4], "little", signed=True) == -5
+
+
+@pytest.mark.parametrize(("status", "fails"), [(1, False), (-5, True)])
+def test_a_sync_file_with_a_negative_status_is_a_fence_in_the_error_state(
+    monkeypatch: pytest.MonkeyPatch, status: int, fails: bool
+) -> None:
+    """A kernel without GPU and sw_sync makes no sync_file: an eventfd that answers as one stands for it."""
+
+    def answer(fd: int, number: int, info: bytearray) -> int:
+        assert (os.fstat(fd).st_mode, number) == (
+            os.fstat(end).st_mode,
+            foreign_fence._SYNC_IOC_FILE_INFO,
+        )
+        info[:] = foreign_fence._FILE_INFO.pack(b"a driver", status, 0, 1, 0, 0)
+        return 0
+
+    end = os.eventfd(0, os.EFD_NONBLOCK)
+    monkeypatch.setattr(foreign_fence.fcntl, "ioctl", answer)
+    event = Event.from_sync_fence(end)
+    execution, out = ready(finished(add_model(2)))
+    os.eventfd_write(end, 1)  # a sync_file can be read then, too, however it has ended
+    if fails:
+        with op_failed():
+            event.wait()
+        with op_failed():
+            execution.start_after([event])
+    else:
+        event.wait()
+        execution.start_after([event]).wait()
+        assert out.tolist() == [2, 2]
+    os.close(end)
