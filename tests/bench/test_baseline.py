@@ -14,6 +14,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 from nnburst.bench.model.baseline import differences, judge, missed, read_baseline, sentence
 from nnburst.bench.model.latency import BURST, C_API, INTERPRETER
+from nnburst.bench.rounds import Measured
 from nnburst.bench.verdict.verdict import Verdict
 from nnburst.hal.errors import InvalidArgument
 
@@ -38,7 +39,7 @@ def figures(
         ],
         "latency": {
             "cases": [
-                {"name": name, "median_ns": float(np.median(b)), "blocks_ns": list(map(float, b))}
+                {"name": name, "median_ns": float(np.median(b)), "typical_ns": list(map(float, b))}
                 for name, b in cases
             ]
         },
@@ -61,6 +62,28 @@ def test_ratios_are_judged_whatever_the_pace_of_the_machine(
     assert found is not None
     assert found.verdict is expected
     assert expected.value in sentence(figures(now, sigma, seed=2), found)
+
+
+def test_rounds_that_lose_a_time_slice_do_not_make_a_network_slower() -> None:
+    random = np.random.default_rng(3)
+    calm, hit = (
+        {BURST: Measured(BURST), C_API: Measured(C_API)},
+        {BURST: Measured(BURST), C_API: Measured(C_API)},
+    )
+    for cases, slices in ((calm, 0), (hit, 1)):
+        for measured in cases.values():
+            for _ in range(41):
+                singles = random.normal(1e5, 2e3, 9)
+                singles[:slices] += 3e6
+                measured.blocks.append(float(singles.mean()))
+                measured.samples_by_round.append(singles.astype(np.uint64))
+    old, new = (
+        {**figures(1.0), "latency": {"cases": [case.as_json() for case in cases.values()]}}
+        for cases in (calm, hit)
+    )
+    found = judge(new, {"kws": old})
+    assert found is not None
+    assert found.verdict is Verdict.SAME
 
 
 def test_another_engine_gives_no_verdict_and_another_network_no_comparison() -> None:

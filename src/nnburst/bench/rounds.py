@@ -56,6 +56,11 @@ class Measured:
         return float(np.median(self.blocks))
 
     @property
+    def typical(self) -> list[float]:
+        """The median of the single exchanges of each round: a lost time slice makes no difference to it."""
+        return [float(np.median(samples)) for samples in self.samples_by_round]
+
+    @property
     def median_ns(self) -> float:
         """Of the single exchanges that the percentiles are of."""
         return float(np.median(self.samples))
@@ -96,6 +101,7 @@ class Measured:
             "p999_ns": round(self.percentile(99.9), 1),
             "per_second": round(1e9 / self.mean_ns),
             "blocks_ns": [round(block, 1) for block in self.blocks],
+            "typical_ns": [round(typical, 1) for typical in self.typical],
             "stolen_share": round(self.stolen_s / self.wall_s, 4) if self.wall_s else 0.0,
         }
 
