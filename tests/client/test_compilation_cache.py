@@ -537,3 +537,26 @@ def test_a_network_comes_from_the_cache_in_half_the_time(shared_dir: Path, tmp_p
     print(f"from the cache / cold: {statistics.median(ratios):.2f}")
     if STRICT:
         assert statistics.median(ratios) <= 0.5
+
+
+OWN = """
+import os
+from nnburst.executor.reference.executor import ReferenceExecutor
+
+class Own(ReferenceExecutor):
+    name = "own"
+    engine_version = os.environ["OWN_VERSION"]
+"""
+
+
+def test_another_version_of_an_executor_of_others_makes_caches_unusable(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+
+    def run(version: str) -> bool:
+        environment = {"PYTHONPATH": str(tmp_path), "OWN_VERSION": version}
+        with nnburst.launch("own:Own", env=environment) as device:
+            return device.prepare(scaling(), cache_dir=folder).from_cache
+
+    assert [run("1"), run("1"), run("2"), run("2")] == [False, True, False, True]

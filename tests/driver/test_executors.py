@@ -14,6 +14,7 @@ from nnburst.driver import executors
 from nnburst.driver.executors import find_executor, import_executor, make_executor
 from nnburst.executor.base import Executor
 from nnburst.executor.null import NullExecutor
+from nnburst.hal.enums import DeviceType
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 
 
@@ -127,3 +128,21 @@ def test_executor_that_lacks_what_a_driver_calls_is_refused_before_any_client(
 def test_refused_executor_tells_the_client_what_it_lacks() -> None:
     with pytest.raises(NnburstError, match=r"TooFew\.prepare\(model.* cannot be called"):
         launch(f"{Path(__file__).stem}:TooFew", env={"PYTHONPATH": str(Path(__file__).parent)})
+
+
+OWN = """
+from nnburst.executor.null import NullExecutor
+from nnburst.hal.enums import DeviceType
+
+class Own(NullExecutor):
+    name = "own"
+    device_type = DeviceType.ACCELERATOR
+    engine_version = "chip 7"
+"""
+
+
+def test_executor_of_others_tells_its_type_and_its_version(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with launch("own:Own", env={"PYTHONPATH": str(tmp_path)}) as device:
+        assert device.type is DeviceType.ACCELERATOR
+        assert device.version_string.endswith(" own chip 7")
