@@ -166,6 +166,16 @@ static int send(struct nnb_client *client, const struct nnb_bound *bound) {
     return NNB_CLIENT_RESULT;
 }
 
+/* How much is under way, for a trace, whenever a request goes out or comes back on its own. */
+static void mark_load(struct nnb_client *client) {
+    if (nnb_trace_records()) {
+        struct nnb_ring *ring = &client->requests;
+        uint64_t room = nnb_ring_available_to_write(ring) * ring->quantum;
+        NNB_TRACE_VALUE(REQUESTS_OUT, COUNTER, 0, client->in_flight);
+        NNB_TRACE_VALUE(RING_BYTES, COUNTER, 0, ring->capacity_bytes - room);
+    }
+}
+
 /* Enters the burst; false while another thread is inside. */
 static bool enter(struct nnb_client *client) {
     /* SYNC POINT I: the previous holder's writes are visible. */
@@ -271,7 +281,7 @@ int nnb_client_submit(struct nnb_bound *bound) {
     NNB_TRACE_VALUE(CLIENT_SUBMIT, BEGIN, NNB_TRACE_FLOW_OUT, client->flow + 1);
     int status = send(client, bound);
     NNB_TRACE(CLIENT_SUBMIT, END);
-    NNB_TRACE_VALUE(REQUESTS_OUT, COUNTER, 0, client->in_flight);
+    mark_load(client);
     client->submitted += status == NNB_CLIENT_RESULT;
     return let_go(client, status);
 }
@@ -319,6 +329,7 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     }
     int status = finish(client, bound, timeout_ns);
     client->collected += out - (client->in_flight - client->overdue);
+    mark_load(client);
     return let_go(client, status);
 }
 

@@ -8,6 +8,7 @@
 #ifndef NNB_TRACE_H
 #define NNB_TRACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "atomics.h"
@@ -124,15 +125,20 @@ uint64_t nnb_trace_ticks(uint32_t uses_tsc);
 
 void nnb_trace_write(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argument);
 
+/* Whether marks are recorded: asked before anything is computed for a mark alone. */
+static inline bool nnb_trace_records(void) {
+#ifndef NNBURST_NO_TRACE_POINTS
+    return __builtin_expect(nnb_trace_on != 0, 0) != 0;
+#else
+    return false;
+#endif
+}
+
 /* nnb_trace_write, if marks are recorded. */
 static inline void nnb_trace_mark(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argument) {
-#ifndef NNBURST_NO_TRACE_POINTS
-    if (__builtin_expect(nnb_trace_on != 0, 0)) {
+    if (nnb_trace_records()) {
         nnb_trace_write(name, kind, flags, argument);
     }
-#else
-    (void)name, (void)kind, (void)flags, (void)argument;
-#endif
 }
 
 #define NNB_TRACE(site, kind) nnb_trace_mark(NNB_SITE_##site, NNB_TRACE_##kind, 0, 0)

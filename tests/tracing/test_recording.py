@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -59,6 +60,33 @@ def test_every_execution_is_joined_across_processes(tmp_path: Path, executor: st
     name, count = expected[executor]
     assert counts[f"[NN_LC_PCO]{name}"] == count
     assert trace.problems == []
+
+
+SUBMITTING = """
+import nnburst
+from nnburst.testing.faults.activities import sum_model
+
+with nnburst.launch("reference") as device:
+    burst = device.prepare(sum_model()).open_burst(max_in_flight=4)
+    bounds = [burst.bind() for _ in range(4)]
+    for pending in [bound.submit() for bound in bounds]:
+        pending.result()
+"""
+
+
+def test_counters_show_requests_and_bytes_under_way(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert main(["trace", "-o", str(path), "--", sys.executable, "-c", SUBMITTING]) == 0
+    samples = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "C"]
+    requests, filled = (
+        [value for s in samples if name in s["name"] for value in s["args"].values()]
+        for name in ("requests out", "bytes in the request ring")
+    )
+    assert len(requests) == len(filled) == 8  # four went out, four came back
+    assert max(requests) <= 4
+    assert (requests[0], requests[-1]) == (1, 0)
+    assert filled[-1] == 0
+    assert 0 <= max(filled) <= 4 * 1024
 
 
 def test_no_more_than_twelve_marks_a_round_trip(tmp_path: Path) -> None:
