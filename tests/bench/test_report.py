@@ -40,7 +40,9 @@ def measurement(routes: Mapping[str, float], sigma: float = 0.01) -> Measurement
     cases = {}
     for name, micro in routes.items():
         blocks = [float(b) for b in 1000 * micro * random.normal(1, sigma, 41)]
-        cases[name] = Measured(name, blocks, [np.full(3, max(1, round(b)), np.uint64) for b in blocks])
+        cases[name] = Measured(
+            name, blocks, [np.full(3, max(1, round(b)), np.uint64) for b in blocks]
+        )
     latency = Latency(cases, 50.0, 40.0, WarmUp(0.3, 9))
     figures: dict[str, Any] = {
         "network": "kws",

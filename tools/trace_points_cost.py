@@ -1,0 +1,144 @@
+"""What trace points that are off cost a round trip: builds of the checkout with and without them, in turn.
+
+    python tools/trace_points_cost.py FOLDER [--rounds N] [--json FILE]
+
+Two builds have the points and one has none (NNBURST_TRACE_POINTS=0). A client of each, with a driver of its
+own, executes `null_1in1out` in short blocks, one build after the other in each round. Of a block the median
+of its single executions counts. Prints medians of the ratios within a round: with to without, and with to
+with, whose distance from 1 is what two builds of one commit differ by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+#: Builds by name, and whether they have trace points.
+BUILDS: Final = {"with": "1", "with, again": "1", "without": "0"}
+#: Executions of a block.
+_BLOCK: Final = 400
+_CLIENT: Final = f"""
+import os, sys
+from contextlib import ExitStack
+import numpy as np
+import nnburst._native
+from nnburst.bench.contestants import Looped
+from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
+
+here, there = sorted(os.sched_getaffinity(0))[:2]
+with ExitStack() as stack:
+    device = stack.enter_context(null_driver(there))
+    stack.enter_context(pinned(here))
+    _, bound = open_bound(stack, device, adding_model(1, 1))
+    case = Looped("null_1in1out", bound.run)
+    print(nnburst._native.__file__, flush=True)
+    for _ in sys.stdin:
+        print(float(np.median(case.samples({_BLOCK}))), flush=True)
+"""
+
+
+def build(name: str, folder: Path) -> Path:
+    """A copy of the sources with a C module of its own; the folder that PYTHONPATH names.
+
+    Raises:
+        CalledProcessError: it does not compile.
+    """
+    target = folder / name.replace(", ", "_")
+    if not target.exists():
+        shutil.copytree(ROOT / "csrc", target / "csrc", ignore=shutil.ignore_patterns("tests"))
+        shutil.copytree(
+            ROOT / "src", target / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        )
+        for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+            shutil.copy(ROOT / file, target)
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext", "--inplace"],
+            cwd=target,
+            env={**os.environ, "NNBURST_TRACE_POINTS": BUILDS[name]},
+            check=True,
+        )
+    return target / "src"
+
+
+@contextmanager
+def client(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that executes a block whenever it gets a line, and prints what it took."""
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, a program of this file
+        [sys.executable, "-c", _CLIENT],
+        env={**os.environ, "PYTHONPATH": str(path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        found = _line(process)
+        if not found.startswith(str(path)):
+            raise RuntimeError(f"{path}: the client took {found}")
+        yield process
+
+
+def block(process: subprocess.Popen[str]) -> float:
+    """Nanoseconds of one execution, the median of a block."""
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    return float(_line(process))
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Nanoseconds of each build in each round."""
+    paths = {name: build(name, folder) for name in BUILDS}
+    found: dict[str, list[float]] = {name: [] for name in BUILDS}
+    with ExitStack() as stack:
+        clients = {name: stack.enter_context(client(path)) for name, path in paths.items()}
+        for turn in range(rounds):
+            for name in list(clients)[:: 1 if turn % 2 == 0 else -1]:
+                found[name].append(block(clients[name]))
+    return found
+
+
+def main() -> int:
+    """Build, measure, print; 1 if the points cost more than 2 % and more than two builds differ by."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=600)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only-build", action="store_true")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if args.only_build:
+        for name in BUILDS:
+            build(name, args.folder)
+        return 0
+    found = {name: np.array(blocks) for name, blocks in measure(args.folder, args.rounds).items()}
+    for name, blocks in found.items():
+        low, middle, high = np.percentile(blocks, [25, 50, 75])
+        print(f"{name}: median {middle:.0f} ns, quartiles {low:.0f} and {high:.0f}")
+    plain, again, without = found.values()
+    cost = float(np.median((plain + again) / 2 / without)) - 1
+    spread = float(np.median(again / plain)) - 1
+    print(f"trace points that are off: {cost:+.2%}; two builds of one commit: {spread:+.2%}")
+    if args.json is not None:
+        words = {name: list(blocks) for name, blocks in found.items()}
+        args.json.write_text(json.dumps({"cost": cost, "spread": spread, "blocks_ns": words}))
+    return int(cost > max(0.02, abs(spread)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
