@@ -18,7 +18,7 @@ from client.burst_helpers import standing_still
 from client.test_in_place import forget_what_was_used, used
 from nnburst import Memory, MissedDeadline, ModelBuilder, OperandType, OperationType
 from nnburst.client.memory.memory import find_memory
-from nnburst.hal.errors import BadState, DeadObject
+from nnburst.hal.errors import BadState, DeadObject, InvalidArgument
 from nnburst.runtime import Compilation, Execution, Manager
 from nnburst.runtime.compiled_burst import CompiledRequest
 from nnburst.runtime.execution.values import TemporaryPool
@@ -301,3 +301,88 @@ def test_a_burst_that_computes_refuses_a_second_execution(drivers: Manager) -> N
         out.fill(0)
         execution.burst_compute(burst)
         assert out.tolist() == [2.0, 8.0, 18.0]
+
+
+def test_execute_on_arrays_becomes_one_c_call_and_stays_right(drivers: Manager) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        counts = []
+        for scale in (1, 2, 3, 4, 5):
+            events: list[str] = []
+            given = [X * np.float32(scale)]
+            sys.setprofile(lambda _frame, event, _argument, kept=events: kept.append(event))
+            try:
+                result = burst.execute(given)
+            finally:
+                sys.setprofile(None)
+            counts.append(len(events))
+            assert result.outputs[0].tolist() == [[2 * (v * scale) ** 2 for v in (1, 2, 3)]]
+        assert counts[4] == counts[3] < counts[0] / 3
+
+
+def test_results_of_executions_on_arrays_are_the_callers_own(drivers: Manager) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        results = [burst.execute([X * np.float32(n)]).outputs[0] for n in range(1, 6)]
+        assert [result[0, 0] for result in results] == [2, 8, 18, 32, 50]
+        mine = np.zeros_like(X)
+        for _ in range(4):
+            mine.fill(0)
+            assert burst.execute([X], [mine]).outputs[0] is mine
+            assert mine.tolist() == [[2, 8, 18]]
+
+
+def test_arrays_of_other_shapes_and_measured_ones_go_the_ordinary_way(drivers: Manager) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for _ in range(4):
+            burst.execute([X])
+        with pytest.raises(InvalidArgument):
+            burst.execute([X[:, :2].copy()])
+        with pytest.raises(InvalidArgument):
+            burst.execute([X], timeout=-1)
+        assert burst.execute([X], measure=True).outputs[0].tolist() == [[2, 8, 18]]
+        assert burst.execute([X]).outputs[0].tolist() == [[2, 8, 18]]
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_a_driver_that_dies_between_executions_on_arrays_is_there_again(
+    drivers: Manager, explicit: bool
+) -> None:
+    with (
+        nnburst.compile(chain(), BOTH if explicit else None, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for _ in range(4):
+            burst.execute([X])
+        os.kill(drivers.device("second").pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        right = 0
+        for _ in range(20):
+            try:
+                assert burst.execute([X]).outputs[0].tolist() == [[2, 8, 18]]
+                right += 1
+            except DeadObject:
+                assert explicit
+        assert right >= 18
+
+
+def test_execution_on_arrays_is_recorded_if_records_are_kept(drivers: Manager) -> None:
+    kept: list[object] = []
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for _ in range(4):
+            burst.execute([X])
+        drivers.records.callback = kept.append
+        try:
+            burst.execute([X])
+        finally:
+            drivers.records.callback = None
+    assert len(kept) == 1

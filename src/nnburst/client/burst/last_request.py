@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter
 from nnburst.client.memory.memory import find_memory
 
 #: Seconds that `BoundRequest.run` has by itself.
 DEFAULT_TIMEOUT: Final = 30.0
+
+
+class Repeatable(Protocol):
+    """A bound request, of a burst or of a plan."""
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """Where its inputs lie."""
+
+    @property
+    def outputs(self) -> Sequence[Array]:
+        """Where its outputs lie."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be run any more."""
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once."""
 
 
 def in_pool(array: Array) -> bool:
@@ -40,7 +58,7 @@ class LastRequest:
 
     __slots__ = ("_bound", "_inputs", "_outputs", "_own_outputs")
 
-    def __init__(self, bound: BoundRequest, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __init__(self, bound: Repeatable, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Execute `bound`, made for such arrays, whose outputs have shapes that the model declares."""
         self._bound = bound
         self._inputs = [_ArrayPlace.of(*pair) for pair in zip(bound.inputs, inputs, strict=True)]
@@ -50,7 +68,7 @@ class LastRequest:
     @staticmethod
     def of(
         parameters: Sequence[Parameter],
-        bound: BoundRequest,
+        bound: Repeatable,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
     ) -> LastRequest | None:
@@ -73,7 +91,7 @@ class LastRequest:
             return None
         return LastRequest(bound, inputs, outputs)
 
-    def is_of(self, bound: BoundRequest) -> bool:
+    def is_of(self, bound: Repeatable) -> bool:
         """Whether it executes `bound`."""
         return bound is self._bound
 
