@@ -42,7 +42,7 @@ _EXECUTORS: Final = {"same": "litert", "slower": f"{Path(__file__).stem}:SlowedL
 RIGHT: Final = {"same": "same", "slower": "worse"}
 _NOISY: Final = "noisy"
 #: What a try measures besides latency: as little as can be.
-_SHORT: Final = ("--examples", "1", "--prepares", "1")
+_SHORT: Final = ("--examples", "1", "--prepares", "0")
 
 
 class SlowedLiteRt(Executor):

@@ -109,6 +109,20 @@ def test_warm_up_comes_first_rounds_last_and_the_relaxed_network_is_measured_bes
 
 
 @needs_two_cores
+def test_preparation_is_left_out_if_nothing_is_to_be_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "table.csv"
+    words = ("--prepares", "0", "--csv", str(table), "--html", str(tmp_path / "page.html"))
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'cli')")
+    [network] = measured(write(tmp_path, "CONV_2D-same-INT8"), *words)["networks"]
+    assert set(network["preparation"].values()) == {None}
+    assert network["latency"]["cases"]
+    assert "not available" in (tmp_path / "page.html").read_text()
+    assert "took nothing from a compilation cache" not in capsys.readouterr().out
+
+
+@needs_two_cores
 def test_network_that_keeps_a_state_goes_by_the_executor_in_process(tmp_path: Path) -> None:
     [network] = measured(write(tmp_path, "SVDF-FLOAT32"), "--executor", "reference")["networks"]
     names = [case["name"] for case in network["latency"]["cases"]]

@@ -44,7 +44,7 @@ def measure_preparation(
         cold and written to a cache, and its `cache_bytes`; `prepare_cached_ms` and
         `first_result_cached_ms`, None if nothing came from a cache. Of the three ways to prepare also the
         spread from the first quartile to the third, as a share of the median: `prepare_cold_spread`,
-        `prepare_to_cache_spread`, `prepare_cached_spread`.
+        `prepare_to_cache_spread`, `prepare_cached_spread`. All are None if `repeats` is 0.
     """
 
     def start(folder: str | None) -> Start:
@@ -53,12 +53,12 @@ def measure_preparation(
         return began
 
     cold = [start(None) for _ in range(repeats)]
-    filling, found = [], []
+    filling, found, cache_bytes = [], [], None
     for _ in range(repeats):
         with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
             filling.append(start(folder))
-            cache_bytes = sum(
-                path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()
+            cache_bytes = float(
+                sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
             )
             found.append(start(folder))
     cached = [once for once in found if once.from_cache]
@@ -76,7 +76,7 @@ def measure_preparation(
         "second_run_ms": _median([once.runs_ms[1] for once in cold]),
         "prepare_to_cache_ms": _median([once.prepare_ms for once in filling]),
         "prepare_to_cache_spread": _spread([once.prepare_ms for once in filling]),
-        "cache_bytes": float(cache_bytes),
+        "cache_bytes": cache_bytes,
         "prepare_cached_ms": _median([once.prepare_ms for once in cached]),
         "prepare_cached_spread": _spread([once.prepare_ms for once in cached]),
         "first_result_cached_ms": _median([once.first_ms for once in cached]),
