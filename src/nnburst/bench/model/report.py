@@ -146,7 +146,10 @@ def _data_sets(measurements: Sequence[Measurement]) -> str:
         for agreement in measured.figures["accuracy"]:
             key = agreement["data_set"], agreement["source"]
             tried.setdefault(key, []).append(measured.figures["network"])
-    rows = [[name, source, ", ".join(networks)] for (name, source), networks in tried.items()]
+    rows = [
+        [name, source, ", ".join(dict.fromkeys(networks))]
+        for (name, source), networks in tried.items()
+    ]
     return _table("Data sets", ["name", "source", "networks"], rows)
 
 

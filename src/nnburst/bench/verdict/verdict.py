@@ -104,7 +104,7 @@ def compare(
     if widest > MOST_SPREAD:
         why = f"blocks spread by {widest:.0%}, more than {MOST_SPREAD:.0%}"
     elif abs(abs(effect) - least_effect) < margin:
-        why = f"{effect:+.1%} may be off by {margin:.1%}: not told from {least_effect:.0%}"
+        why = f"{effect:+.1%} ± {margin:.1%} lies on either side of {least_effect:.0%}"
     elif abs(effect) <= least_effect:
         verdict = Verdict.SAME
     elif chance < _CHANCE:
