@@ -13,6 +13,7 @@ import nnburst
 from nnburst import Closed, Device, ExecutionResult, ResilientDevice
 from nnburst.client.resilient.recovery import Recoverable
 from nnburst.control import connection as connection_module
+from nnburst.control import received_reply
 from nnburst.control.channel import ProtocolError
 from nnburst.control.messages.session import Nothing, Ping
 
@@ -26,7 +27,8 @@ def break_the_rules(device: Device) -> None:
         raise ValueError("no reply")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection_module, "decode_reply", spoiled)
+        for reader in (connection_module, received_reply):
+            patch.setattr(reader, "decode_reply", spoiled)
         with pytest.raises(ProtocolError):
             device._session.connection.call(Ping(), Nothing, timeout=20)
 
