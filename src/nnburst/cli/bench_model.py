@@ -306,7 +306,7 @@ def _measure(
     from nnburst.bench.drivers import pinned
     from nnburst.bench.model import accuracy, data_sets, latency, preparation
     from nnburst.bench.model.histogram import histograms
-    from nnburst.bench.model.latency import Subject
+    from nnburst.bench.model.latency import Participant
     from nnburst.bench.model.report import Measurement
     from nnburst.client.launch import launch
 
@@ -327,10 +327,10 @@ def _measure(
     total = sum(len(found.examples) for found in sets)
     agreements, findings = [], []
     with launch(args.executor, cpus={there}) as device:
-        beside = {name: Subject(network, other) for name, other in others.items()}
+        beside = {name: Participant(network, other) for name, other in others.items()}
         if args.relaxed:
-            beside["relaxed"] = Subject(network.relaxed(), device)
-        for name, one in {"": Subject(network, device), **beside}.items():
+            beside["relaxed"] = Participant(network.relaxed(), device)
+        for name, one in {"": Participant(network, device), **beside}.items():
             with (
                 accuracy.by_driver(one.network, one.device) as ours,
                 progress(f"{network.name}: accuracy {name}".rstrip(), total) as advance,

@@ -44,7 +44,7 @@ _DRIVER_RUNS: Final = (5, 2000)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Participant:
     """What takes part beside the driver that is measured.
 
     Attributes:
@@ -104,7 +104,7 @@ def measure(
     *,
     executor: str = "litert",
     reference: Compute | None = None,
-    others: Mapping[str, Subject] | None = None,
+    others: Mapping[str, Participant] | None = None,
     warm_up_s: float = 0.0,
     seconds: float = 0.0,
 ) -> Latency:

@@ -89,7 +89,7 @@ def degrade(address: str, network: Network, seconds: float) -> Degradation:
     return of_ratios(ratios, beside.preparations)
 
 
-class _Preparing:
+class _Preparer:
     """A thread that prepares while it is let, over a connection of its own."""
 
     def __init__(self, address: str) -> None:
@@ -103,7 +103,7 @@ class _Preparing:
     def start(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._done.set()
         self._let.set()
         self._thread.join()
@@ -137,13 +137,13 @@ class _Preparing:
 
 
 @contextmanager
-def _preparing(address: str) -> Iterator[_Preparing]:
-    beside = _Preparing(address)
+def _preparing(address: str) -> Iterator[_Preparer]:
+    beside = _Preparer(address)
     beside.start()
     try:
         yield beside
     finally:
-        beside.end()
+        beside.close()
 
 
 def _block(prepared: PreparedModel, network: Network, seconds: float) -> float:
