@@ -54,12 +54,15 @@ $(NATIVE): $(INSTALLED) $(NATIVE_SOURCES)
 demo: setup ## classify digits through a driver process, and see what each route costs
 	@$(BIN)/nnburst demo
 
-# What `make tiny` runs: the house rules, and a part of every layer that needs no second.
-TINY := tests/test_architecture.py tests/test_names.py tests/test_comments.py tests/test_promises.py tests/test_tiers.py \
+# What `make tiny` runs: the house rules, and of every layer, from queues and packets to drivers that compute in
+# every way, what takes a second at most.
+TINY := tests/test_architecture.py tests/test_names.py tests/test_comments.py tests/test_promises.py \
     tests/serialize tests/control/test_address.py tests/fmq/test_edges.py tests/hal/test_codes.py \
-    tests/executor/test_evaluator.py tests/driver/test_slots.py tests/client/test_burst.py
+    tests/hal/test_validation_request.py tests/executor/test_evaluator.py tests/executor/operations/test_conv.py \
+    tests/driver/test_slots.py tests/driver/test_burst.py tests/client/test_burst.py \
+    tests/client/test_execute.py tests/client/test_every_way.py tests/runtime/test_behaviours.py
 
-tiny: setup ## ten seconds: the house rules, packets, and a burst through a driver
+tiny: setup ## ten seconds: the house rules, packets, and every way to execute through a driver
 	$(BIN)/python -m pytest -q $(TINY) $(PYTEST_ARGS)
 
 test: setup ## the everyday tests, within five minutes
