@@ -60,6 +60,22 @@ with CompiledModel(compilation) as compiled:
 manager.close()
 """
 
+LIVES = """
+import sys
+import nnburst
+from nnburst.testing.faults.activities import sum_model, summands
+
+with nnburst.launch("reference") as device:
+    for _ in range(2):
+        with device.prepare(sum_model(), cache_dir=sys.path[0] + "/cache") as prepared:
+            with prepared.open_burst() as burst:
+                burst.execute(summands(1.0))
+    assert prepared.from_cache
+    with device.prepare(sum_model()) as prepared:
+        fenced = prepared.execute_fenced(summands(1.0))
+        fenced.fence.wait()
+"""
+
 
 def names(tmp_path: Path, script: str) -> Counter[str]:
     """How often each slice was recorded while a script ran."""
@@ -97,3 +113,22 @@ def test_a_slice_for_each_step_of_a_plan_and_for_each_prepared_part(
     prepared = sum(c for n, c in found.items() if n.startswith("[NN_LR_PC]prepare a part on "))
     assert prepared == steps
     assert found["[NN_LR_PC]place and prepare"] == 1
+
+
+def test_slices_of_a_models_life_are_in_the_phases_that_they_belong_to(tmp_path: Path) -> None:
+    found = names(tmp_path, LIVES)
+    expected = {
+        "[NN_LR_PI]launch": 1,
+        "[NN_LR_PC]prepare": 3,
+        "[NN_LR_PC]look in the compilation cache": 2,
+        "[NN_LR_PP]describe and send a model": 2,  # the second was in the cache
+        "[NN_LD_PC]prepare": 2,
+        "[NN_LD_PC]prepare from the cache": 1,
+        "[NN_LR_PE]execute fenced": 1,
+        "[NN_LI_PE]wait for a fence": 1,
+        "[NN_LR_PT]burst: close": 2,
+        "[NN_LR_PT]close a model": 3,
+        "[NN_LR_PT]close a device": 1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["[NN_LD_PT]release"] >= 3

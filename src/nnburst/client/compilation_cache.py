@@ -35,6 +35,7 @@ from nnburst.hal.errors import (
 from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.hal.validation.values import validate_cache_token
+from nnburst.tracing.slices import Layer, Phase, trace
 
 
 class Compiler(Protocol):
@@ -228,7 +229,9 @@ class CachedCompilation:
         if not any(self._needed):
             log.info("%s caches no compilations: each model is compiled", self._device.name)
             return self._compile(None, left())
-        return self._load(left) or self._compile_and_save(left)
+        with trace(Layer.RUNTIME, Phase.COMPILATION, "look in the compilation cache"):
+            found = self._load(left)
+        return found or self._compile_and_save(left)
 
     def _load(self, left: Callable[[], float]) -> PreparedModel | None:
         with _opened(self._paths, self._token, _OPEN) as files:

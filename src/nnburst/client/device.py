@@ -353,7 +353,10 @@ class Device(Closing):
         priority = _member(Priority, priority, "priority")
         threads = _thread_count(num_threads)
         hints = self._session.hints(attributes)
-        with unpacked(model, pools) as (bare, memories):
+        with (
+            trace(Layer.RUNTIME, Phase.PREPARATION, "describe and send a model"),
+            unpacked(model, pools) as (bare, memories),
+        ):
             dump_model(bare, f"prepared by {self.name}")
             described = self._describe(bare, memories)
             preparation = Preparation(self._session, bare, preference)
@@ -461,7 +464,8 @@ class Device(Closing):
         """
         self._session.closed = True
         if self._finalizer.detach() is not None:
-            _close(self._session, self._process, self._owner)
+            with trace(Layer.RUNTIME, Phase.TERMINATION, "close a device"):
+                _close(self._session, self._process, self._owner)
 
     def __repr__(self) -> str:
         state = "alive" if self.is_alive else "closed" if self._session.closed else "dead"

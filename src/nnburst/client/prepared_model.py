@@ -283,9 +283,10 @@ class PreparedModel(Closing):
         """
         seconds, fences = check_timeout(timeout), check_fences(wait_for)
         arguments = SocketArguments(self._prepared, inputs, outputs)
-        return execute_fenced(
-            self._prepared, arguments, fences, duration, measure, seconds, attributes
-        )
+        with trace(Layer.RUNTIME, Phase.EXECUTION, "execute fenced"):
+            return execute_fenced(
+                self._prepared, arguments, fences, duration, measure, seconds, attributes
+            )
 
     def create_reusable_execution(
         self,
@@ -352,7 +353,8 @@ class PreparedModel(Closing):
 
         Twice is fine, and so is a dead driver.
         """
-        self._prepared.close()
+        with trace(Layer.RUNTIME, Phase.TERMINATION, "close a model"):
+            self._prepared.close()
 
     def __repr__(self) -> str:
         state = "released" if self.closed else "open"

@@ -263,8 +263,9 @@ class Burst(Closing):
 
         A run on another thread ends with Closed.
         """
-        self._core.close()
-        self._arrays.close()
+        with trace(Layer.RUNTIME, Phase.TERMINATION, "burst: close"):
+            self._core.close()
+            self._arrays.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._core.closed else "open"

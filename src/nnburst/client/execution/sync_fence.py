@@ -28,6 +28,7 @@ from nnburst.control.fences import (
 )
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
+from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Seconds until a wait looks whether another thread has closed the fence. Nothing wakes it then: shutting the
 #: socket down would put the duplicates that other executions wait for into the error state.
@@ -75,12 +76,13 @@ class SyncFence(Closing):
         deadline = time.monotonic() + check_timeout(timeout)
         poller = select.poll()
         poller.register(self.fileno(), select.POLLIN)
-        while (status := self.status) == FenceStatus.ACTIVE:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise MissedDeadline(f"timeout: the fence did not signal in {timeout:g} s")
-            poller.poll(math.ceil(min(left, _LOOK_AGAIN) * 1000))
-        return status
+        with trace(Layer.IPC, Phase.EXECUTION, "wait for a fence"):
+            while (status := self.status) == FenceStatus.ACTIVE:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise MissedDeadline(f"timeout: the fence did not signal in {timeout:g} s")
+                poller.poll(math.ceil(min(left, _LOOK_AGAIN) * 1000))
+            return status
 
     def fileno(self) -> int:
         """Its descriptor, borrowed.

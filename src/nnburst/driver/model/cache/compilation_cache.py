@@ -27,6 +27,7 @@ from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.validation.values import validate_cache_token
+from nnburst.tracing.slices import Layer, Phase, trace
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,8 @@ class CompilationCache:
         entry, cached = unseal(copy, constants, writer=self._writer, token=token, key=key)
         threads = min(entry.num_threads, thread_budget())
         options = PrepareOptions(entry.preference, entry.priority, threads, attributes)
-        prepared = executor.prepare_from_cache(cached, options)
+        with trace(Layer.DRIVER, Phase.COMPILATION, "prepare from the cache"):
+            prepared = executor.prepare_from_cache(cached, options)
         return PreparedModel(entry.model, prepared, entry.preference, entry.priority)
 
     def check(
