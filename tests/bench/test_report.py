@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,14 @@ def test_page_has_mean_deviation_and_count_of_routes_and_the_spread_of_preparing
     assert "Warmed up for 0.3 s." in text
     assert "the first execution" in text
     assert "<td>25%</td>" in text
+
+
+def test_network_that_fails_is_red_and_its_errors_have_a_table() -> None:
+    right = measurement({C_API: 100, BURST: 90})
+    wrong = measurement({C_API: 100, BURST: 90})
+    finding = {"evaluator": "top k", "device": "", "figures": {}, "failures": ["top 1 is 0.5"]}
+    figures = {**wrong.figures, "network": "broken", "ground_truth": [finding]}
+    text = page({}, [right, replace(wrong, figures=figures)])
+    assert '<td class="words worse">broken</td>' in text
+    assert '<td class="words">kws</td>' in text
+    assert text.index("<caption>Errors</caption>") < text.index("<caption>Overview")

@@ -50,7 +50,7 @@ class Cell:
 
     Attributes:
         text: in it.
-        look: its class: "better", "worse" or nothing.
+        look: its classes: "better", "worse", "words" for what stands on the left, or nothing.
     """
 
     text: str
@@ -167,7 +167,7 @@ def _overview(measurements: Sequence[Measurement]) -> str:
         rows.append(
             [
                 figures["group"],
-                figures["network"],
+                Cell(figures["network"], "words worse" if _failed(figures) else "words"),
                 *(_beside_engine(medians.get(name), more.get(name, 0.0)) for name in shown),
                 _beside_baseline(figures.get("beside_baseline")),
                 _share(_worst_agreement(figures["accuracy"])),
@@ -175,6 +175,11 @@ def _overview(measurements: Sequence[Measurement]) -> str:
         )
     title = "Overview: medians in microseconds, and how much longer than the engine in process"
     return _table(title, columns, rows)
+
+
+def _failed(figures: Mapping[str, Any]) -> bool:
+    """Whether an evaluator found something wrong."""
+    return any(found["failures"] for found in figures["ground_truth"])
 
 
 def _beside_engine(median_ns: float | None, more: float | None) -> Cell:
