@@ -518,6 +518,15 @@ TRACE: Final = Variable(
     what="the socket of a collector of traces, which `nnburst trace` sets",
     page="tracing.md",
 )
+TRACE_MARKER: Final = Variable(
+    "TRACE_MARKER",
+    _path,
+    "a file's path",
+    None,
+    reader="processes that record a trace, when they start",
+    what="the kernel's trace_marker, which `nnburst trace --marker` sets",
+    page="tracing.md",
+)
 TRACE_POINTS: Final = Variable(
     "TRACE_POINTS",
     _switch,

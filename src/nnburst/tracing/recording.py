@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.environment import TRACE
+from nnburst.hal.environment import TRACE, TRACE_MARKER
 from nnburst.tracing.area import BEGIN, BYTES, END, has_steady_tsc
 from nnburst.tracing.marks import parse
 from nnburst.tracing.slices import Layer, Phase, set_tracer
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that a collector may take to accept.
 _TIMEOUT: Final = 2.0
+#: Layers whose slices go to the kernel's trace, too: those above the HAL.
+_MARKED: Final = (Layer.APPLICATION, Layer.RUNTIME)
 _LAYERS: Final = {layer: number for number, layer in enumerate(Layer)}
 _PHASES: Final = {phase: number for number, phase in enumerate(Phase)}
 
@@ -84,8 +86,20 @@ def _record(path: Path, process: str) -> None:
             collector.settimeout(_TIMEOUT)
             collector.connect(str(path))
             socket.send_fds(collector, [b"nnburst-trace"], [memory.fd])
-    _tracer = _Tracer()
+    _tracer = _Tracer(_marker())
     set_tracer(_tracer)
+
+
+def _marker() -> int:
+    """A descriptor of the kernel's trace_marker, for the rest of the process; -1 without one."""
+    if TRACE_MARKER.name not in os.environ:
+        return -1
+    path = TRACE_MARKER.read()
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError as error:
+        logger.warning("%s: %s cannot be written (%s)", TRACE_MARKER.name, path, error)
+        return -1
 
 
 def _command() -> str:
@@ -96,8 +110,9 @@ def _command() -> str:
 class _Tracer:
     """Slices of Python code by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, marker: int = -1) -> None:
         self._slices: dict[str, _Slice] = {}
+        self._marker = marker
 
     def __call__(self, name: str) -> _Slice:
         found = self._slices.get(name)
@@ -105,7 +120,10 @@ class _Tracer:
             mark = parse(name)
             text = mark.detail.encode()[:61]
             number = lib.nnb_trace_add_name(_LAYERS[mark.layer], _PHASES[mark.phase], text)
-            found = self._slices[name] = _Slice(int(number))
+            found = _Slice(int(number))
+            if self._marker >= 0 and mark.layer in _MARKED:
+                found = _MarkedSlice(int(number), self._marker, name)
+            self._slices[name] = found
         return found
 
     def number(self, name: str) -> int:
@@ -131,3 +149,28 @@ class _Slice:
         traceback: TracebackType | None,
     ) -> None:
         lib.nnb_trace_mark(self.name, END, 0, 0)
+
+
+class _MarkedSlice(_Slice):
+    """A slice that stands in the kernel's trace, too, as the original's do."""
+
+    __slots__ = ("_begin", "_end", "_marker")
+
+    def __init__(self, name: int, marker: int, text: str) -> None:
+        super().__init__(name)
+        self._marker = marker
+        self._begin = f"B|{os.getpid()}|{text}".encode()
+        self._end = f"E|{os.getpid()}".encode()
+
+    def __enter__(self) -> None:
+        os.write(self._marker, self._begin)
+        super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        os.write(self._marker, self._end)
