@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from nnburst.client.memory.memory import find_memory
 from nnburst.client.session.one_thread import OneThread
 from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
 from nnburst.hal.timing import OutputShape
-
-Casting = Literal["no", "unsafe"]
 
 #: Requests that stay bound, the ones used last.
 _REMEMBERED: Final = 64
@@ -110,9 +108,7 @@ class ArrayExecutor:
                 )
             for mine, theirs in zip(bound.inputs, inputs, strict=True):
                 if mine is not theirs and theirs is not None and not in_pool(theirs):
-                    np.copyto(
-                        mine, theirs, casting="no" if mine.dtype == theirs.dtype else "unsafe"
-                    )
+                    mine[...] = theirs
             try:
                 result = bound.run(left)
             except OutputInsufficientSize as error:
@@ -230,7 +226,6 @@ def _results(
         else:
             target = theirs if theirs.shape == output.shape else head(theirs, output.shape)
             if not in_pool(theirs):
-                casting: Casting = "no" if target.dtype == output.dtype else "unsafe"
-                np.copyto(target, output, casting=casting)
+                target[...] = output
             arrays.append(target)
     return ExecutionResult(arrays, result.output_shapes, result.timing)

@@ -1,4 +1,14 @@
-"""Private pools for arrays that lie outside of shared memory: copied in before, copied out after."""
+"""Private pools for arrays that lie outside of shared memory: copied in before, copied out after.
+
+`PlacedRequest` takes one for each request over the socket, and it goes back when the execution has ended: the
+next request, of whatever shapes, may have it. Two things differ:
+
+* A burst's bound request has a pool of its own as long as it is bound (`client/burst/binding.py`): its packet
+  names the driver's slot for that pool and is sent again as it is, so nothing else may ever lie there.
+  `Layout` places its arrays, too. What copies them checks them in the same loop
+  (`client/burst/last_request.py`): an execution over a burst takes microseconds, one over the socket some fifty.
+* A buffer's copy (`client/execution/buffer.py`) is not a request: one array at the beginning of one memory.
+"""
 
 from __future__ import annotations
 
