@@ -37,14 +37,14 @@ struct nnb_rhythm {
     uint64_t beat_ns;       /* when the latest beat was due, as far as the events that kept the period say */
     uint64_t gap_error_ns;  /* how far events are from a period after the last one, averaged */
     uint64_t beat_error_ns; /* how far they are from a beat, likewise */
-    uint64_t other_ns;      /* the latest gap that was no period */
+    uint64_t other_ns;      /* the latest gap that was not a period */
     uint64_t lead_ns;
     uint64_t tail_ns;
     uint64_t spun_ns; /* how long is spun for an event, averaged */
     uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */
-    uint32_t alike;           /* consecutive gaps that were no period, but like each other */
+    uint32_t alike;           /* consecutive gaps that were not a period, but like each other */
     uint32_t followed;        /* beats followed since the period was learned */
     uint32_t off_beat;        /* consecutive events off the beat */
     uint32_t skips;           /* consecutive events that left beats out */

@@ -84,7 +84,7 @@ def _dotted(folder: Path) -> str:
 def _first_line(place: Path) -> str:
     path = place / "__init__.py" if place.is_dir() else place
     text = ast.get_docstring(parsed(path)) or ""
-    # A brace or a bracket is no directive or link of the page's.
+    # A brace or a bracket is not a directive or link of the page's.
     return re.sub(r"([\[\]{}<>|*])", r"\\\1", text.split("\n", 1)[0])
 
 

@@ -115,7 +115,7 @@ def test_expectations_that_are_missed_are_named_with_their_bound() -> None:
     assert "top1 is 0.95, expected at least 0.99" in lines[0]
 
 
-def test_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_report_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.json"
     for content in ("{}", "no", json.dumps({"networks": [{"network": "x"}]})):
         path.write_text(content)

@@ -34,7 +34,7 @@ def test_each_disturbance_is_a_doubt(conditions: Conditions, word: str) -> None:
     assert f"not quiet: {doubt}" in str(conditions)
 
 
-def test_unknown_governors_and_clocks_are_no_doubt() -> None:
+def test_unknown_governors_and_clocks_raise_no_doubt() -> None:
     assert Conditions(0, 0, 0, 0, "unknown", "unknown").doubts == ()
 
 

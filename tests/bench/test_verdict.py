@@ -43,7 +43,7 @@ def test_few_blocks_give_no_verdict() -> None:
     assert "4 blocks, expected 7 or more" in found.why
 
 
-def test_one_outlier_is_no_spread() -> None:
+def test_one_outlier_is_not_a_spread() -> None:
     assert spread([100.0] * 40 + [1e6]) == 0
 
 

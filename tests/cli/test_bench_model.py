@@ -330,7 +330,7 @@ def test_without_the_packages_inputs_are_random_and_named_so(
 @pytest.mark.parametrize(
     "dimensions", [(1, 49, 10, 1), (1, 16), (2, 8, 8, 3), (1, 8, 8, 64), (1, 0, 0, 3)]
 )
-def test_what_is_no_picture_gets_random_inputs_only(dimensions: tuple[int, ...]) -> None:
+def test_what_is_not_a_picture_gets_random_inputs_only(dimensions: tuple[int, ...]) -> None:
     operand = Operand(OperandType.TENSOR_FLOAT32, dimensions)
     assert [found.name for found in data_sets.data_sets([operand], 1, seed=1)] == ["random"]
     assert data_sets.missing_packages([operand]) == []
@@ -385,7 +385,7 @@ def test_numbers_that_are_none_agree_only_with_each_other() -> None:
     assert agreement.as_json()["max_abs_difference"] is None
 
 
-def test_states_are_no_inputs_of_a_network_file(tmp_path: Path) -> None:
+def test_states_are_not_inputs_of_a_network_file(tmp_path: Path) -> None:
     network = NetworkFile.read(write(tmp_path, "SVDF-FLOAT32"))
     assert len(network.imported.model.main.input_indexes) == 2
     assert [operand.dimensions for operand in network.inputs] == [(2, 3)]

@@ -78,7 +78,7 @@ def test_unknown_command_is_wrong_usage_and_names_the_known_ones(
     assert "probe" in capsys.readouterr().err
 
 
-def test_module_without_parser_is_no_command(add_command: AddCommand, tmp_path: Path) -> None:
+def test_module_without_parser_is_not_a_command(add_command: AddCommand, tmp_path: Path) -> None:
     add_command("probe", "return 0")
     (tmp_path / "helper.py").write_text("VALUE = 1\n")
     with pytest.raises(SystemExit) as ended:

@@ -120,7 +120,7 @@ def test_unknown_executor_is_refused(network: Path, capsys: pytest.CaptureFixtur
     assert "'nobody' is not known" in capsys.readouterr().err
 
 
-def test_file_that_is_no_network_is_named(
+def test_file_that_is_not_a_network_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.tflite"

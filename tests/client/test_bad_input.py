@@ -131,20 +131,20 @@ def test_closed_pool_makes_no_views(device: Device) -> None:
 
 
 @pytest.mark.parametrize("given", [None, 5])
-def test_what_is_no_sequence_of_arrays_is_refused(silent: PreparedModel, given: Any) -> None:
+def test_what_is_not_a_sequence_of_arrays_is_refused(silent: PreparedModel, given: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"inputs: of type .*, expected a sequence of 2"):
         silent.execute(given)
 
 
 @pytest.mark.parametrize("model", ["text", None])
-def test_what_is_no_model_is_refused(device: Device, model: Any) -> None:
+def test_what_is_not_a_model_is_refused(device: Device, model: Any) -> None:
     for use in (device.prepare, device.supported_operations):
         with pytest.raises(InvalidArgument, match=r"model: of type .*, expected a Model"):
             use(model)
 
 
 @pytest.mark.parametrize("address", [3, None, b"cam"])
-def test_address_that_is_no_text_is_refused(address: Any) -> None:
+def test_address_that_is_not_text_is_refused(address: Any) -> None:
     with pytest.raises(InvalidArgument, match="name_or_path: of type "):
         nnburst.connect(address)
 

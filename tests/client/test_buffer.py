@@ -369,7 +369,7 @@ def test_array_that_does_not_fit_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("uses", [[1], ["ab"], [(None, 0)], [(1, 2, 3)]])
-def test_what_is_no_use_is_named(device: Device, uses: list[object]) -> None:
+def test_what_is_not_a_use_is_named(device: Device, uses: list[object]) -> None:
     with pytest.raises(InvalidArgument, match=r"inputs\[0\]: .*expected a prepared model"):
         device.allocate_buffer(uses)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="D1"):

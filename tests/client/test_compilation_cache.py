@@ -295,7 +295,7 @@ def test_a_model_that_is_wrong_is_wrong_with_a_cache_too(caching: Device, folder
             caching.prepare(builder.build(), cache_dir=folder)
 
 
-def test_what_is_no_model_is_named(caching: Device, folder: Path) -> None:
+def test_what_is_not_a_model_is_named(caching: Device, folder: Path) -> None:
     with pytest.raises(InvalidArgument, match="model: of type int"):
         caching.prepare(7, cache_dir=folder)  # type: ignore[arg-type]
 

@@ -54,7 +54,7 @@ def test_process_that_does_not_exist_has_no_exit_code() -> None:
     assert dying_exit_code(0) is None
 
 
-def test_descriptor_that_is_no_pidfd_is_not_asked() -> None:
+def test_descriptor_that_is_not_a_pidfd_is_not_asked() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert how_it_ended(ours.fileno()) == "has closed the connection or died"

@@ -120,7 +120,7 @@ def test_fence_in_the_error_state_is_refused(relu: PreparedModel) -> None:
 
 
 @pytest.mark.parametrize("wait_for", [[None], [3], ["fence"]])
-def test_what_is_no_fence_is_refused(relu: PreparedModel, wait_for: list[object]) -> None:
+def test_what_is_not_a_fence_is_refused(relu: PreparedModel, wait_for: list[object]) -> None:
     with pytest.raises(InvalidArgument, match=r"wait_for\[0\] is of type"):
         relu.execute_fenced([X], wait_for=wait_for)  # type: ignore[arg-type]
 

@@ -259,7 +259,7 @@ def test_huge_pages_are_refused(device: Device) -> None:
 
 
 @pytest.mark.parametrize("fd", ["0", None, 1.5, -1, 1 << 20, 1 << 40])
-def test_what_is_no_open_descriptor_is_refused(device: Device, fd: Any) -> None:
+def test_what_is_not_an_open_descriptor_is_refused(device: Device, fd: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^fd: "):
         Memory.from_fd(fd, seal=True)
 

@@ -109,7 +109,7 @@ def test_closed_fence_says_so() -> None:
         lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).detach(),
     ],
 )
-def test_descriptor_that_is_no_fence_is_refused_and_closed(make: object) -> None:
+def test_descriptor_that_is_not_a_fence_is_refused_and_closed(make: object) -> None:
     fd = make()  # type: ignore[operator]
     with pytest.raises(InvalidArgument, match="a sync fence must be"):
         SyncFence(fd)

@@ -276,7 +276,7 @@ def test_request_is_of_its_own_version_only(data: st.DataObject) -> None:
     assert not to_canonical.valid(request, FL.AIDL_V1)
 
 
-def test_unknown_memory_names_are_no_valid_request() -> None:
+def test_request_with_unknown_memory_names_is_not_valid() -> None:
     request = v1_0.Request((), (), (HidlMemory("bogus", 4),))
     assert to_canonical.unvalidated_convert(request, FL.V1_0)
     with pytest.raises(InvalidArgument, match="R2"):

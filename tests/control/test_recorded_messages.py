@@ -75,19 +75,19 @@ def test_recorded_reply_is_encoded_to_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("tag", sorted(RECORDED.keys() - CALLS))
-def test_what_is_no_call_is_not_taken_for_one(tag: str) -> None:
+def test_what_is_not_a_call_is_not_taken_for_one(tag: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_call(RECORDED[tag])
 
 
 @pytest.mark.parametrize("tag", sorted(RECORDED.keys() - UPCALLS))
-def test_what_is_no_upcall_is_not_taken_for_one(tag: str) -> None:
+def test_what_is_not_an_upcall_is_not_taken_for_one(tag: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_upcall(RECORDED[tag])
 
 
 @pytest.mark.parametrize("tag", sorted(RECORDED.keys() - RESULTS - {"Reply"}))
-def test_what_is_no_result_is_not_taken_for_one(tag: str) -> None:
+def test_what_is_not_a_result_is_not_taken_for_one(tag: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_reply(in_a_reply(RECORDED[tag]))
 

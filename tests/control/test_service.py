@@ -349,7 +349,7 @@ class HeldChannel(Channel):
         return incoming
 
 
-def test_answer_that_was_under_way_when_the_peer_was_declared_dead_is_no_violation() -> None:
+def test_answer_that_was_under_way_when_the_peer_was_declared_dead_is_not_a_violation() -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     held, peer = HeldChannel(left), Channel(right)
     connection = Connection(held, "the driver")

@@ -64,7 +64,7 @@ def test_spinning_begins_again_with_the_first_look_that_finds_a_core_free() -> N
     assert counted.pause == 4 * MS
 
 
-def test_delay_of_a_single_wake_up_is_no_crowd() -> None:
+def test_delay_of_a_single_wake_up_is_not_a_crowd() -> None:
     counted = Counted()
     counted.look(run=10_000, delay=40_000)
     assert counted.pause == 0

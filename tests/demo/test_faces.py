@@ -88,7 +88,7 @@ def test_boxes_apart_are_several_faces_the_surest_first(view: View) -> None:
     assert [round(face.score, 3) for face in faces] == [0.953, 0.731]
 
 
-def test_no_anchor_that_is_sure_is_no_face(view: View) -> None:
+def test_without_a_sure_anchor_there_is_no_face(view: View) -> None:
     assert view.faces(*answer()) == []
     assert view.faces(*answer((0, -0.01, (0, 0, 8, 8)))) == []
 
@@ -114,7 +114,7 @@ def test_overlap(other: tuple[float, float, float, float], expected: float) -> N
     assert overlap(other, (0, 0, 2, 2)) == pytest.approx(expected)
 
 
-def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_picture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(b"not a picture")
     with pytest.raises(InvalidArgument, match="is not a picture"):
         View(tmp_path / "x.png")

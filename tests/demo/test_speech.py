@@ -65,7 +65,7 @@ def test_other_formats_are_refused(tmp_path: Path, wrong: dict[str, int]) -> Non
 @pytest.mark.parametrize(
     "content", [b"", b"RIFF", b"not a sound at all, but long enough to be one"]
 )
-def test_what_is_no_sound_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_a_sound_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.wav"
     path.write_bytes(content)
     with pytest.raises(InvalidArgument, match=r"not a \.wav file"):

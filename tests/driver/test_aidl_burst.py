@@ -90,7 +90,7 @@ def test_each_pool_needs_its_identifier(
 
 @pytest.mark.rule("VR9", "rejects")
 @pytest.mark.parametrize("identifier", [-2, -(2**63), 2**63])
-def test_numbers_that_are_no_identifiers_are_refused(
+def test_numbers_that_are_not_identifiers_are_refused(
     known: Any, burst: int, memory: SharedMemory, identifier: int
 ) -> None:
     message = BurstExecute(burst, request(*pools(0)), memory_identifiers=(identifier,))

@@ -359,7 +359,7 @@ def test_unspecified_outputs_can_be_forbidden(adder: Adder) -> None:
         bind(model, [None], [target], dimensions=(4,), allow_unspecified_output=False)
 
 
-def test_omitted_output_is_no_use_of_the_first_pool(adder: Adder) -> None:
+def test_omitted_output_is_not_a_use_of_the_first_pool(adder: Adder) -> None:
     model = prepare(adder, sums(outputs=2))
     buffer = buffer_for(model, ("output", 1))
     source = RequestArgument(location=DataLocation(1, 0, 16))

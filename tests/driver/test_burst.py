@@ -472,7 +472,7 @@ def test_unfit_channel_is_refused_by_name_and_leaves_nothing(kind: str, position
 
 
 @pytest.mark.parametrize("position", [0, 1])
-def test_channel_that_is_no_sealed_memory_is_refused_by_name(position: int) -> None:
+def test_channel_that_is_not_sealed_memory_is_refused_by_name(position: int) -> None:
     queues = MessageQueue.create(REQUEST_DATUM, 8), MessageQueue.create(RESULT_DATUM, 8)
     fds = [os.dup(queue.memories[0].fd) for queue in queues]
     os.close(fds[position])
@@ -498,7 +498,7 @@ def test_one_descriptor_for_each_channel_is_expected(count: int) -> None:
         lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach(),
     ],
 )
-def test_third_descriptor_that_is_no_stream_socket_is_refused(make: Callable[[], int]) -> None:
+def test_third_descriptor_that_is_not_a_stream_socket_is_refused(make: Callable[[], int]) -> None:
     queues = MessageQueue.create(REQUEST_DATUM, 8), MessageQueue.create(RESULT_DATUM, 8)
     before = descriptors()
     fds = Fds([*(os.dup(queue.memories[0].fd) for queue in queues), make()])

@@ -35,7 +35,7 @@ def test_a_file_for_one_direction_is_refused(file: int, mode: int) -> None:
         os.close(one_way)
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     pipe, folder = os.pipe(), os.open(tmp_path, os.O_RDONLY)
     one, other = socket.socketpair()
     null = os.open("/dev/null", os.O_RDWR)

@@ -462,7 +462,7 @@ def test_descriptors_that_do_not_fit_are_only_logged_at_save(
     assert run(prepared)
 
 
-def test_no_files_are_no_caching_and_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_files_nothing_is_cached_or_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     of = device("reference")
     with caplog.at_level(logging.WARNING):
         assert not of.compilation_cache.save(prepare(of, scaling()), TOKEN, [], [])
@@ -475,7 +475,7 @@ def test_a_token_has_32_bytes(length: int, saved: Callable[..., Files]) -> None:
         saved("null").load(device("null"), bytes(length))
 
 
-def test_an_empty_file_is_no_model_cache(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_a_model_cache(tmp_path: Path) -> None:
     files = Files(tmp_path, device("null"))
     with files.opened():
         pass

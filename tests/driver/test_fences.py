@@ -196,7 +196,7 @@ def peeking_elsewhere() -> int:
         listening,
     ],
 )
-def test_descriptor_that_is_no_fence_is_refused_without_a_trace(
+def test_descriptor_that_is_not_a_fence_is_refused_without_a_trace(
     known: Any, handle: int, memory: SharedMemory, make: Callable[[], int]
 ) -> None:
     fd = make()

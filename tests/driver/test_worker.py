@@ -103,7 +103,7 @@ def test_interrupt_from_the_terminal_does_not_reach_the_driver(raw: Any) -> None
 
 @given(body=st.binary(max_size=64))
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_body_that_is_no_call_is_answered(known: Any, body: bytes) -> None:
+def test_body_that_is_not_a_call_is_answered(known: Any, body: bytes) -> None:
     assert known.send(body).status == INVALID
     assert_alive(known)
 
@@ -129,7 +129,7 @@ def test_unknown_handle_is_answered(known: Any, handle: int) -> None:
     memory.close()
 
 
-def test_handle_of_a_model_is_no_burst(known: Any, model: Model) -> None:
+def test_handle_of_a_model_is_not_a_burst(known: Any, model: Model) -> None:
     handle = prepare(known, model)
     assert "expected a" in known.call(FreeMemory(handle, 0)).message
     assert known.call(Release(handle)).status == NONE
@@ -172,7 +172,7 @@ _POOLS = {
 
 @pytest.mark.rule("R2")
 @pytest.mark.parametrize("kind", _POOLS)
-def test_pool_that_is_no_sealed_memfd_of_its_size_is_refused_1000_times(
+def test_pool_that_is_not_a_sealed_memfd_of_its_size_is_refused_1000_times(
     known: Any, model: Model, kind: str
 ) -> None:
     fd = _POOLS[kind]()

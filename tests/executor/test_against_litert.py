@@ -268,7 +268,7 @@ def test_multiplication(
     assert_equal(model, [stored(random, kind, (3, 50)) for _ in range(2)])
 
 
-def test_mul_differs_where_the_quotient_of_scales_is_no_float32() -> None:
+def test_mul_differs_where_the_quotient_of_scales_is_not_a_float32() -> None:
     left, right, output_scale = (float(np.float32(s)) for s in MUL_SCALES)
     every = np.arange(256, dtype=np.uint8)
     inputs = [np.repeat(every, 256), np.tile(every, 256)]

@@ -460,7 +460,7 @@ def test_prepared_constants_are_shared_by_bindings(
     assert built == ["once"] * 2
 
 
-def test_inputs_of_the_request_are_no_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_of_the_request_are_not_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     monkeypatch.setitem(REGISTRY, OperationType.ADD, counting_kernel(built))
     [y] = run(OperationType.ADD, [tensor(F32, [1]), tensor(F32, [3]), scalar(0)], [output(F32)])

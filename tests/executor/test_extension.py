@@ -72,6 +72,6 @@ def test_types_are_found_by_their_local_codes_once_installed() -> None:
 
 
 @pytest.mark.parametrize("target", ["json:loads", "json:nothing", "no_such_module:X", "json"])
-def test_what_is_no_extension_is_not_installed(target: str) -> None:
+def test_what_is_not_an_extension_is_not_installed(target: str) -> None:
     with pytest.raises(DeviceUnavailable, match="extension"):
         install_from(target)

@@ -164,7 +164,7 @@ def test_rounding_of_float32_equals_rounding_of_its_fraction(x: float) -> None:
     assert int(fp.round_half_away(np.float32(x))) == half_away(Fraction(x))
 
 
-def test_rounding_keeps_what_is_no_number() -> None:
+def test_rounding_keeps_what_is_not_a_number() -> None:
     result = fp.round_half_away(np.array([np.nan, np.inf, -np.inf, -0.2], np.float32))
     assert np.isnan(result[0])
     np.testing.assert_array_equal(result[1:], [np.inf, -np.inf, 0])

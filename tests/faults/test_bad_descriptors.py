@@ -74,7 +74,7 @@ def test_every_message_that_brings_descriptors_has_a_place() -> None:
 
 @pytest.mark.rule("M4", "rejects")
 @pytest.mark.parametrize("place", places.MEMORY_PLACES, ids=lambda place: place.__name__)
-def test_descriptor_that_is_no_sealed_memory_is_refused_wherever_memory_is_expected(
+def test_descriptor_that_is_not_sealed_memory_is_refused_wherever_memory_is_expected(
     raw: RawClient, place: Place, row: Row
 ) -> None:
     with bad_descriptors(SIZE) as bad:
@@ -91,7 +91,9 @@ def test_sealed_memory_of_the_promised_size_or_more_is_accepted_there(
         os.close(fd)
 
 
-def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(raw: RawClient, row: Row) -> None:
+def test_descriptor_that_is_not_a_stream_socket_is_refused_for_kicks(
+    raw: RawClient, row: Row
+) -> None:
     with bad_descriptors(SIZE) as bad:
         stream = bad["stream socket"]
         refuse(raw, places.kicks, {kind: fd for kind, fd in bad.items() if fd != stream}, row)
@@ -99,7 +101,7 @@ def test_descriptor_that_is_no_stream_socket_is_refused_for_kicks(raw: RawClient
 
 
 @pytest.mark.parametrize("place", [places.fence, places.fence_of_a_reusable_execution])
-def test_descriptor_that_is_no_connected_stream_socket_is_refused_for_a_fence(
+def test_descriptor_that_is_not_a_connected_stream_socket_is_refused_for_a_fence(
     raw: RawClient, place: Place, row: Row
 ) -> None:
     with bad_descriptors(SIZE) as bad:
@@ -110,7 +112,7 @@ def test_descriptor_that_is_no_connected_stream_socket_is_refused_for_a_fence(
     waiting.close()
 
 
-def test_descriptor_that_is_no_packet_socket_is_refused_for_upcalls(
+def test_descriptor_that_is_not_a_packet_socket_is_refused_for_upcalls(
     raw: RawClient, row: Row
 ) -> None:
     with bad_descriptors(SIZE) as bad:

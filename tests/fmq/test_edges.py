@@ -92,7 +92,7 @@ def test_longest_waits_are_taken_and_nonsense_is_refused() -> None:
 
 
 @pytest.mark.parametrize("elements", [[1, 2], 7, "text", None, {1: 2}])
-def test_what_is_no_array_and_no_buffer_is_refused(elements: Any) -> None:
+def test_what_is_neither_an_array_nor_a_buffer_is_refused(elements: Any) -> None:
     with pytest.raises(InvalidArgument, match="elements"):
         create(4).write(elements)
 
@@ -121,7 +121,7 @@ def test_array_with_gaps_is_written_as_it_reads() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 2**64, 1.5, "1", None])
-def test_count_that_is_no_u64_is_refused_everywhere(count: Any) -> None:
+def test_count_that_is_not_a_u64_is_refused_everywhere(count: Any) -> None:
     queue = create(4)
     calls = (
         queue.read,

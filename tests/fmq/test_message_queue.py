@@ -329,7 +329,7 @@ def test_largest_count_is_a_count() -> None:
     assert queue.available_to_read() == 4
 
 
-def test_bytes_that_are_no_whole_elements_are_refused() -> None:
+def test_bytes_that_are_not_whole_elements_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="multiple of 4"):
         create(4).write(b"12345")  # type: ignore[arg-type]
 

@@ -106,7 +106,7 @@ def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
     assert descriptors() <= before
 
 
-def test_region_that_is_complete_but_only_a_header_is_no_queue(name: str) -> None:
+def test_region_that_is_complete_but_only_a_header_is_not_a_queue(name: str) -> None:
     posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=1024).close_fd()
     Path(f"/dev/shm{name}").write_bytes(b"nnbqueue".ljust(1024, b"\0"))
     with pytest.raises(InvalidArgument, match="describes no queue"):

@@ -30,6 +30,6 @@ def test_statuses_become_the_codes_of_the_original() -> None:
     assert codes == [0, 9, 5, 8, 4, 10, 11, 12, 13, 14]
 
 
-def test_what_is_in_the_wrong_state_is_no_bad_data() -> None:
+def test_what_is_in_the_wrong_state_is_not_bad_data() -> None:
     assert BadState("…").code == BurstBusy("…").code == Closed("…").code == ResultCode.BAD_STATE
     assert InvalidArgument("…").code == ResultCode.BAD_DATA

@@ -44,7 +44,7 @@ def test_words_turn_on_tags_as_in_the_original(
     assert vlog.parse(text) == (tags, unknown)
 
 
-def test_words_that_are_no_tags_are_warned_of_once_with_the_tags(
+def test_words_that_are_not_tags_are_warned_of_once_with_the_tags(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     vlog.set_tags("model foo 0")

@@ -34,7 +34,7 @@ def test_written_package_passes_its_tests(
 
 
 @pytest.mark.parametrize("name", ["", "My-Adder", "1st", "reference"])
-def test_name_that_is_no_module_is_refused(tmp_path: Path, name: str) -> None:
+def test_name_that_is_not_a_module_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidArgument, match="name: "):
         write_package(name, tmp_path)
 

@@ -203,7 +203,7 @@ def slices_of(source: Source) -> list[str]:
     return [s.name for t in threads for s in t.slices]
 
 
-def test_memory_that_is_no_area_is_refused() -> None:
+def test_memory_that_is_not_an_area_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="does not begin like an area"):
         Source(np.zeros(area.BYTES, np.uint8))
 

@@ -17,7 +17,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: Any report ends the process, so that the case which caused it counts as crashed. What an interpreter leaves
-#: behind when a process ends is no leak of ours.
+#: behind when a process ends is not a leak of ours.
 _OPTIONS: Final = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
     "UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1",

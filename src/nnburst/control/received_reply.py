@@ -29,7 +29,7 @@ class ReceivedReply(NamedTuple):
 
         Raises:
             ProtocolError: the packet breaks the rules of the channel.
-            msgspec.MsgspecError, ValueError, RecursionError: what is in it is no reply.
+            msgspec.MsgspecError, ValueError, RecursionError: what is in it is not a reply.
         """
         return cls(decode_reply(body_of_whole_packet(packet)), NO_FDS)
 

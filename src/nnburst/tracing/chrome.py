@@ -42,7 +42,7 @@ def read(data: bytes) -> Trace:
     """The trace of a file: its complete events, and its begins and ends.
 
     Raises:
-        InvalidArgument: it is no such file.
+        InvalidArgument: it is not such a file.
     """
     try:
         content = msgspec.json.decode(data)

@@ -195,7 +195,7 @@ def read(data: bytes) -> Trace:
     """The trace of a file that `write` made.
 
     Raises:
-        InvalidArgument: it is no such file.
+        InvalidArgument: it is not such a file.
     """
     found = _Reader()
     for number, packet in _fields(data):

@@ -221,7 +221,7 @@ def test_offer_that_could_still_change_is_not_taken(keeper: Keeper) -> None:
                 os.close(fd)
 
 
-def test_bytes_that_are_no_model_are_packed_to_nothing(keeper: Keeper) -> None:
+def test_bytes_that_are_not_a_model_are_packed_to_nothing(keeper: Keeper) -> None:
     garbage = os.memfd_create("offer", os.MFD_ALLOW_SEALING)
     os.write(garbage, b"\xff" * SMALLEST)
     fcntl.fcntl(garbage, fcntl.F_ADD_SEALS, 0xF)

@@ -60,7 +60,7 @@ def test_mutated_offer_is_read_or_refused(data: st.DataObject) -> None:
         os.close(mutated)
 
 
-def test_file_that_could_change_is_no_offer() -> None:
+def test_file_that_could_change_is_not_an_offer() -> None:
     fd = os.memfd_create("offer", os.MFD_ALLOW_SEALING)
     try:
         with pytest.raises(InvalidArgument, match="seals"):

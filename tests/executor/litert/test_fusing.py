@@ -122,7 +122,7 @@ def beyond_float32(net: Net, x: int) -> None:
         (behind_an_activation, ["CONV_2D", "ADD"]),
     ],
 )
-def test_what_others_read_or_what_is_no_number_for_each_channel_stays(
+def test_what_others_read_or_what_is_not_one_number_for_each_channel_stays(
     rest: Callable[[Net, int], None], left: list[str]
 ) -> None:
     net = Net()

@@ -118,7 +118,7 @@ def test_a_graph_names_no_file(way: Callable[[Any, str], None], secret: Path) ->
             prepare(made.SerializeToString())
 
 
-def test_an_address_of_memory_is_no_name_of_a_file() -> None:
+def test_an_address_of_memory_is_not_the_name_of_a_file() -> None:
     made = plain()
     in_initializer(made, "*/_ORT_MEM_ADDR_/*")
     with pytest.raises(InvalidArgument, match="is not the name of a file"):

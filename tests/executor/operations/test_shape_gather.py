@@ -109,7 +109,7 @@ def test_fill_refuses_extents_below_one(dims: tuple[int, ...]) -> None:
     refuses(FILL, [ints(*dims), scalar(1)], [output(I32)], "expected more than 0")
 
 
-def test_fill_refuses_extents_that_are_no_vector() -> None:
+def test_fill_refuses_extents_that_are_not_a_vector() -> None:
     refuses(FILL, [tensor(I32, [[1]]), scalar(1)], [output(I32)], "not rank 1")
 
 

@@ -59,7 +59,7 @@ def test_transpose_without_permutation_refuses_other_ranks() -> None:
 
 
 @pytest.mark.parametrize("perm", [(0, 2), (-1, 0), (0, 0)])
-def test_transpose_refuses_what_is_no_permutation(perm: tuple[int, ...]) -> None:
+def test_transpose_refuses_what_is_not_a_permutation(perm: tuple[int, ...]) -> None:
     refuses(
         TRANSPOSE, [tensor(F32, [[1.0]]), ints(*perm)], [output(F32)], "a permutation of 0 to 1"
     )

@@ -69,7 +69,7 @@ def test_reshape_refuses_more_dimensions_than_are_computed_with() -> None:
     refuses(RESHAPE, [tensor(F32, [1]), ints(*[1] * 17)], [output(F32)], "at most 16 fit")
 
 
-def test_reshape_refuses_a_target_that_is_no_vector() -> None:
+def test_reshape_refuses_a_target_that_is_not_a_vector() -> None:
     refuses(RESHAPE, [tensor(F32, [1, 2]), tensor(I32, [[2, 1]])], [output(F32)], "not rank 1")
 
 
@@ -153,14 +153,16 @@ def test_squeeze_rejects_rank_five() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [(), (1, 1)])
-def test_squeeze_rejects_dims_without_value_that_are_no_vector(dimensions: tuple[int, ...]) -> None:
+def test_squeeze_rejects_dims_without_value_that_are_not_a_vector(
+    dimensions: tuple[int, ...],
+) -> None:
     x = Operand(F32, (1, 2))
     dims = Operand(I32, dimensions, lifetime=OperandLifeTime.NO_VALUE)
     with pytest.raises(InvalidArgument, match="'squeeze_dims' has rank"):
         REGISTRY[SQUEEZE].signature.match([x, dims], [Operand(F32, (2,))])
 
 
-def test_integers_are_no_type_of_squeeze() -> None:
+def test_squeeze_takes_no_integers() -> None:
     rejects(SQUEEZE, [tensor(I32, [[1]]), ints(0)], [output(I32)], "'input' is TENSOR_INT32")
 
 

@@ -107,7 +107,7 @@ def test_variable_that_is_only_read_keeps_its_first_value() -> None:
     assert numbers(n.loaded(n.add(n.read(n.handle("v")), n.x)), [1, 2]) == [[5], [6]]
 
 
-def test_variable_that_is_only_assigned_is_no_state() -> None:
+def test_variable_that_is_only_assigned_is_not_a_state() -> None:
     n = Network(v=4)
     n.assign(n.handle("v"), n.x)
     assert n.loaded(n.add(n.x, n.x)).states == ()

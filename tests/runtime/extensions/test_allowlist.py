@@ -147,7 +147,7 @@ def test_every_program_may_use_extensions_unless_a_file_lists_some(tmp_path: Pat
     assert script in refused
 
 
-def test_what_a_program_may_not_use_is_no_part_of_its_models(
+def test_what_a_program_may_not_use_is_not_part_of_its_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "com.example.listed"

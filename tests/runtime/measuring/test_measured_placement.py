@@ -197,7 +197,7 @@ def test_file_that_cannot_be_read_is_measured_anew(tmp_path: Path, content: byte
     assert CostFile(tmp_path, "device", "1").get("a") is None
 
 
-def test_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     file = CostFile(tmp_path / "file" / "below", "device", "1")
     file.put("a", 1.0)

@@ -145,7 +145,7 @@ def test_a_fence_that_fails_makes_what_depends_on_it_fail() -> None:
         execution.compute()
 
 
-def test_a_file_is_no_fence(tmp_path: Path) -> None:
+def test_a_file_is_not_a_fence(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x")
     with path.open("rb") as file, pytest.raises(NnburstError, match="cannot be polled"):

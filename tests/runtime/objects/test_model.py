@@ -136,7 +136,7 @@ def test_a_model_that_is_not_valid_stays_so() -> None:
     assert not built.model.is_finished
 
 
-def test_a_cycle_is_no_model() -> None:
+def test_a_cycle_is_not_a_model() -> None:
     built = Built()
     a, b, c = (built.tensor(2) for _ in range(3))
     built.add(a, b, c)

@@ -113,7 +113,7 @@ def test_without_fallback_the_code_of_the_failure_is_returned(status: ErrorStatu
     assert shop.discarded == [0]
 
 
-def test_bad_data_of_a_device_is_no_reason_to_fall_back() -> None:
+def test_bad_data_of_a_device_is_not_a_reason_to_fall_back() -> None:
     shop = Workshop(ErrorStatus.INVALID_ARGUMENT, at=1)
     with pytest.raises(InvalidArgument):
         shop.planner(*two_steps()).plan(WITH)

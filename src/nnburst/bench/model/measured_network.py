@@ -220,7 +220,7 @@ def read_list(path: Path) -> list[MeasuredNetwork]:
     """The networks of a list file.
 
     Raises:
-        InvalidArgument: it is no such list, or a network of it cannot be used.
+        InvalidArgument: it is not such a list, or a network of it cannot be used.
         OSError: a file cannot be read.
     """
     try:

@@ -6,7 +6,7 @@ next request, of whatever shapes, may have it. Two things differ:
 * A burst's bound request has a pool of its own as long as it is bound (`client/burst/binding.py`): its packet
   names the driver's slot for that pool and is sent again as it is, so nothing else may ever lie there.
   `Layout` places its arrays, too. What copies them checks them in the same loop
-  (`client/burst/last_request.py`): an execution over a burst takes microseconds, one over the socket some fifty.
+  (`client/burst/last_request.py`): an execution over a burst takes microseconds.
 * A buffer's copy (`client/execution/buffer.py`) is not a request: one array at the beginning of one memory.
 """
 

@@ -50,7 +50,7 @@ def adopt_channels(call: OpenBurst, fds: Fds) -> BurstChannels:
 
     Raises:
         InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
-            flag in its region, or the third one is no such socket.
+            flag in its region, or the third one is not such a socket.
         ResourceExhausted: the client has as much memory as it may.
     """
     if len(fds) not in (2, 3):

@@ -231,7 +231,7 @@ class _Keeper:
         self._finish(packing, self._sealed(files))
 
     def _sealed(self, files: list[int]) -> Packed:
-        """Files of a packing process as they are kept; nothing if one of them is no memory file."""
+        """Files of a packing process as they are kept; nothing if one of them is not a memory file."""
         kept: list[int] = []
         size = 0
         try:

@@ -84,7 +84,7 @@ def read_offer(fd: int) -> tuple[Model, list[Bytes], PrepareOptions]:
         fd: a sealed memory file; hostile.
 
     Raises:
-        InvalidArgument: its bytes are no valid model with its pools.
+        InvalidArgument: its bytes are not a valid model with its pools.
     """
     reading = read_only(fd)
     try:

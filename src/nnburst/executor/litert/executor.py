@@ -170,7 +170,7 @@ class LiteRtExecutor(Executor):
 
         Raises:
             DeviceUnavailable: `ai-edge-litert` is not installed.
-            InvalidArgument: the variable is no such number.
+            InvalidArgument: the variable is not such a number.
         """
         if importlib.util.find_spec("ai_edge_litert") is None:
             raise DeviceUnavailable(

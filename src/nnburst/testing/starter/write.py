@@ -102,7 +102,7 @@ def write_package(name: str, parent: Path) -> list[Path]:
         The files, relative to `parent`.
 
     Raises:
-        InvalidArgument: the name is no such name, is taken by a built-in executor, or the folder exists.
+        InvalidArgument: the name cannot be one, is taken by a built-in executor, or the folder exists.
     """
     if not _NAME.fullmatch(name) or name in BUILT_IN:
         raise InvalidArgument(

@@ -46,7 +46,7 @@ def test_mutated_models_and_requests_are_refused(nnburst_device: Device) -> None
 
 
 @pytest.mark.usefixtures("nnburst_adds")
-def test_descriptor_that_is_no_sealed_memory_is_refused(nnburst_device: Device) -> None:
+def test_descriptor_that_is_not_sealed_memory_is_refused(nnburst_device: Device) -> None:
     at = [RequestArgument(location=DataLocation(0, offset, 512)) for offset in (0, 512, 1024)]
     request = Request((at[0], at[1]), (at[2],), (MemoryPool(_SIZE),))
     with nnburst_device.prepare(sum_model()) as prepared, bad_descriptors(_SIZE) as bad:

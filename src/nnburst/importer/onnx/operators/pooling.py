@@ -83,7 +83,7 @@ def _reach(image: Tensor, window: Window) -> list[tuple[int, int]]:
 
 
 def _sliding_pool(node: Node, image: Tensor, window: Window) -> Value:
-    """One pool. NNAPI counts no padding and lets no window lie in padding alone; a rest is no harm."""
+    """One pool. NNAPI counts no padding and lets no window lie in padding alone; a rest does no harm."""
     value = node.graph.stored(image, NHWC)
     reach = _reach(image, window)
     counted = node.kind == "AveragePool" and bool(node.integer("count_include_pad"))
