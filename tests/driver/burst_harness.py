@@ -53,10 +53,9 @@ def relu_model(output: Sequence[int] = (2,)) -> Model:
 class ScriptedExecution:
     """Runs the test's function."""
 
-    native: NativeCall | None = None
-
     def __init__(self, executor: ScriptedExecutor, arguments: Sequence[Argument]) -> None:
         self._executor = executor
+        self.native = executor.native
         self.arguments = arguments
         self.closed = False
 
@@ -74,6 +73,7 @@ class ScriptedExecutor:
     def __init__(self, on_run: Callable[[ScriptedExecution], Outcome] | None = None) -> None:
         self.on_run = on_run or (lambda _execution: Outcome())
         self.runs = 0
+        self.native: NativeCall | None = None
         self.bound: list[ScriptedExecution] = []
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ScriptedExecution:

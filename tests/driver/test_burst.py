@@ -26,7 +26,7 @@ from nnburst.control.channel import Fds
 from nnburst.driver.burst import burst as driver_burst
 from nnburst.driver.burst.burst import BurstClient, start_burst
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.executor.base import Outcome
+from nnburst.executor.base import NativeCall, Outcome
 from nnburst.executor.null import NullPrepared
 from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import MessageQueue
@@ -80,6 +80,22 @@ def test_shapes_are_reported_where_the_model_leaves_them_open() -> None:
         for _ in range(2):
             status, reported, _ = burst.exchange(burst.packet(0), 4)
             assert (status, reported) == (ErrorStatus.NONE, shapes((2,)))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_native_execution_replaces_python_for_open_shapes_only_if_it_has_them(known: bool) -> None:
+    executor = ScriptedExecutor(lambda _: Outcome(output_shapes=shapes((2,))))
+    null = NullPrepared(relu_model()).bind([], []).native
+    call = NativeCall(null.function, null.context, shapes((2,)) if known else None)
+    executor.native = call
+    with Harness(executor, model=relu_model((0,))) as burst:
+        for measure in (False, True):
+            for _ in range(3):
+                packet = burst.packet(0, measure=measure)
+                status, reported, timing = burst.exchange(packet, 4)
+                assert (status, reported) == (ErrorStatus.NONE, shapes((2,)))
+                assert (timing.time_on_device != NO_TIMING) == measure
+        assert executor.runs == (2 if known else 6)
 
 
 def test_ill_formed_requests_are_answered_and_the_burst_goes_on() -> None:

@@ -73,10 +73,13 @@ class NativeCall(msgspec.Struct, frozen=True):
     Attributes:
         function: address of `int32_t (*)(void *context)` that returns an ErrorStatus.
         context: its argument. The Execution keeps both alive.
+        output_shapes: of every success, which results carry if the model leaves an output's shape open; None
+            if they may differ from run to run, which only `run` can report.
     """
 
     function: int
     context: int
+    output_shapes: tuple[OutputShape, ...] | None = None
 
 
 class PrepareOptions(msgspec.Struct, frozen=True):

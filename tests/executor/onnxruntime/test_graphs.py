@@ -17,6 +17,7 @@ import nnburst
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime
 from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.timing import OutputShape
 
 
 def in_process(made: Any, *values: Array) -> list[Array]:
@@ -95,6 +96,17 @@ def test_too_little_room_is_said_and_how_much_it_takes() -> None:
     assert [(s.dimensions, s.is_sufficient) for s in outcome.output_shapes] == [
         ((1, 4, 8, 8), False)
     ]
+
+
+def test_a_graph_whose_inputs_are_fixed_runs_without_python_though_its_outputs_are_open() -> None:
+    made = model([node("Relu", "x", "y")], [value("x", "f4", ("n",))], [value("y", "f4", ("n",))])
+    imported = nnburst.load(made.SerializeToString(), as_graph=True, shapes={"x": (4,)})
+    main = imported.model.main
+    assert main.operands[main.output_indexes[0]].dimensions == ()
+    prepared = onnxruntime().prepare(imported.model, list(imported.pools))
+    bound = prepared.bind([argument(normal(4))], [argument(np.zeros(4, np.float32))])
+    assert bound.native is not None
+    assert bound.native.output_shapes == (OutputShape((4,), is_sufficient=True),)
 
 
 def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole() -> None:

@@ -47,20 +47,33 @@ def reply_with(
     return Reply(ffi.from_buffer("uint8_t[]", datums), len(datums), device_ns)
 
 
+def success_of(execution: Execution, *, shapes_vary: bool) -> Reply | None:
+    """The reply of every success of an execution; None if each one has its own.
+
+    Args:
+        execution: bound.
+        shapes_vary: the model leaves an output's shape open, so results must report shapes.
+    """
+    if not shapes_vary:
+        return reply_with(ErrorStatus.NONE)
+    native = execution.native
+    if native is None or native.output_shapes is None:
+        return None
+    return reply_with(ErrorStatus.NONE, native.output_shapes)
+
+
 class Binding(msgspec.Struct):
     """One bound request.
 
     Attributes:
         execution: runs it.
         slots: slots whose memory it uses.
-        shapes_vary: the model leaves an output's shape open, so results must report shapes.
-        success: the packet of a success without shapes.
+        success: the packet of every success; None if its shapes are known only after each run.
     """
 
     execution: Execution
     slots: frozenset[int]
-    shapes_vary: bool
-    success: Reply = msgspec.field(default_factory=lambda: reply_with(ErrorStatus.NONE))
+    success: Reply | None
 
     def run(self) -> Reply:
         """Execute once."""
@@ -71,7 +84,7 @@ class Binding(msgspec.Struct):
         except BaseException as error:
             outcome = outcome_of(error)
         device_ns = time.perf_counter_ns() - began
-        if outcome.status == ErrorStatus.NONE and not self.shapes_vary:
+        if outcome.status == ErrorStatus.NONE and self.success is not None:
             self.success.device_ns = device_ns
             return self.success
         return reply_with(outcome.status, outcome.output_shapes, device_ns)
@@ -105,11 +118,10 @@ class BindingTable:
             {
                 "request": request,
                 "request_count": len(packet) // int(lib.NNB_DATUM_BYTES),
-                "result": binding.success.packet,
-                "result_count": binding.success.count,
             },
         )
-        if native is not None and not binding.shapes_vary:
+        if native is not None and binding.success is not None:
+            entry.result, entry.result_count = binding.success.packet, binding.success.count
             entry.call = ffi.cast("nnb_native_call", native.function)
             entry.context = ffi.cast("void *", native.context)
         self._bindings[index] = binding

@@ -25,7 +25,7 @@ from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.limits import UPCALL_TIMEOUT
 from nnburst.control.messages.burst import GetMemories, Memories, OpenBurst
-from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_with
+from nnburst.driver.burst.bindings import Binding, BindingTable, Reply, reply_with, success_of
 from nnburst.driver.burst.channels import BurstChannels, adopt_channels
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -326,7 +326,8 @@ class BurstContext:
         except Exception:
             logger.exception("binding a request raised: answered with GENERAL_FAILURE")
             return reply_with(ErrorStatus.GENERAL_FAILURE)
-        binding = Binding(execution, frozenset(slots), self._prepared.shapes_vary)
+        success = success_of(execution, shapes_vary=self._prepared.shapes_vary)
+        binding = Binding(execution, frozenset(slots), success)
         self._bindings.add(packet, binding)
         return binding
 

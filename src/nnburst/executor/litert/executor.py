@@ -64,7 +64,9 @@ class LiteRtExecution(Execution):
         """The C function that runs it; None if only Python can."""
         if self._binding is None or self._outcome.status != ErrorStatus.NONE:
             return None
-        return self._binding.native
+        native = self._binding.native
+        shapes = self._outcome.output_shapes
+        return None if native is None else NativeCall(native.function, native.context, shapes)
 
     def run(
         self,

@@ -80,7 +80,7 @@ class GraphExecution(Execution):
         """The C function that runs it; None if only Python can."""
         if self._binding is None or self._shapes is None or self._turn is not None:
             return None
-        return self._binding.native
+        return msgspec.structs.replace(self._binding.native, output_shapes=self._shapes)
 
     def run(
         self,
