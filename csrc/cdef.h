@@ -128,8 +128,11 @@ void nnb_client_stop(struct nnb_client *);
 int nnb_client_drain_unlocked(struct nnb_client *, uint64_t timeout_ns);
 
 struct nnb_gate { ...; };
+typedef int (*nnb_compute_step)(void *context, uint32_t step, uint64_t timeout_ns);
 struct nnb_steps {
     struct nnb_bound *const *requests;
+    nnb_compute_step compute;
+    void *context;
     struct nnb_gate *gate;
     uint64_t timeout_ns;
     uint64_t deadline_ns;
@@ -141,6 +144,7 @@ void nnb_gate_leave(struct nnb_gate *, uint64_t holder);
 int nnb_steps_run(struct nnb_steps *);
 int nnb_steps_go_on(struct nnb_steps *);
 void nnb_steps_abandon(struct nnb_steps *);
+extern "Python" int nnb_steps_compute(void *context, uint32_t step, uint64_t timeout_ns);
 
 typedef int32_t (*nnb_native_call)(void *);
 

@@ -24,20 +24,29 @@ void nnb_gate_leave(struct nnb_gate *gate, uint64_t holder) {
 
 static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
 
+static int run_step(const struct nnb_steps *steps, uint32_t i, struct nnb_bound *bound,
+                    uint64_t timeout_ns) {
+    if (bound == NULL) {
+        return steps->compute(steps->context, i, timeout_ns);
+    }
+    bound->timeout_ns = timeout_ns;
+    return nnb_client_run(bound);
+}
+
 /* Runs from step `i` on, inside the gate. */
 static int run_from(struct nnb_steps *steps, uint32_t i) {
     for (; i < steps->count; i++) {
         struct nnb_bound *bound = steps->requests[i];
-        bound->timeout_ns = steps->timeout_ns;
+        uint64_t timeout_ns = steps->timeout_ns;
         if (i != 0) {
             uint64_t now = nnb_now_ns();
-            bound->timeout_ns = now < steps->deadline_ns ? steps->deadline_ns - now : 0;
-            if (bound->timeout_ns == 0) {
+            timeout_ns = now < steps->deadline_ns ? steps->deadline_ns - now : 0;
+            if (timeout_ns == 0) {
                 steps->at = i;
                 return NNB_CLIENT_TIMED_OUT; /* and the request is not sent */
             }
         }
-        int status = nnb_client_run(bound);
+        int status = run_step(steps, i, bound, timeout_ns);
         if (status != NNB_CLIENT_SAME) {
             steps->at = i;
             if (status == NNB_CLIENT_BUSY) { /* a caller that uses no gate, or a closed burst */
@@ -66,8 +75,10 @@ void nnb_steps_abandon(struct nnb_steps *steps) {
     /* TRUST: memory of this process. */
     if (nnb_load_relaxed_u64(&steps->gate->holder) == this_thread()) {
         struct nnb_bound *bound = steps->requests[steps->at];
-        bound->result_count = 0;
-        nnb_client_abandon(bound);
+        if (bound != NULL) {
+            bound->result_count = 0;
+            nnb_client_abandon(bound);
+        }
         nnb_gate_leave(steps->gate, this_thread());
     }
 }

@@ -96,6 +96,8 @@ class nnb_gate:
 
 class nnb_steps:
     requests: Any
+    compute: Any
+    context: Any
     gate: nnb_gate
     timeout_ns: int
     deadline_ns: int

@@ -112,7 +112,7 @@ def _new_loan(template: _Template, burst: Burst) -> _Loan | None:
     except BaseException:
         pool.close()
         raise
-    if bound is None or not bound.is_known:
+    if bound is None or bound.needs_python or not bound.is_known:
         if bound is not None:
             bound.close()
         pool.close()

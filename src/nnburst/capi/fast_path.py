@@ -68,7 +68,7 @@ class FastPath:
             burst_handle: 0 for the execution's own.
         """
         bound = execution._bound_to(burst)
-        if bound is None:
+        if bound is None or bound.needs_python:
             return
         offer = self._known(handle, bound)
         if offer is None:

@@ -1,52 +1,94 @@
-"""BoundSteps: requests of several bursts that run in order, by one call of C's, as the steps of a plan do."""
+"""BoundSteps: requests that run in order, by one call of C's, as the steps of a plan do."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, cast
 
 from nnburst._native import ffi, lib
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.core import BUSY_CODE
 from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.session.one_thread import BUSY, Gate
-from nnburst.hal.errors import BurstBusy
+from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 #: Longer deadlines are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
 
 
+class InProcess(Protocol):
+    """A step that this process computes itself, bound to its arguments."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be run any more."""
+
+    def compute(self, seconds: float) -> bool:
+        """Compute; whether that ended well."""
+
+    def run(self, timeout: float) -> Any:  # noqa: ANN401 - as its maker has it
+        """Compute and return what it came to."""
+
+    def result(self) -> Any:  # noqa: ANN401 - as its maker has it
+        """What the latest `compute` came to; raises what that was interrupted by."""
+
+
 class BoundSteps:
     """Bound requests in the order of a plan's steps. Usable by one thread at a time.
+
+    Those of bursts need no Python between them; a step of this process enters it from the same C call.
 
     A step ends as it did before, or its status comes back to be finished by `conclude`.
 
     Attributes:
         requests: of each step.
+        in_process: whether a step is computed by this process.
         call: runs all steps: 0 if each ended as before, `BUSY_CODE` if another thread is inside of the
             gate, else the status of step `at`, which `conclude` is to finish.
         abandon: gives the calling thread's run up, if it has one. Not for after `BUSY_CODE`.
     """
 
-    __slots__ = ("_gate", "_rows", "abandon", "call", "requests", "struct")
+    __slots__ = (
+        "__weakref__",
+        "_gate",
+        "_handle",
+        "_rows",
+        "abandon",
+        "call",
+        "in_process",
+        "requests",
+        "struct",
+    )
 
-    def __init__(self, requests: Sequence[BoundRequest], gate: Gate, timeout: float) -> None:
+    def __init__(
+        self, requests: Sequence[BoundRequest | InProcess], gate: Gate, timeout: float
+    ) -> None:
         """Run `requests` in order.
 
         Args:
-            requests: each of an open burst.
+            requests: each of an open burst, or of this process.
             gate: of those bursts.
             timeout: seconds for all steps together.
         """
         self.requests: Final = tuple(requests)
         self._gate: Final = gate
-        self._rows: Final = ffi.new("struct nnb_bound *[]", [r.native for r in requests])
+        rows = [r.native if isinstance(r, BoundRequest) else ffi.NULL for r in requests]
+        self._rows: Final = ffi.new("struct nnb_bound *[]", rows)
+        own = [None if isinstance(r, BoundRequest) else r for r in requests]
+        self.in_process: Final = any(own)
+        self._handle: Final = ffi.new_handle(tuple(own))
         #: Its struct nnb_steps, valid as long as this object.
         self.struct: Final[Any] = ffi.new(
             "struct nnb_steps *",
-            {"requests": self._rows, "gate": gate.struct, "count": len(self.requests)},
+            {
+                "requests": self._rows,
+                "compute": ffi.addressof(lib, "nnb_steps_compute"),
+                "context": self._handle,
+                "gate": gate.struct,
+                "count": len(self.requests),
+            },
         )
         self.set_timeout(int(timeout * 1e9))
         self.call: Final[Callable[[], int]] = partial(lib.nnb_steps_run, self.struct)
@@ -73,7 +115,7 @@ class BoundSteps:
             return float(self.struct.timeout_ns * 1e-9)
         return max(int(self.struct.deadline_ns) - time.monotonic_ns(), 0) * 1e-9
 
-    def conclude(self, code: int, accept: Callable[[int, ExecutionResult], None]) -> None:
+    def conclude(self, code: int, accept: Callable[[int, Any], None]) -> None:
         """Finish a run that ended with `code`, going on behind each step whose result is accepted.
 
         Args:
@@ -86,13 +128,32 @@ class BoundSteps:
         """
         if code == BUSY_CODE:
             for request in self.requests:
-                request._check_running()
+                if isinstance(request, BoundRequest):
+                    request._check_running()
             raise BurstBusy(BUSY)
         try:
             while code:
                 at = self.at
-                accept(at, self.requests[at].conclude(code))
+                accept(at, _concluded(self.requests[at], code))
                 code = lib.nnb_steps_go_on(self.struct)
         except BaseException:
             self.abandon()
             raise
+
+
+def _concluded(request: BoundRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
+    """What a step came to that did not end as before."""
+    if isinstance(request, BoundRequest):
+        return request.conclude(code)
+    if code == lib.NNB_CLIENT_TIMED_OUT:
+        raise MissedDeadline("the deadline passed before the step began")
+    return request.result()
+
+
+@ffi.def_extern(name="nnb_steps_compute", error=lib.NNB_CLIENT_RESULT)
+def _compute(context: Any, step: int, timeout_ns: int) -> int:  # noqa: ANN401 - a pointer of cffi's
+    """Compute a step of this process: SAME if it ended well, else RESULT, whatever it came to."""
+    own = cast("tuple[InProcess, ...]", ffi.from_handle(context))
+    return int(
+        lib.NNB_CLIENT_SAME if own[step].compute(timeout_ns * 1e-9) else lib.NNB_CLIENT_RESULT
+    )

@@ -11,7 +11,7 @@ import numpy as np
 import nnburst
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.executor.base import Argument as ExecutorArgument
-from nnburst.executor.base import Prepared, PrepareOptions
+from nnburst.executor.base import Execution, Prepared, PrepareOptions
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.configs import NumberOfCacheFiles
@@ -150,12 +150,103 @@ class CpuPrepared:
             execution.close()
         return Outcome(result_code(outcome.status), outcome.output_shapes, message=outcome.message)
 
-    def open_burst(self) -> None:
-        """None: there is no process to talk to."""
+    def open_burst(self) -> CpuBurst:
+        """What stands for a burst in a plan with steps of drivers."""
+        return CpuBurst(self)
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CpuRequest:
+        """Bind arguments, whose memory stays where it is, once for many computations.
+
+        Raises:
+            NnburstError: the executor refuses them.
+        """
+        return CpuRequest(
+            self._prepared.bind(
+                [ExecutorArgument(a.bytes, a.dimensions) for a in inputs],
+                [ExecutorArgument(a.bytes, a.dimensions) for a in outputs],
+            )
+        )
 
     def close(self) -> None:
         """Drop constants and layouts."""
         self._prepared.close()
+
+
+class CpuRequest:
+    """Arguments that are bound to a model of the CPU's. One thread at a time.
+
+    Attributes:
+        closed: never: its memory is kept alive.
+    """
+
+    closed: Final = False
+
+    def __init__(self, execution: Execution) -> None:
+        """Own `execution`."""
+        self._execution: Final = execution
+        self._result: Outcome | BaseException = Outcome()
+
+    def compute(self, seconds: float) -> bool:
+        """Compute once; whether it ended well. Never raises: C calls it, which passes nothing on."""
+        deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
+        try:
+            found = self._execution.run(deadline_ns)
+            self._result = Outcome(
+                result_code(found.status), found.output_shapes, message=found.message
+            )
+        except BaseException as error:  # also KeyboardInterrupt, which `result` raises
+            self._result = error
+        result = self._result
+        return isinstance(result, Outcome) and result.code == ResultCode.NO_ERROR
+
+    def result(self) -> Outcome:
+        """What the latest computation came to.
+
+        Raises:
+            BaseException: what interrupted it.
+        """
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+    def run(self, timeout: float) -> Outcome:
+        """Compute once and wait."""
+        self.compute(timeout)
+        return self.result()
+
+
+class CpuBurst:
+    """A step of the CPU among bursts of drivers."""
+
+    has_known_outputs: Final = True  # of a plan whose shapes are known; only such plans are bound
+
+    def __init__(self, part: CpuPrepared) -> None:
+        """Execute `part`, which stays the plan's."""
+        self._part: Final = part
+
+    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+        """Nothing: it lives as long as this process."""
+
+    def execute(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+    ) -> Outcome:
+        """Execute once."""
+        return self._part.execute(inputs, outputs, options)
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CpuRequest:
+        """As `CpuPrepared.bind`."""
+        return self._part.bind(inputs, outputs)
+
+    def holds(self, request: object) -> bool:  # noqa: ARG002
+        """Whether a request can be run: always."""
+        return True
+
+    def outcome(self, result: Outcome, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
+        """What a run of a bound request gave."""
+        return result
+
+    def close(self) -> None:
+        """Nothing: the part is the plan's."""
 
 
 def _has_passed(deadline_ns: int | None) -> bool:

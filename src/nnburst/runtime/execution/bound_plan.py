@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from nnburst.runtime.argument import (
     Outcome,
     PreparedPart,
 )
+from nnburst.runtime.devices.cpu_device import CpuBurst
 from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
 from nnburst.runtime.execution.compound_memory import CompoundMemory
 from nnburst.runtime.execution.temporaries import Temporaries
@@ -98,11 +99,28 @@ def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
     return Bursts(bursts)
 
 
+class _StepBurst(Protocol):
+    """What a step is bound to: a driver's burst, or what stands for one on the CPU."""
+
+    @property
+    def has_known_outputs(self) -> bool:
+        """Whether the model declares all shapes of the outputs."""
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Any:  # noqa: ANN401
+        """Arguments, bound."""
+
+    def holds(self, request: Any) -> bool:  # noqa: ANN401 - one that `bind` made
+        """Whether a request can be run."""
+
+    def outcome(self, result: Any, outputs: Sequence[Argument]) -> Outcome:  # noqa: ANN401
+        """What a run of a request gave."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """One step's burst and its arguments, all in pools."""
 
-    burst: DriverBurst
+    burst: _StepBurst
     inputs: list[Argument]
     outputs: list[Argument]
 
@@ -144,6 +162,11 @@ class BoundPlan(Closing):
         self.outcome = Outcome(output_shapes=shapes)
         requests = [step.burst.bind(step.inputs, step.outputs) for step in steps]
         self.steps: Final = BoundSteps(requests, gate, timeout)
+
+    @property
+    def needs_python(self) -> bool:
+        """Whether a step is the CPU's, which computes in Python."""
+        return self.steps.in_process
 
     @property
     def is_known(self) -> bool:
@@ -337,7 +360,8 @@ def bind_compound(
     if any(0 in argument.dimensions for argument in (*inputs, *outputs)):
         return None
     if not all(
-        isinstance(burst, DriverBurst) and burst.has_known_outputs for burst in bursts.of_parts
+        isinstance(burst, DriverBurst | CpuBurst) and burst.has_known_outputs
+        for burst in bursts.of_parts
     ):
         return None
     temporaries = memory.take()
@@ -347,7 +371,7 @@ def bind_compound(
         steps = [
             _bind_step(step, burst, values)
             for step, burst in zip(plan.execution_steps, bursts.of_parts, strict=True)
-            if isinstance(burst, DriverBurst)
+            if isinstance(burst, DriverBurst | CpuBurst)
         ]
     except BaseException:
         staged.close()
@@ -386,13 +410,14 @@ def _values(
 
 
 def _bind_step(
-    step: ExecutionStep, burst: DriverBurst, values: dict[SourceOperand, Value]
+    step: ExecutionStep, burst: DriverBurst | CpuBurst, values: dict[SourceOperand, Value]
 ) -> _Step:
+    device = None if isinstance(burst, CpuBurst) else step.device
     return _Step(
         burst,
         *(
             [
-                values[SourceOperand(step.source_model, pair.source)].argument(step.device)
+                values[SourceOperand(step.source_model, pair.source)].argument(device)
                 for pair in pairs
             ]
             for pairs in (step.inputs, step.outputs)
