@@ -4,9 +4,10 @@
 
 Two builds have the points and one has none (NNBURST_TRACE_POINTS=0). A client of each, with a driver of its
 own, executes `null_1in1out` in short blocks, one build after the other in each round. Of a block the time
-counts that a tenth of its single executions keep below: on a machine that others use most of them wait for a
-core. Prints medians of the ratios within a round: with to without, and with to with, whose distance from 1 is
-what two builds of one commit differ by.
+counts that a tenth of its single executions keep below, and only blocks count in which both sides were awake:
+on a machine that others use most executions wait for a core. Prints how the medians with and without differ,
+and those of the two with, which is what two builds of one commit differ by. Ends with 1 if the points cost
+more than 2 % and more than that, and with 2 if too few blocks were awake.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ BUILDS: Final = {"with": "1", "with, again": "1", "without": "0"}
 #: Executions of a block, and the percent of them that keep below what counts.
 _BLOCK: Final = 400
 _SHARE: Final = 10
+#: A block was awake if it took less than so many times the quickest of all; how many are enough.
+_ASLEEP: Final = 3.0
+_ENOUGH: Final = 30
 _CLIENT: Final = f"""
 import os, sys
 from contextlib import ExitStack
@@ -116,7 +120,7 @@ def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
 
 
 def main() -> int:
-    """Build, measure, print; 1 if the points cost more than 2 % and more than two builds differ by."""
+    """Build, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=600)
@@ -129,16 +133,21 @@ def main() -> int:
             build(name, args.folder)
         return 0
     found = {name: np.array(blocks) for name, blocks in measure(args.folder, args.rounds).items()}
-    for name, blocks in found.items():
-        low, middle, high = np.percentile(blocks, [25, 50, 75])
-        print(f"{name}: median {middle:.0f} ns, quartiles {low:.0f} and {high:.0f}")
-    plain, again, without = found.values()
-    cost = float(np.median((plain + again) / 2 / without)) - 1
-    spread = float(np.median(again / plain)) - 1
-    print(f"trace points that are off: {cost:+.2%}; two builds of one commit: {spread:+.2%}")
+    quickest = min(float(blocks.min()) for blocks in found.values())
+    awake = {name: blocks[blocks < _ASLEEP * quickest] for name, blocks in found.items()}
     if args.json is not None:
-        words = {name: list(blocks) for name, blocks in found.items()}
-        args.json.write_text(json.dumps({"cost": cost, "spread": spread, "blocks_ns": words}))
+        args.json.write_text(json.dumps({name: list(blocks) for name, blocks in found.items()}))
+    for name, blocks in awake.items():
+        print(f"{name}: {len(blocks)} of {len(found[name])} blocks awake", end="")
+        quartiles = np.percentile(blocks, [25, 50, 75]) if len(blocks) else ()
+        print("".join(f", {quartile:.0f} ns" for quartile in quartiles))
+    if min(map(len, awake.values())) < _ENOUGH:
+        print(f"noisy: fewer than {_ENOUGH} blocks of a build were awake")
+        return 2
+    plain, again, without = (float(np.median(blocks)) for blocks in awake.values())
+    cost = (plain + again) / 2 / without - 1
+    spread = again / plain - 1
+    print(f"trace points that are off: {cost:+.2%}; two builds of one commit: {spread:+.2%}")
     return int(cost > max(0.02, abs(spread)))
 
 

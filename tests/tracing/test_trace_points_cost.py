@@ -29,14 +29,28 @@ def test_cost_counts_if_it_is_more_than_two_percent_and_than_two_builds_differ_b
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = dict(
-        zip(trace_points_cost.BUILDS, ([t] * 9 for t in (plain, again, without)), strict=True)
+        zip(
+            trace_points_cost.BUILDS,
+            ([t] * 40 + [30_000.0] * 60 for t in (plain, again, without)),
+            strict=True,
+        )
     )
     monkeypatch.setattr(trace_points_cost, "measure", lambda *_: found)
     target = tmp_path / "cost.json"
     monkeypatch.setattr("sys.argv", ["cost", str(tmp_path), "--json", str(target)])
     assert trace_points_cost.main() == status
     assert "trace points that are off: +" in capsys.readouterr().out
-    assert json.loads(target.read_text())["blocks_ns"] == found
+    assert json.loads(target.read_text()) == found
+
+
+def test_too_few_blocks_that_were_awake_give_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {name: [500.0] * 29 + [35_000.0] * 71 for name in trace_points_cost.BUILDS}
+    monkeypatch.setattr(trace_points_cost, "measure", lambda *_: found)
+    monkeypatch.setattr("sys.argv", ["cost", str(tmp_path)])
+    assert trace_points_cost.main() == 2
+    assert "noisy: fewer than 30" in capsys.readouterr().out
 
 
 @pytest.mark.campaign
