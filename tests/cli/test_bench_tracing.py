@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nnburst.bench.tracing import TraceCost
 from nnburst.cli import main
 
 
@@ -19,8 +20,19 @@ def test_recorded_round_trips_are_timed_beside_others(
     path = tmp_path / "tracing.json"
     assert main(["bench", "tracing", "--rounds", "3", "--json", str(path)]) == 0
     found = json.loads(path.read_text())
-    assert found["off_ns"] > 0
-    assert found["on_ns"] > 0
-    assert len(found["differences_ns"]) == 3
+    assert len(found["off_rounds_ns"]) == len(found["on_rounds_ns"]) == 3
+    assert min(found["off_rounds_ns"] + found["on_rounds_ns"]) > 0
+    assert found["difference_ns"] is None  # three rounds tell nothing
     assert "recorded on both sides" in capsys.readouterr().out
     assert "NNBURST_TRACE" not in os.environ
+
+
+def test_rounds_in_which_a_side_slept_do_not_count() -> None:
+    found = TraceCost(
+        (500.0, 510.0, 35_000.0, 505.0, 500.0, 520.0), (650.0, 655.0, 700.0) + (660.0,) * 3
+    )
+    assert len(found.awake) == 5
+    assert (found.off_ns, found.on_ns) == (505.0, 660.0)
+    assert found.difference_ns == 150.0
+    asleep = TraceCost((500.0,) * 4 + (35_000.0,) * 9, (650.0,) * 13)
+    assert asleep.difference_ns is None

@@ -25,24 +25,49 @@ _OFF: Final = "recording off"
 _ON: Final = "recording on"
 
 
+#: Both sides were awake in a round if it took less than so many times the quickest one.
+_ASLEEP: Final = 3.0
+#: Such rounds of which a median says something.
+FEWEST: Final = 5
+
+
 @dataclass(frozen=True, slots=True)
 class TraceCost:
-    """Of `null_1in1out`, in nanoseconds: medians over the rounds.
+    """Of `null_1in1out`, in nanoseconds: medians of single exchanges in each round.
+
+    A side that waits for a core sleeps, and a round trip is then a hundred times as long as what is measured;
+    such rounds do not count.
 
     Attributes:
-        off_ns: a round trip that is not recorded.
-        on_ns: one that is, on both sides.
-        differences_ns: of single exchanges' medians, one for each round.
+        off_rounds: round trips that are not recorded.
+        on_rounds: those that are, on both sides.
     """
 
-    off_ns: float
-    on_ns: float
-    differences_ns: tuple[float, ...]
+    off_rounds: tuple[float, ...]
+    on_rounds: tuple[float, ...]
 
     @property
-    def difference_ns(self) -> float:
-        """Median of the rounds."""
-        return float(np.median(self.differences_ns))
+    def awake(self) -> list[tuple[float, float]]:
+        """The rounds in which no side slept, off and on."""
+        rounds = list(zip(self.off_rounds, self.on_rounds, strict=True))
+        most = _ASLEEP * min(min(pair) for pair in rounds)
+        return [pair for pair in rounds if max(pair) < most]
+
+    @property
+    def off_ns(self) -> float:
+        """Median of the rounds that count; 0 if none does."""
+        return float(np.median([off for off, _ in self.awake] or [0.0]))
+
+    @property
+    def on_ns(self) -> float:
+        """Likewise while both sides record."""
+        return float(np.median([on for _, on in self.awake] or [0.0]))
+
+    @property
+    def difference_ns(self) -> float | None:
+        """Median of the differences within a round; None if too few rounds count."""
+        pairs = self.awake
+        return float(np.median([on - off for off, on in pairs])) if len(pairs) >= FEWEST else None
 
 
 class _Switched(Looped):
@@ -93,12 +118,7 @@ def measure(rounds: int, here: int, there: int) -> TraceCost:
         _, on = open_bound(stack, recorded, adding_model(1, 1))
         cases = [_Switched(_OFF, off.run, records=False), _Switched(_ON, on.run, records=True)]
         found = run_rounds(cases, rounds)
-    pairs = zip(found[_ON].samples_by_round, found[_OFF].samples_by_round, strict=True)
-    return TraceCost(
-        found[_OFF].median_ns,
-        found[_ON].median_ns,
-        tuple(float(np.median(a) - np.median(b)) for a, b in pairs),
-    )
+    return TraceCost(tuple(found[_OFF].typical), tuple(found[_ON].typical))
 
 
 @contextmanager

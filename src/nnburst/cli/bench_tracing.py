@@ -30,17 +30,21 @@ def run(args: argparse.Namespace) -> int:
         return 1
     with text_for_people(args.json):
         found = measure(args.rounds, cores[0], cores[1])
+        awake, cost = len(found.awake), found.difference_ns
+        verdict = "too noisy to tell" if cost is None else f"{cost:+.0f} ns"
         print(
             f"null_1in1out: {found.off_ns:.0f} ns, recorded on both sides {found.on_ns:.0f} ns:"
-            f" {found.difference_ns:+.0f} ns (median of {args.rounds} rounds)"
+            f" {verdict} (median of {awake} rounds of {args.rounds} in which both sides were awake)"
         )
     write_json(
         args.json,
         {
             "off_ns": found.off_ns,
             "on_ns": found.on_ns,
-            "difference_ns": found.difference_ns,
-            "differences_ns": list(found.differences_ns),
+            "difference_ns": cost,
+            "awake_rounds": awake,
+            "off_rounds_ns": list(found.off_rounds),
+            "on_rounds_ns": list(found.on_rounds),
         },
     )
     return 0
