@@ -84,7 +84,7 @@ def map_again(device: Device, network: Network, until: float, note: Callable[[st
         fd = os.memfd_create("stress", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.write(fd, terms.tobytes())
-            memory = Memory.from_fd(fd)
+            memory = Memory.from_fd(fd, seal=True)
         finally:
             os.close(fd)
         with memory:
