@@ -19,9 +19,10 @@ from client.burst_helpers import copy_model, standing_still, wait_until
 from nnburst import BurstBusy, Closed, Device, MissedDeadline
 from nnburst._native import lib
 from nnburst.client.burst import bound_request
+from nnburst.client.burst import burst as burst_module
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.burst import Burst
-from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from programs import run_program
 
 
@@ -488,3 +489,16 @@ def test_how_a_burst_waited_is_counted(burst: Burst, bound: BoundRequest) -> Non
     assert found["rhythm_lost"] <= found["rhythm_found"]
     assert found["outliers"] >= 0
     assert found["crowded"] >= 0
+
+
+@pytest.mark.parametrize(("window", "accepted"), [("0", True), ("59999999", True), ("-1", False)])
+def test_switch_sets_how_long_bursts_spin_by_default(
+    monkeypatch: pytest.MonkeyPatch, window: str, accepted: bool
+) -> None:
+    monkeypatch.setenv("NNBURST_BURST_CONTROLLER_POLLING_WINDOW", window)
+    fresh = burst_module._default_spin_window.__wrapped__
+    if accepted:
+        assert fresh() == pytest.approx(int(window) * 1e-6)
+    else:
+        with pytest.raises(InvalidArgument, match="NNBURST_BURST_CONTROLLER_POLLING_WINDOW"):
+            fresh()

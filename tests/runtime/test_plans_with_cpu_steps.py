@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 import nnburst
 from nnburst import MissedDeadline, ModelBuilder, OperandType, OperationType
+from nnburst.executor.base import Outcome
+from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.hal.enums import ErrorStatus, ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime import Compilation, Manager
@@ -210,3 +213,24 @@ def test_a_driver_behind_a_cpu_step_that_dies_is_there_again(drivers: Manager) -
         for _ in range(10):
             request.outputs[0][...] = 0
             assert request.run().outputs[0].tolist() == RIGHT
+
+
+@pytest.mark.parametrize(("switch", "own"), [("0", True), ("1", False)])
+def test_the_cpu_computes_on_a_thread_of_its_own_if_the_switch_is_off(
+    monkeypatch: pytest.MonkeyPatch, switch: str, own: bool
+) -> None:
+    monkeypatch.setenv("NNBURST_SYNCEXEC_CPU", switch)
+    monkeypatch.setenv("NNBURST_CPUONLY", "1")
+    seen: list[int] = []
+    run = ReferenceExecution.run
+
+    def note(self: ReferenceExecution, *limits: int) -> Outcome:
+        seen.append(threading.get_ident())
+        return run(self, *limits)
+
+    monkeypatch.setattr(ReferenceExecution, "run", note)
+    with Manager() as manager, nnburst.compile(model(), manager=manager) as compiled:
+        for _ in range(3):
+            assert compiled.execute([X]).outputs[0].tolist() == RIGHT
+    assert len(seen) == 3
+    assert (threading.get_ident() in seen) is not own

@@ -229,6 +229,15 @@ POLLING_WINDOW: Final = Variable(
     what="microseconds to spin for the next request before a rhythm is known; 0 never spins"
     " (NNAPI: `debug.nn.sample-driver-burst-polling-window`)",
 )
+CLIENT_POLLING_WINDOW: Final = Variable(
+    "BURST_CONTROLLER_POLLING_WINDOW",
+    _whole(0, 59_999_999),
+    "whole microseconds, 0 to 59999999",
+    "200",
+    reader="clients, once, at the first burst that is opened without `spin_window`",
+    what="microseconds that a client's burst spins for a result before it sleeps; 0 never spins"
+    " (NNAPI: `debug.nn.burst-conrtoller-polling-window`)",
+)
 SANDBOX: Final = Variable(
     "SANDBOX",
     _switch,
@@ -335,6 +344,16 @@ SYNCEXEC_RUNTIME: Final = Variable(
     "0",
     reader=FRAMEWORK,
     what="1 lets `Execution.start` compute before it returns (NNAPI: `debug.nn.syncexec-runtime`)",
+    page="framework.md",
+)
+SYNCEXEC_CPU: Final = Variable(
+    "SYNCEXEC_CPU",
+    _switch,
+    _SWITCH,
+    "1",
+    reader=FRAMEWORK,
+    what="0 computes on the device nnapi-reference by a thread of its own each time, which is joined (NNAPI:"
+    " `debug.nn.syncexec-cpu`)",
     page="framework.md",
 )
 REFUSE_HALF: Final = Variable(

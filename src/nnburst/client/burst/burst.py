@@ -11,8 +11,9 @@ second thread on one burst is refused instead of queued.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 from nnburst._native import ffi, lib
 from nnburst.client.burst.arrays import ArrayExecutor
@@ -34,12 +35,20 @@ from nnburst.client.memory.arguments import (
 from nnburst.client.session.upcalls import BurstCallback
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.environment import CLIENT_POLLING_WINDOW
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
 from nnburst.tracing.slices import Layer, Phase, trace
 
-#: Spin window for a result: longer than the driver's, since a kernel wake-up costs more than the spin.
-_SPIN_WINDOW: Final = 200e-6
+
+@functools.cache
+def _default_spin_window() -> float:
+    """Seconds: longer than the driver's, since a kernel wake-up costs more than the spin; read once.
+
+    Raises:
+        InvalidArgument: NNBURST_BURST_CONTROLLER_POLLING_WINDOW is not a number of its range.
+    """
+    return CLIENT_POLLING_WINDOW.read() * 1e-6
 
 
 class Burst(Closing):
@@ -88,7 +97,7 @@ class Burst(Closing):
         check_integer("result_channel_length", result_channel_length, 2, MAX_BURST_CHANNEL_LENGTH)
         if spin_window is None:
             low_power = prepared.preference == ExecutionPreference.LOW_POWER
-            spin_window = 0.0 if low_power else _SPIN_WINDOW
+            spin_window = 0.0 if low_power else _default_spin_window()
         if not isinstance(spin_window, int | float) or not 0 <= spin_window < 60:
             raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 60 seconds")
         spins = spin_window > 0 and driver_spins

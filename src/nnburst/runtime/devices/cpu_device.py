@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,7 @@ import nnburst
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.executor.base import Argument as ExecutorArgument
 from nnburst.executor.base import Execution, Prepared, PrepareOptions
+from nnburst.executor.base import Outcome as Computed
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.configs import NumberOfCacheFiles
@@ -28,6 +30,7 @@ from nnburst.hal.enums import (
 from nnburst.hal.errors import MissedDeadline, NnburstError, result_code
 from nnburst.hal.extensions import Extension
 from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import is_extension
 from nnburst.runtime.argument import Argument, Options, Outcome
@@ -35,6 +38,21 @@ from nnburst.runtime.devices.device import CacheRequest, Use
 
 CPU_NAME: Final = "nnapi-reference"
 _ONE: Final = PerformanceInfo(1.0, 1.0)
+
+
+#: Computes an execution of the executor's with a deadline and a loop timeout.
+_Run: TypeAlias = Callable[[Execution, int | None, int], Computed]
+
+
+def _run_inline(execution: Execution, deadline_ns: int | None, loop_timeout_ns: int) -> Computed:
+    return execution.run(deadline_ns, loop_timeout_ns)
+
+
+def _run_on_a_thread(
+    execution: Execution, deadline_ns: int | None, loop_timeout_ns: int
+) -> Computed:
+    with ThreadPoolExecutor(1, "nnburst cpu") as fresh:
+        return fresh.submit(execution.run, deadline_ns, loop_timeout_ns).result()
 
 
 class CpuDevice:
@@ -58,9 +76,12 @@ class CpuDevice:
         _ONE,
     )
 
-    def __init__(self, feature_level: FeatureLevel = FeatureLevel.AIDL_V4) -> None:
-        """Of the runtime's level."""
+    def __init__(
+        self, feature_level: FeatureLevel = FeatureLevel.AIDL_V4, *, inline: bool = True
+    ) -> None:
+        """Of the runtime's level; `inline` computes on the caller's thread, not on one of its own."""
         self.feature_level: Final = feature_level
+        self._run: Final = _run_inline if inline else _run_on_a_thread
         self._executor: Final = ReferenceExecutor()
 
     @property
@@ -105,7 +126,7 @@ class CpuDevice:
             )
         views = [np.asarray(pool) for pool in pools]
         return CpuPrepared(
-            self._executor.prepare(model, views, PrepareOptions(preference, priority))
+            self._executor.prepare(model, views, PrepareOptions(preference, priority)), self._run
         )
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> None:  # noqa: ARG002
@@ -119,9 +140,10 @@ class CpuDevice:
 class CpuPrepared:
     """A model that the CPU has prepared. Thread-safe."""
 
-    def __init__(self, prepared: Prepared) -> None:
-        """Own what the executor has made."""
+    def __init__(self, prepared: Prepared, run: _Run) -> None:
+        """Own what the executor has made; `run` computes."""
         self._prepared = prepared
+        self._run = run
 
     def revive(self, seconds: float | None, began_ns: int | None) -> None:
         """Nothing: it lives as long as this process."""
@@ -145,7 +167,7 @@ class CpuPrepared:
         except NnburstError as error:
             return Outcome.of(error)
         try:
-            outcome = execution.run(options.deadline_ns, options.loop_timeout_ns)
+            outcome = self._run(execution, options.deadline_ns, options.loop_timeout_ns)
         finally:
             execution.close()
         return Outcome(result_code(outcome.status), outcome.output_shapes, message=outcome.message)
@@ -164,7 +186,8 @@ class CpuPrepared:
             self._prepared.bind(
                 [ExecutorArgument(a.bytes, a.dimensions) for a in inputs],
                 [ExecutorArgument(a.bytes, a.dimensions) for a in outputs],
-            )
+            ),
+            self._run,
         )
 
     def close(self) -> None:
@@ -181,16 +204,17 @@ class CpuRequest:
 
     closed: Final = False
 
-    def __init__(self, execution: Execution) -> None:
-        """Own `execution`."""
+    def __init__(self, execution: Execution, run: _Run) -> None:
+        """Own `execution`, which `run` computes."""
         self._execution: Final = execution
+        self._run: Final = run
         self._result: Outcome | BaseException = Outcome()
 
     def compute(self, seconds: float) -> bool:
         """Compute once; whether it ended well. Never raises: C calls it, which passes nothing on."""
         deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
         try:
-            found = self._execution.run(deadline_ns)
+            found = self._run(self._execution, deadline_ns, DEFAULT_LOOP_TIMEOUT_NS)
             self._result = Outcome(
                 result_code(found.status), found.output_shapes, message=found.message
             )

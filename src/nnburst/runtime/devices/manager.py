@@ -46,6 +46,7 @@ class Settings:
         starts_inline: whether `Execution.start` computes before it returns.
         refuses_half: whether devices named sample… refuse half of what they support.
         cpu_driver: whether the CPU device is a driver.
+        cpu_inline: whether the CPU computes on the caller's thread, not on one of its own each time.
         feature_level: the runtime's (RT:D5).
     """
 
@@ -57,6 +58,7 @@ class Settings:
     starts_inline: bool = False
     refuses_half: bool = False
     cpu_driver: bool = False
+    cpu_inline: bool = True
     feature_level: FeatureLevel = FeatureLevel.AIDL_V4
 
     @classmethod
@@ -75,6 +77,7 @@ class Settings:
             environment.SYNCEXEC_RUNTIME.read(),
             environment.REFUSE_HALF.read(),
             environment.CPU_DRIVER.read(),
+            environment.SYNCEXEC_CPU.read(),
         )
 
 
@@ -112,7 +115,11 @@ class Manager(RuntimeObject):
         self._settings: Final = settings
         self._records: Final = Records()
         level = settings.feature_level
-        self.cpu: Final[Device] = CpuDriver(level) if settings.cpu_driver else CpuDevice(level)
+        self.cpu: Final[Device] = (
+            CpuDriver(level)
+            if settings.cpu_driver
+            else CpuDevice(level, inline=settings.cpu_inline)
+        )
         self._lock = threading.Lock()
         self._drivers: list[Device] = []
         if devices is None:
