@@ -12,7 +12,7 @@
 #define ENTRY "nnburst.capi.entry"
 #define OLDEST_MINOR 11
 
-enum state { UNTRIED, STARTED, REFUSED };
+enum state { UNTRIED, STARTING, STARTED, REFUSED };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static nnb_atomic_u32 state; /* of enum state */
@@ -128,12 +128,15 @@ static bool start_own(void) {
 }
 
 static void in_child(void) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* a thread that the child has not may hold it */
     /* SYNC POINT S: a word of this process alone, which has one thread now. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&state) != UNTRIED) {
         /* SYNC POINT S: see above. */
         nnb_store_release_u32(&forked, 1);
     }
 }
+
+__attribute__((constructor)) static void mind_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }
 
 bool nnb_forked(void) {
     /* SYNC POINT S: see in_child. TRUST: memory of this process. */
@@ -156,13 +159,14 @@ bool nnb_interpreter_started(void) {
     }
     /* SYNC POINT T: nnb_services is complete. TRUST: memory of this process. */
     uint32_t now = nnb_load_acquire_u32(&state);
-    if (now != UNTRIED) {
+    if (now == STARTED || now == REFUSED) {
         return now == STARTED;
     }
     pthread_mutex_lock(&lock);
     now = nnb_load_relaxed_u32(&state); /* TRUST: memory of this process */
     if (now == UNTRIED) {
-        (void)pthread_atfork(NULL, NULL, in_child);
+        /* SYNC POINT S: a child that is forked meanwhile has half an interpreter. */
+        nnb_store_release_u32(&state, STARTING);
         now = start() ? STARTED : REFUSED;
         /* SYNC POINT T: what the Python side has set is visible to who sees the state. */
         nnb_store_release_u32(&state, now);

@@ -335,3 +335,47 @@ def test_a_new_program_computes_on_a_driver_that_it_starts(
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("nothing ")
     print(done.stdout)
+
+
+FORKED_EARLY = (
+    HEAD
+    + ADD
+    + r"""
+static void *first(void *argument) {
+    uint32_t count = 0;
+    CHECK(ANeuralNetworks_getDeviceCount(&count));
+    return argument;
+}
+
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, first, NULL);
+    for (int i = 0; i < 8; i++) { /* while the thread starts the interpreter */
+        usleep(1u << i << 8);
+        pid_t child = fork();
+        if (child == 0) {
+            uint32_t count = 0;
+            alarm(60);
+            int code = ANeuralNetworks_getDeviceCount(&count);
+            _exit(code == ANEURALNETWORKS_UNAVAILABLE_DEVICE || code == ANEURALNETWORKS_NO_ERROR ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        if (status != 0) {
+            printf("child %d: %d\n", i, status);
+        }
+    }
+    pthread_join(thread, NULL);
+    CHECK(ANeuralNetworksExecution_compute(ready(compiled(add_model()), false)));
+    printf("done\n");
+    return 0;
+}
+"""
+)
+
+
+def test_a_child_that_is_forked_while_the_interpreter_starts_is_not_stuck(
+    compile_program: Compile, run_compiled: Run
+) -> None:
+    done = run_compiled(compile_program(FORKED_EARLY), timeout=600)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
