@@ -122,12 +122,18 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     return code;
 }
 
-/* The Python side has every execution before it is called for it. */
-static int without_draft(const struct nnb_function_description *description, const int64_t *words) {
+/* The Python side has every execution before it is called for it, and C does not compute it meanwhile. */
+static int ready_for_python(const struct nnb_function_description *description, const int64_t *words) {
     const struct nnb_argument *first = &description->arguments[0];
-    return first->passing == NNB_PASS_HANDLE && first->kind == NNB_EXECUTION
-               ? nnb_draft_adopted((uint64_t)words[0], description->name)
-               : ANEURALNETWORKS_NO_ERROR;
+    if (first->passing != NNB_PASS_HANDLE || first->kind != NNB_EXECUTION) {
+        return ANEURALNETWORKS_NO_ERROR;
+    }
+    struct nnb_slot *slot = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION);
+    if (slot != NULL && nnb_slot_computes(slot)) {
+        nnb_log("%s: it is computing", description->name);
+        return ANEURALNETWORKS_BAD_STATE; /* RT:E4 */
+    }
+    return nnb_draft_adopted((uint64_t)words[0], description->name);
 }
 
 int nnb_enter(enum nnb_function function, int64_t *words) {
@@ -155,7 +161,7 @@ int nnb_enter(enum nnb_function function, int64_t *words) {
     if (!nnb_interpreter_started()) {
         return ANEURALNETWORKS_UNAVAILABLE_DEVICE;
     }
-    code = without_draft(description, words);
+    code = ready_for_python(description, words);
     if (code != ANEURALNETWORKS_NO_ERROR) {
         return code;
     }
@@ -201,6 +207,7 @@ static int compute(enum nnb_function function, int64_t *words) {
         return ANEURALNETWORKS_BAD_STATE; /* RT:E4 */
     }
     int status = 0;
+    nnb_slot_set_computing(slot, true);
     /* Looked up again: the handle may have ended, and the slot have got another. */
     int outcome = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION) == slot
                       ? run_offer(&slot->fast, burst, &status)
@@ -215,6 +222,7 @@ static int compute(enum nnb_function function, int64_t *words) {
         }
         code = (int)(finished & ~(int64_t)NNB_KEEP_OFFER);
     }
+    nnb_slot_set_computing(slot, false);
     /* SYNC POINT R: what the run wrote is visible to who enters next. */
     nnb_unlock(&slot->fast.busy);
     return outcome == 1 ? nnb_enter(function, words) : code;

@@ -19,16 +19,6 @@ static void set_draft(struct nnb_slot *slot, struct nnb_draft *draft) {
     nnb_store_release_u64(&slot->fast.draft, (uint64_t)(uintptr_t)draft);
 }
 
-static bool is_computing(struct nnb_slot *slot) {
-    /* SYNC POINT X: nothing but that a run is inside, or is not. TRUST: memory of this process. */
-    return nnb_load_acquire_u32(&slot->fast.computing) != 0;
-}
-
-static void set_computing(struct nnb_slot *slot, uint32_t computing) {
-    /* SYNC POINT X: see is_computing. */
-    nnb_store_release_u32(&slot->fast.computing, computing);
-}
-
 /* The slot of an execution that is a draft, locked; NULL for any other, and if it computes: then `*computes`. */
 static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
     struct nnb_slot *slot = nnb_handle_slot(execution, NNB_EXECUTION);
@@ -41,7 +31,7 @@ static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
             nnb_handle_unlock(slot); /* the Python side has got it meanwhile */
             return NULL;
         }
-        if (is_computing(slot)) {
+        if (nnb_slot_computes(slot)) {
             *computes = true;
             return NULL;
         }
@@ -153,7 +143,7 @@ static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan)
     struct nnb_draft *draft = draft_of(slot);
     int code = ANEURALNETWORKS_NO_ERROR;
     copy_in(draft, loan);
-    set_computing(slot, 1);
+    nnb_slot_set_computing(slot, true);
     int status = loan->run(loan->bound);
     if (status == NNB_RUN_BUSY) {
         code = ANEURALNETWORKS_BAD_STATE; /* RT:B2; and it stays as it is */
@@ -167,7 +157,7 @@ static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan)
     if (status != 0 && status != NNB_RUN_BUSY) {
         drop(slot); /* the Python side has it now */
     }
-    set_computing(slot, 0);
+    nnb_slot_set_computing(slot, false);
     /* SYNC POINT V: the pool is the next borrower's. */
     nnb_unlock(&loan->busy);
     return code;

@@ -61,7 +61,7 @@ struct nnb_draft {
 /* Of the slot of an execution: `offer` and `draft`; of a compilation: `template`; of a burst: `loan`. */
 struct nnb_fast {
     nnb_atomic_u32 busy;      /* a run is inside, or something of this is looked at or changed */
-    nnb_atomic_u32 computing; /* a draft's run is inside */
+    nnb_atomic_u32 computing; /* a run is inside */
     const struct nnb_fast_run *offer;
     nnb_atomic_u64 draft; /* address; 0 once the Python side has the execution */
     struct nnb_template *template;

@@ -113,6 +113,16 @@ void nnb_handle_unlock(struct nnb_slot *slot) {
     nnb_unlock(&slot->fast.busy);
 }
 
+bool nnb_slot_computes(struct nnb_slot *slot) {
+    /* SYNC POINT X: nothing but that a run is inside, or is not. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&slot->fast.computing) != 0;
+}
+
+void nnb_slot_set_computing(struct nnb_slot *slot, bool computes) {
+    /* SYNC POINT X: see nnb_slot_computes. */
+    nnb_store_release_u32(&slot->fast.computing, computes ? 1 : 0);
+}
+
 /* Lets another object have a slot whose handle has ended, with the list's lock held. */
 static void give_back(struct nnb_slot *slot, uint64_t handle) {
     if (slot->generation < GENERATION_MASK) { /* else a value would come again */

@@ -37,6 +37,12 @@ struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind)
 
 void nnb_handle_unlock(struct nnb_slot *slot);
 
+/* Whether C computes an execution, whose slot then is locked. */
+bool nnb_slot_computes(struct nnb_slot *slot);
+
+/* Notes whether C computes it; the slot is locked. */
+void nnb_slot_set_computing(struct nnb_slot *slot, bool computes);
+
 /* Ends a handle's life; nothing for a handle that has ended. */
 void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind);
 

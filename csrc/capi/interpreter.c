@@ -20,14 +20,14 @@ static nnb_atomic_u32 forked;
 
 static uint64_t new_handle(uint32_t kind) { return nnb_handle_new((enum nnb_handle_kind)kind); }
 
-/* Called by the Python side within a computation of `execution`, whose slot this thread or none has locked. */
+/* Called by the Python side behind a computation of `execution`, and with NULL before one that C must not do; this
+ * thread has not locked its slot. A run that is inside has not seen the offer. */
 static void offer(uint64_t execution, const struct nnb_fast_run *run) {
-    struct nnb_slot *slot = nnb_handle_slot(execution, NNB_EXECUTION);
-    /* SYNC POINT R: the offer is complete for who runs by it; a run that is inside has not seen it. */
-    if (slot != NULL && nnb_try_lock(&slot->fast.busy)) {
+    struct nnb_slot *slot = run == NULL ? nnb_handle_lock(execution, NNB_EXECUTION)
+                                        : nnb_handle_try_lock(execution, NNB_EXECUTION);
+    if (slot != NULL) {
         slot->fast.offer = run;
-        /* SYNC POINT R: see above. */
-        nnb_unlock(&slot->fast.busy);
+        nnb_handle_unlock(slot);
     }
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import time
 
 import pytest
 
@@ -79,4 +81,28 @@ def test_a_freed_burst_is_refused(c: CInterface) -> None:
     c.free("Burst", addition.burst)
     assert addition.compute(1) == ResultCode.BAD_DATA
     assert addition.compute(1, "compute") == 0
+    addition.close()
+
+
+def test_an_execution_that_c_computes_answers_no_other_call(c: CInterface) -> None:
+    addition = Addition(c, explicit=True)
+    for value in range(3):
+        assert addition.compute(value) == 0
+    is_over = threading.Event()
+
+    def compute() -> None:
+        while not is_over.is_set():
+            c.code("Execution_burstCompute", addition.execution, addition.burst)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    zero, rank = ctypes.c_int32(0), ctypes.byref(ctypes.c_uint32())
+    codes: set[int] = set()
+    until = time.monotonic() + 60
+    while ResultCode.BAD_STATE not in codes and time.monotonic() < until:
+        codes.add(c.code("Execution_getOutputOperandRank", addition.execution, zero, rank))
+    is_over.set()
+    thread.join()
+    assert codes - {ResultCode.NO_ERROR} == {ResultCode.BAD_STATE}
+    assert addition.compute(5) == 0
     addition.close()

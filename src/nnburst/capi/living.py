@@ -19,8 +19,23 @@ class Living:
         self._handles: dict[int, int] = {}
 
     def handle(self, value: object) -> int:
-        """The handle of a living object."""
-        return self._handles[id(value)]
+        """The handle of a living object.
+
+        Raises:
+            InvalidArgument: another thread has freed it.
+        """
+        handle = self.find(value)
+        if handle is None:
+            raise InvalidArgument(f"{type(value).__name__}: it was freed meanwhile")
+        return handle
+
+    def find(self, value: object) -> int | None:
+        """The handle of an object; None if it has none."""
+        return self._handles.get(id(value))
+
+    def get(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
+        """The object of a handle; None if it has ended."""
+        return self._objects.get(handle)
 
     def __getitem__(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
         """The object of a handle.
