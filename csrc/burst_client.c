@@ -384,6 +384,8 @@ void nnb_client_stop(struct nnb_client *client) {
     nnb_waiter_call(&client->waiter, client->result_flag);
 }
 
+bool nnb_client_is_stopped(struct nnb_client *client) { return stopped(client) != 0; }
+
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     while (!enter(client)) {

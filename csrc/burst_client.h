@@ -106,6 +106,9 @@ int nnb_client_forsake(struct nnb_client *client);
 /* Ends every wait now and from now on. Any thread. */
 void nnb_client_stop(struct nnb_client *client);
 
+/* Whether runs end as NNB_CLIENT_STOPPED: the driver has died, or the burst was closed. Any thread. */
+bool nnb_client_is_stopped(struct nnb_client *client);
+
 /* Waits until no thread is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed or when it is
  * the calling thread's own interrupted run that is inside. */
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns);

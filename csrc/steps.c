@@ -49,7 +49,10 @@ static int run_from(struct nnb_steps *steps, uint32_t i) {
         int status = run_step(steps, i, bound, timeout_ns);
         if (status != NNB_CLIENT_SAME) {
             steps->at = i;
-            if (status == NNB_CLIENT_BUSY) { /* a caller that uses no gate, or a closed burst */
+            if (status == NNB_CLIENT_BUSY && bound != NULL && nnb_client_is_stopped(bound->client)) {
+                return NNB_CLIENT_STOPPED; /* a closed burst, which nothing enters again: not for a while only */
+            }
+            if (status == NNB_CLIENT_BUSY) { /* a caller that uses no gate */
                 nnb_gate_leave(steps->gate, this_thread());
             }
             return status;

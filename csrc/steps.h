@@ -37,8 +37,9 @@ struct nnb_steps {
 };
 
 /* Runs all steps: SAME if each ended as before, else the status of step `at`, which is the caller's to finish by
- * nnb_client_resume and the like (nothing for a step of this process); then nnb_steps_go_on, or nnb_steps_abandon. The thread is inside the gate until
- * one of them ends. BUSY if another thread is inside of the gate or of a burst: nothing is to be finished. */
+ * nnb_client_resume and the like (nothing for a step of this process); then nnb_steps_go_on, or nnb_steps_abandon. The
+ * thread is inside the gate until one of them ends. BUSY if another thread is inside of the gate or of a burst:
+ * nothing is to be finished. A burst that was closed is STOPPED. */
 int nnb_steps_run(struct nnb_steps *steps);
 
 /* Goes on behind step `at`, whose result was read; as nnb_steps_run. */

@@ -84,6 +84,26 @@ def test_a_freed_burst_is_refused(c: CInterface) -> None:
     addition.close()
 
 
+def test_executions_of_a_burst_share_its_new_driver(c: CInterface) -> None:
+    addition = Addition(c, explicit=True)
+    other = c.make("Execution_create", addition.compilation)
+    c.call("Execution_setReusable", other, ctypes.c_bool(True))
+    addition.set_arguments(other)
+    first = addition.execution
+    for value in range(4):
+        for addition.execution in (first, other):
+            assert addition.compute(value) == 0
+    kill_driver()
+    addition.execution = first
+    assert addition.compute(7) == ResultCode.DEAD_OBJECT
+    assert addition.compute(8) == 0
+    addition.execution = other
+    for value in range(4):  # the driver that it computed on last was replaced before it computes
+        assert addition.compute(value) == 0
+    c.free("Execution", first)
+    addition.close()
+
+
 def test_an_execution_that_c_computes_answers_no_other_call(c: CInterface) -> None:
     addition = Addition(c, explicit=True)
     for value in range(3):

@@ -90,7 +90,7 @@ class FastPath:
             NnburstError: what came of it.
         """
         offer = self._latest[handle]
-        offer.execution._compute_bound(offer.bound, offer.burst, code)
+        offer.execution._finish_bound(offer.bound, offer.burst, code)
         return offer.bound.is_current
 
     def disable(self, handle: int) -> None:

@@ -265,6 +265,10 @@ class CpuBurst:
         """Whether a request can be run: always."""
         return True
 
+    def has_replaced(self, request: object) -> bool:  # noqa: ARG002
+        """Whether another burst is open in the place of a request's: never."""
+        return False
+
     def outcome(self, result: Outcome, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
         """What a run of a bound request gave."""
         return result

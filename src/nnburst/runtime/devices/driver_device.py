@@ -370,6 +370,11 @@ class DriverBurst:
         burst = self._burst.last
         return burst.is_alive and not request.closed and burst._has(request)
 
+    def has_replaced(self, request: BoundRequest) -> bool:
+        """Whether the burst that a request is bound to has died, and another is open in its place."""
+        burst = self._burst.last
+        return burst.is_alive and not burst._has(request)
+
     @property
     def has_known_outputs(self) -> bool:
         """Whether the model declares all shapes of the outputs."""

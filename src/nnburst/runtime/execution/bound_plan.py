@@ -112,6 +112,9 @@ class _StepBurst(Protocol):
     def holds(self, request: Any) -> bool:  # noqa: ANN401 - one that `bind` made
         """Whether a request can be run."""
 
+    def has_replaced(self, request: Any) -> bool:  # noqa: ANN401
+        """Whether another burst is open in the place of a request's."""
+
     def outcome(self, result: Any, outputs: Sequence[Argument]) -> Outcome:  # noqa: ANN401
         """What a run of a request gave."""
 
@@ -178,6 +181,12 @@ class BoundPlan(Closing):
         """Whether it may be run: nothing has failed, and each burst is still the one that it is bound to."""
         pairs = zip(self._each, self.steps.requests, strict=True)
         return not self.is_stale and all(step.burst.holds(request) for step, request in pairs)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a burst that it is bound to has died, and another is open in its place."""
+        pairs = zip(self._each, self.steps.requests, strict=True)
+        return any(step.burst.has_replaced(request) for step, request in pairs)
 
     def copy_in(self) -> None:
         """Bring what lies in no pool to where the steps read it."""

@@ -219,7 +219,12 @@ class Execution(ExecutionSettings):
             NnburstError: as `compute`.
         """
         before = self._outcome
-        self._begin(ExecutionMode.BURST, time.monotonic_ns())
+        try:
+            self._begin(ExecutionMode.BURST, time.monotonic_ns())
+        except BaseException:
+            if code is not None:
+                bound.steps.abandon()
+            raise
         infos = self._outputs.given
         options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
         try:
@@ -239,6 +244,30 @@ class Execution(ExecutionSettings):
             raise
         self._bindings.close_stale(burst)
         succeeded(self._recorded(self._complete(outcome, infos)))
+
+    def _finish_bound(self, bound: BoundPlan, burst: Burst, code: int) -> bool:
+        """Finish what a run of bound steps from C has begun.
+
+        C may run steps whose driver has died since, and been replaced for another execution on the burst:
+        then nothing was computed, and this computes on the new driver.
+
+        Args:
+            bound: that was run.
+            burst: that it is bound to.
+            code: what the run ended with.
+
+        Returns:
+            Whether the outputs are in the bound plan's arguments; if not, they are in this execution's.
+
+        Raises:
+            NnburstError: as `compute`.
+        """
+        if bound.is_replaced:
+            bound.steps.abandon()
+            self.burst_compute(burst)
+            return False
+        self._compute_bound(bound, burst, code)
+        return True
 
     def _has_computed(self) -> None:
         """Be completed: its arguments have been computed well without it."""
