@@ -2,15 +2,24 @@
 
 #include "clock.h"
 
+static int set_arguments(const struct nnb_bench_interface *interface, void *execution) {
+    if (interface->memory == NULL) {
+        int code = interface->set_input(execution, 0, NULL, interface->input, interface->bytes);
+        return code != 0 ? code
+                         : interface->set_output(execution, 0, NULL, interface->output, interface->bytes);
+    }
+    int code = interface->set_input_from_memory(execution, 0, NULL, interface->memory, 0, interface->bytes);
+    return code != 0 ? code
+                     : interface->set_output_from_memory(execution, 0, NULL, interface->memory,
+                                                         interface->bytes, interface->bytes);
+}
+
 /* Make, set two arguments, compute, free. */
 static int one_of_its_own(const struct nnb_bench_interface *interface) {
     void *execution = NULL;
     int code = interface->create(interface->compilation, &execution);
     if (code == 0) {
-        code = interface->set_input(execution, 0, NULL, interface->input, interface->bytes);
-    }
-    if (code == 0) {
-        code = interface->set_output(execution, 0, NULL, interface->output, interface->bytes);
+        code = set_arguments(interface, execution);
     }
     if (code == 0) {
         code = interface->burst_compute(execution, interface->burst);

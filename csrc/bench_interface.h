@@ -11,11 +11,16 @@ struct nnb_bench_interface {
     int (*create)(void *compilation, void **execution);
     int (*set_input)(void *execution, int32_t index, const void *type, const void *buffer, size_t length);
     int (*set_output)(void *execution, int32_t index, const void *type, void *buffer, size_t length);
+    int (*set_input_from_memory)(void *execution, int32_t index, const void *type, const void *memory,
+                                 size_t offset, size_t length);
+    int (*set_output_from_memory)(void *execution, int32_t index, const void *type, const void *memory,
+                                  size_t offset, size_t length);
     int (*burst_compute)(void *execution, void *burst);
     void (*free)(void *execution);
     void *compilation;
     void *burst;
     void *execution; /* reusable, with all arguments set; NULL: one is made for each computation */
+    void *memory; /* of input and output, one behind the other; NULL: they lie at addresses */
     void *input;
     void *output;
     size_t bytes;

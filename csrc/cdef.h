@@ -297,18 +297,23 @@ struct nnb_template {
     const uint64_t *bytes;
     ...;
 };
+struct nnb_place {
+    void *address;
+    uint64_t memory;
+    uint64_t offset;
+};
 struct nnb_loan {
     const struct nnb_template *template;
     int (*run)(void *bound);
     void *bound;
-    void *const *places;
+    const struct nnb_place *places;
     ...;
 };
 struct nnb_draft {
     struct nnb_template *template;
     uint32_t set;
     uint32_t completed;
-    void *arguments[];
+    struct nnb_place arguments[];
 };
 int nnb_template_in_use(struct nnb_template *template);
 int nnb_loan_in_use(struct nnb_loan *loan);
@@ -322,7 +327,8 @@ struct nnb_exchange {
     uint64_t (*new_handle)(uint32_t kind);
     void (*offer)(uint64_t execution, const struct nnb_fast_run *run);
     void (*offer_template)(uint64_t compilation, struct nnb_template *template);
-    void (*lend)(uint64_t burst, struct nnb_loan *loan);
+    void (*offer_memory)(uint64_t memory, uint64_t size);
+    void (*lend)(uint64_t burst, struct nnb_loan *const *loans, uint32_t count);
 };
 extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
 extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
@@ -335,11 +341,16 @@ struct nnb_bench_interface {
     int (*create)(void *compilation, void **execution);
     int (*set_input)(void *execution, int32_t index, const void *type, const void *buffer, size_t length);
     int (*set_output)(void *execution, int32_t index, const void *type, void *buffer, size_t length);
+    int (*set_input_from_memory)(void *execution, int32_t index, const void *type, const void *memory,
+                                 size_t offset, size_t length);
+    int (*set_output_from_memory)(void *execution, int32_t index, const void *type, const void *memory,
+                                  size_t offset, size_t length);
     int (*burst_compute)(void *execution, void *burst);
     void (*free)(void *execution);
     void *compilation;
     void *burst;
     void *execution;
+    void *memory;
     void *input;
     void *output;
     size_t bytes;
@@ -389,6 +400,7 @@ uint64_t nnb_bench_litert(struct nnb_litert_call *, uint64_t rounds, uint64_t *s
 
 #define NNB_EXCHANGE_VERSION ...
 #define NNB_KEEP_OFFER ...
+#define NNB_IN_PLACE ...
 #define NNB_DATUM_BYTES ...
 #define NNB_MAX_BINDINGS ...
 #define NNB_LITERT_ALIGNMENT ...

@@ -110,8 +110,11 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     }
     const struct nnb_fast_run *offer = slot->fast.offer;
     slot->fast.offer = NULL;
-    slot->fast.template = NULL; /* which is offered again when it is wanted, and so is a loan */
-    slot->fast.loan = NULL;
+    slot->fast.template = NULL; /* which is offered again when it is wanted, and so is what is behind it */
+    slot->fast.loans = NULL;
+    slot->fast.loan_count = 0;
+    /* SYNC POINT Y: see offer_memory. */
+    nnb_store_release_u64(&slot->fast.size, 0);
     int code = (int)nnb_services.call(function, words);
     if (code == ANEURALNETWORKS_NO_ERROR) {
         nnb_handle_end_locked(slot, handle);

@@ -85,21 +85,61 @@ static bool create(uint64_t compilation, uint64_t *room) {
     return true;
 }
 
-/* Notes an argument; false for all that is not as the model declares it, or has been set. */
-static bool note(struct nnb_draft *draft, bool is_output, const int64_t *words) {
+static bool is_set(const struct nnb_place *argument) {
+    return argument->address != NULL || argument->memory != 0;
+}
+
+/* The argument that a call sets, if it is as long as the model declares and has not been set; NULL for all that the
+ * Python side must look at. */
+static struct nnb_place *unset_argument(struct nnb_draft *draft, bool is_output, int64_t index, bool has_type,
+                                        uint64_t length) {
     const struct nnb_template *template = draft->template;
-    int64_t index = words[1];
     uint32_t count = is_output ? template->output_count : template->input_count;
-    bool has_type = words[2] != 0;
-    uint64_t length = (uint64_t)words[4];
-    if (draft->completed || has_type || words[3] == 0 || index < 0 || index >= count) {
-        return false;
+    if (draft->completed || has_type || index < 0 || index >= count) {
+        return NULL;
     }
     size_t at = (size_t)index + (is_output ? template->input_count : 0);
-    if (length == 0 || template->bytes[at] != length || draft->arguments[at] != NULL) {
+    if (length == 0 || template->bytes[at] != length || is_set(&draft->arguments[at])) {
+        return NULL;
+    }
+    return &draft->arguments[at];
+}
+
+/* Notes an argument at an address; false if the Python side must do it. */
+static bool note_address(struct nnb_draft *draft, bool is_output, const int64_t *words) {
+    struct nnb_place *argument =
+        unset_argument(draft, is_output, words[1], words[2] != 0, (uint64_t)words[4]);
+    if (argument == NULL || words[3] == 0) {
         return false;
     }
-    draft->arguments[at] = (void *)(uintptr_t)words[3];
+    argument->address = (void *)(uintptr_t)words[3];
+    draft->set++;
+    return true;
+}
+
+/* Bytes of a memory that drafts may lie in; 0 for any other value, and if the Python side must look at it. */
+static uint64_t size_of_memory(uint64_t memory) {
+    struct nnb_slot *slot = nnb_handle_slot(memory, NNB_MEMORY);
+    /* SYNC POINT Y: see offer_memory. Of a memory that is freed meanwhile it may be another's: no loan is bound to a
+     * handle that has ended. TRUST: memory of this process. */
+    return slot == NULL ? 0 : nnb_load_acquire_u64(&slot->fast.size);
+}
+
+/* Notes an argument in a memory; false if the Python side must do it. */
+static bool note_range(struct nnb_draft *draft, bool is_output, const int64_t *words) {
+    uint64_t memory = (uint64_t)words[3];
+    uint64_t offset = (uint64_t)words[4];
+    uint64_t length = (uint64_t)words[5];
+    uint64_t size = size_of_memory(memory);
+    if (offset > size || length > size - offset) {
+        return false;
+    }
+    struct nnb_place *argument = unset_argument(draft, is_output, words[1], words[2] != 0, length);
+    if (argument == NULL) {
+        return false;
+    }
+    argument->memory = memory;
+    argument->offset = offset;
     draft->set++;
     return true;
 }
@@ -107,27 +147,42 @@ static bool note(struct nnb_draft *draft, bool is_output, const int64_t *words) 
 static void copy_in(const struct nnb_draft *draft, const struct nnb_loan *loan) {
     const struct nnb_template *template = draft->template;
     for (uint32_t i = 0; i < template->input_count; i++) {
-        memcpy(loan->places[i], draft->arguments[i], template->bytes[i]);
+        if (draft->arguments[i].memory == 0) {
+            memcpy(loan->places[i].address, draft->arguments[i].address, template->bytes[i]);
+        }
     }
 }
 
 static void copy_out(const struct nnb_draft *draft, const struct nnb_loan *loan) {
     const struct nnb_template *template = draft->template;
     for (uint32_t i = template->input_count; i < template->input_count + template->output_count; i++) {
-        memcpy(draft->arguments[i], loan->places[i], template->bytes[i]);
+        if (draft->arguments[i].memory == 0) {
+            memcpy(draft->arguments[i].address, loan->places[i].address, template->bytes[i]);
+        }
     }
 }
 
-/* What a burst lends to executions of a template, borrowed; NULL if that is nothing, or is lent: then `*is_lent`. */
-static struct nnb_loan *borrow(uint64_t burst, const struct nnb_template *template, bool *is_lent) {
+/* Whether a loan is for a draft whose arguments are all set. */
+static bool suits(const struct nnb_loan *loan, const struct nnb_draft *draft) {
+    const struct nnb_template *template = draft->template;
+    bool same = loan->template == template;
+    for (uint32_t i = 0; same && i < template->input_count + template->output_count; i++) {
+        same = loan->places[i].memory == draft->arguments[i].memory &&
+               loan->places[i].offset == draft->arguments[i].offset;
+    }
+    return same;
+}
+
+/* What a burst lends to a draft, borrowed; NULL if that is nothing, or is lent: then `*is_lent`. */
+static struct nnb_loan *borrow(uint64_t burst, const struct nnb_draft *draft, bool *is_lent) {
     *is_lent = false;
     struct nnb_slot *slot = nnb_handle_try_lock(burst, NNB_BURST);
     if (slot == NULL) {
         return NULL; /* freed, or just being looked at by another thread: the Python side sorts that out */
     }
-    struct nnb_loan *loan = slot->fast.loan;
-    if (loan != NULL && loan->template != template) {
-        loan = NULL;
+    struct nnb_loan *loan = NULL;
+    for (uint32_t i = 0; loan == NULL && i < slot->fast.loan_count; i++) {
+        loan = suits(slot->fast.loans[i], draft) ? slot->fast.loans[i] : NULL;
     }
     /* SYNC POINT V: what the borrower before has done to the pool is over. */
     if (loan != NULL && !nnb_try_lock(&loan->busy)) {
@@ -142,18 +197,21 @@ static struct nnb_loan *borrow(uint64_t burst, const struct nnb_template *templa
 static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan) {
     struct nnb_draft *draft = draft_of(slot);
     int code = ANEURALNETWORKS_NO_ERROR;
+    bool is_in_place = false;
     copy_in(draft, loan);
     nnb_slot_set_computing(slot, true);
     int status = loan->run(loan->bound);
     if (status == NNB_RUN_BUSY) {
         code = ANEURALNETWORKS_BAD_STATE; /* RT:B2; and it stays as it is */
     } else if (status != 0) {
-        code = (int)nnb_services.finish_loan(execution, draft, loan, status);
+        int64_t finished = nnb_services.finish_loan(execution, draft, loan, status);
+        code = (int)(finished & ~(int64_t)NNB_IN_PLACE);
+        is_in_place = (finished & NNB_IN_PLACE) != 0;
     }
-    if (code == ANEURALNETWORKS_NO_ERROR) {
+    if (code == ANEURALNETWORKS_NO_ERROR && !is_in_place) {
         copy_out(draft, loan);
-        draft->completed = 1;
     }
+    draft->completed = code == ANEURALNETWORKS_NO_ERROR;
     if (status != 0 && status != NNB_RUN_BUSY) {
         drop(slot); /* the Python side has it now */
     }
@@ -171,7 +229,7 @@ static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code
         return false;
     }
     bool is_lent;
-    struct nnb_loan *loan = borrow((uint64_t)words[1], template, &is_lent);
+    struct nnb_loan *loan = borrow((uint64_t)words[1], draft, &is_lent);
     if (loan != NULL) {
         *code = run(slot, (uint64_t)words[0], loan);
     } else if (is_lent) {
@@ -184,9 +242,13 @@ static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code
 static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const int64_t *words, int *code) {
     switch (function) {
     case NNB_EXECUTION_SET_INPUT:
-        return note(draft_of(slot), false, words);
+        return note_address(draft_of(slot), false, words);
     case NNB_EXECUTION_SET_OUTPUT:
-        return note(draft_of(slot), true, words);
+        return note_address(draft_of(slot), true, words);
+    case NNB_EXECUTION_SET_INPUT_FROM_MEMORY:
+        return note_range(draft_of(slot), false, words);
+    case NNB_EXECUTION_SET_OUTPUT_FROM_MEMORY:
+        return note_range(draft_of(slot), true, words);
     case NNB_EXECUTION_SET_REUSABLE: /* it is not, unless that is asked for */
         return words[1] == 0 && !draft_of(slot)->completed;
     case NNB_EXECUTION_BURST_COMPUTE:

@@ -1,8 +1,9 @@
 /* Drafts: executions that live in C alone, for programs that make one for each inference.
  *
- * An execution of a compilation that has made one before begins as a draft. Pointer arguments of the lengths that the
- * model declares are noted, and burstCompute copies them to and from a request that the burst lends. Whatever else
- * is asked of it, the Python side adopts it first, with the arguments that are noted: it has all checks and codes.
+ * An execution of a compilation that has made one before begins as a draft. Arguments at addresses and in shared
+ * memories, of the lengths that the model declares, are noted; burstCompute runs a request that the burst lends, to and
+ * from which it copies the former, and which is bound to the latter. Whatever else is asked of it, the Python side
+ * adopts it first, with the arguments that are noted: it has all checks and codes.
  *
  * Any thread. */
 #ifndef NNB_CAPI_DRAFT_H

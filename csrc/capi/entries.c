@@ -216,7 +216,7 @@ int ANeuralNetworksExecution_setInput(ANeuralNetworksExecution* execution, int32
 
 int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, const ANeuralNetworksMemory* memory, size_t offset, size_t length) {
     int64_t words[] = {ADDRESS(execution), WORD(index), ADDRESS(type), ADDRESS(memory), WORD(offset), WORD(length)};
-    return nnb_enter(NNB_EXECUTION_SET_INPUT_FROM_MEMORY, words);
+    return nnb_enter_fast(NNB_EXECUTION_SET_INPUT_FROM_MEMORY, words);
 }
 
 int ANeuralNetworksExecution_setOutput(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, void* buffer, size_t length) {
@@ -226,7 +226,7 @@ int ANeuralNetworksExecution_setOutput(ANeuralNetworksExecution* execution, int3
 
 int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution* execution, int32_t index, const ANeuralNetworksOperandType* type, const ANeuralNetworksMemory* memory, size_t offset, size_t length) {
     int64_t words[] = {ADDRESS(execution), WORD(index), ADDRESS(type), ADDRESS(memory), WORD(offset), WORD(length)};
-    return nnb_enter(NNB_EXECUTION_SET_OUTPUT_FROM_MEMORY, words);
+    return nnb_enter_fast(NNB_EXECUTION_SET_OUTPUT_FROM_MEMORY, words);
 }
 
 int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution* execution, ANeuralNetworksEvent** event) {

@@ -7,10 +7,13 @@
 #include "fast.h"
 
 /* Changes with every change of this file or of the numbers in functions.h. */
-#define NNB_EXCHANGE_VERSION 3u
+#define NNB_EXCHANGE_VERSION 4u
 
 /* Of `finish`: the run went well after all, and the next may be made like it. */
 #define NNB_KEEP_OFFER 0x10000
+
+/* Of `finish_loan`: outputs are with the program already, not in the loan's pool. */
+#define NNB_IN_PLACE 0x10000
 
 struct nnb_exchange {
     uint32_t version;
@@ -26,7 +29,8 @@ struct nnb_exchange {
     uint64_t (*new_handle)(uint32_t kind);
     void (*offer)(uint64_t execution, const struct nnb_fast_run *run);
     void (*offer_template)(uint64_t compilation, struct nnb_template *template);
-    void (*lend)(uint64_t burst, struct nnb_loan *loan); /* or, if that is NULL, no more */
+    void (*offer_memory)(uint64_t memory, uint64_t size); /* any range of it may be an argument of a draft */
+    void (*lend)(uint64_t burst, struct nnb_loan *const *loans, uint32_t count); /* instead of those before */
 };
 
 #endif

@@ -40,14 +40,21 @@ struct nnb_template {
     const uint64_t *bytes; /* of each input, then each output; 0 if more than one length will do */
 };
 
-/* A request that a burst lends, one execution after the other: its arguments lie in a pool. Memory of the Python
- * side, which keeps it while it is busy. */
+/* An argument of a draft, or of the executions that a loan is for: at an address, or a range of a memory. */
+struct nnb_place {
+    void *address;   /* of a draft the program's, of a loan in its pool; NULL of a range */
+    uint64_t memory; /* its handle; 0 of an address */
+    uint64_t offset; /* of the range, which is as long as the model declares */
+};
+
+/* A request that a burst lends, one execution after the other. Arguments at addresses have a place in a pool;
+ * ranges of memories are bound where they are. Memory of the Python side, which keeps it while it is busy. */
 struct nnb_loan {
     nnb_atomic_u32 busy;
     const struct nnb_template *template; /* of executions that may borrow it */
     int (*run)(void *bound);             /* as nnb_fast_run's */
     void *bound;
-    void *const *places; /* of each input, then each output, in the pool */
+    const struct nnb_place *places; /* of each input, then each output */
 };
 
 /* An execution that the Python side has not seen yet: see draft.h. */
@@ -55,17 +62,20 @@ struct nnb_draft {
     struct nnb_template *template;
     uint32_t set; /* so many arguments */
     uint32_t completed;
-    void *arguments[]; /* the program's addresses of each input, then each output; NULL until it is set */
+    struct nnb_place arguments[]; /* each input, then each output; all zeros until it is set */
 };
 
-/* Of the slot of an execution: `offer` and `draft`; of a compilation: `template`; of a burst: `loan`. */
+/* Of the slot of an execution: `offer` and `draft`; of a compilation: `template`; of a burst: `loans`; of a
+ * memory: `size`. */
 struct nnb_fast {
     nnb_atomic_u32 busy;      /* a run is inside, or something of this is looked at or changed */
     nnb_atomic_u32 computing; /* a run is inside */
     const struct nnb_fast_run *offer;
     nnb_atomic_u64 draft; /* address; 0 once the Python side has the execution */
     struct nnb_template *template;
-    struct nnb_loan *loan;
+    struct nnb_loan *const *loans;
+    uint32_t loan_count;
+    nnb_atomic_u64 size; /* bytes that drafts may lie in; 0 if the Python side has to look at each range */
 };
 
 /* Whether something may still look at it that was no longer offered when this was called. */

@@ -39,10 +39,20 @@ static void offer_template(uint64_t compilation, struct nnb_template *template) 
     }
 }
 
-static void lend(uint64_t burst, struct nnb_loan *loan) {
+static void offer_memory(uint64_t memory, uint64_t size) {
+    struct nnb_slot *slot = nnb_handle_lock(memory, NNB_MEMORY);
+    if (slot != NULL) {
+        /* SYNC POINT Y: nothing is handed over but the number. */
+        nnb_store_release_u64(&slot->fast.size, size);
+        nnb_handle_unlock(slot);
+    }
+}
+
+static void lend(uint64_t burst, struct nnb_loan *const *loans, uint32_t count) {
     struct nnb_slot *slot = nnb_handle_lock(burst, NNB_BURST);
     if (slot != NULL) {
-        slot->fast.loan = loan;
+        slot->fast.loans = loans;
+        slot->fast.loan_count = count;
         nnb_handle_unlock(slot);
     }
 }
@@ -52,6 +62,7 @@ struct nnb_exchange nnb_services = {
     .new_handle = new_handle,
     .offer = offer,
     .offer_template = offer_template,
+    .offer_memory = offer_memory,
     .lend = lend,
 };
 

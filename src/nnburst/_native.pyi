@@ -206,11 +206,17 @@ class nnb_template:
     bytes: Any
     def __getitem__(self, index: int) -> Self: ...
 
+class nnb_place:
+    address: Any
+    memory: int
+    offset: int
+    def __getitem__(self, index: int) -> Self: ...
+
 class nnb_loan:
     template: nnb_template
     run: Any
     bound: Any
-    places: Any
+    places: nnb_place
     def __getitem__(self, index: int) -> Self: ...
 
 class nnb_draft:
@@ -229,6 +235,7 @@ class nnb_exchange:
     new_handle: Any
     offer: Any
     offer_template: Any
+    offer_memory: Any
     lend: Any
     def __getitem__(self, index: int) -> Self: ...
 
@@ -236,11 +243,14 @@ class nnb_bench_interface:
     create: Any
     set_input: Any
     set_output: Any
+    set_input_from_memory: Any
+    set_output_from_memory: Any
     burst_compute: Any
     free: Any
     compilation: Any
     burst: Any
     execution: Any
+    memory: Any
     input: Any
     output: Any
     bytes: int
@@ -267,6 +277,7 @@ class _Lib:
     NNB_SAMPLED_EVERY: int
     NNB_EXCHANGE_VERSION: int
     NNB_KEEP_OFFER: int
+    NNB_IN_PLACE: int
     NNB_DATUM_BYTES: int
     NNB_MAX_BINDINGS: int
     NNB_LITERT_ALIGNMENT: int
@@ -574,6 +585,8 @@ class _Ffi:
     def new(
         self, kind: Literal["struct nnb_template *"], init: object = ..., /
     ) -> nnb_template: ...
+    @overload
+    def new(self, kind: Literal["struct nnb_place *"], init: object = ..., /) -> nnb_place: ...
     @overload
     def new(self, kind: Literal["struct nnb_loan *"], init: object = ..., /) -> nnb_loan: ...
     @overload

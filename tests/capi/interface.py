@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import mmap
+import os
 from typing import Any
 
 import numpy as np
 
 from nnburst.capi import installed
+from nnburst.fmq.shared_memory import SIZE_SEALS
 
 FLOATS = 3
 _ADD, _MUL = 0, 18
@@ -119,9 +123,56 @@ class Addition:
         assert code or self.y.tolist() == [value + 1] * ELEMENTS
         return code
 
+    def compute_shared(
+        self, shared: SharedTensors, value: float, rows: tuple[int, int, int]
+    ) -> int:
+        """The same with a, b and y in rows of a memory."""
+        execution = self.c.make("Execution_create", self.compilation)
+        for name, index, row in zip(("Input", "Input", "Output"), (0, 1, 0), rows, strict=True):
+            self.c.call(f"Execution_set{name}FromMemory", execution, *shared.argument(index, row))
+        a, b, y = (shared.rows[row] for row in rows)
+        a[:], b[:], y[:] = value, 1, -1
+        code = self.c.code("Execution_burstCompute", execution, self.burst)
+        assert code or y.tolist() == [value + 1] * ELEMENTS
+        self.c.free("Execution", execution)
+        return code
+
     def close(self) -> None:
         for name in ("execution", "burst", "compilation", "model"):
             self.c.free(name.capitalize(), getattr(self, name))
+
+
+class SharedTensors:
+    """A memory of tensors, one to a row.
+
+    Attributes:
+        memory: its handle.
+        rows: what lies in it.
+    """
+
+    def __init__(self, c: CInterface, rows: int, *, sealed: bool = True) -> None:
+        self._c = c
+        size = rows * ELEMENTS * 4
+        fd = os.memfd_create("tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, size)
+            if sealed:
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
+            both = ctypes.c_int(mmap.PROT_READ | mmap.PROT_WRITE)
+            room, at = ctypes.c_size_t(size), ctypes.c_size_t(0)
+            self.memory = c.make("Memory_createFromFd", room, both, ctypes.c_int(fd), at)
+            self.rows = np.frombuffer(mmap.mmap(fd, size), np.float32).reshape(rows, ELEMENTS)
+        finally:
+            os.close(fd)
+
+    def argument(self, index: int, row: int, elements: int = ELEMENTS) -> tuple[Any, ...]:
+        """What setInputFromMemory and setOutputFromMemory take behind the execution."""
+        offset = ctypes.c_size_t(row * ELEMENTS * 4)
+        length = ctypes.c_size_t(elements * 4)
+        return ctypes.c_int32(index), None, self.memory, offset, length
+
+    def free(self) -> None:
+        self._c.free("Memory", self.memory)
 
 
 def argument(index: int, array: np.ndarray[Any, Any]) -> tuple[Any, ...]:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capi.interface import ELEMENTS, Addition, CInterface, argument
+from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument
 from capi.killed import kill_driver
 from nnburst.capi.drafts import Drafts
+from nnburst.capi.lender import Lender
 from nnburst.hal.enums import ResultCode
 from nnburst.runtime import Execution
 
@@ -29,6 +30,19 @@ CALLS = (
     ("setOutput", 0, "y"),
     ("setOutput", 0, "long"),
     ("setOutput", 1, "y"),
+    ("setInputFromMemory", 0, "row 0"),
+    ("setInputFromMemory", 1, "row 1"),
+    ("setInputFromMemory", 1, "row 4"),
+    ("setInputFromMemory", 1, "row 5"),
+    ("setInputFromMemory", 0, "row -1"),
+    ("setInputFromMemory", 0, "short row"),
+    ("setInputFromMemory", 0, "long row"),
+    ("setInputFromMemory", 0, "empty row"),
+    ("setInputFromMemory", 0, "staged"),
+    ("setInputFromMemory", 0, "no memory"),
+    ("setOutputFromMemory", 0, "row 2"),
+    ("setOutputFromMemory", 0, "row 3"),
+    ("setOutputFromMemory", 0, "staged"),
     ("burstCompute", 0, "burst"),
     ("burstCompute", 0, "foreign"),
     ("burstCompute", 0, "nothing"),
@@ -43,6 +57,10 @@ CALLS = (
     ("setTimeout", 10**10, ""),
     ("enableInputAndOutputPadding", 1, ""),
 )
+
+
+#: Arguments of a + b, with their rows of a memory.
+ROWS = (("Input", 0, 0), ("Input", 1, 1), ("Output", 0, 2))
 
 
 @pytest.fixture
@@ -68,6 +86,73 @@ def test_the_third_inference_needs_no_python(
     # The reusable one, two that Python computed, and one whose first run by the loan it finished.
     assert len(made) == 4
     assert computations == ["burst_compute", "burst_compute", "_compute_bound"]
+    addition.close()
+
+
+def test_the_third_inference_in_a_shared_memory_needs_no_python(
+    c: CInterface, made: list[Execution], computations: list[str]
+) -> None:
+    addition = Addition(c, explicit=False)
+    shared = SharedTensors(c, 6)
+    for value in range(50):
+        assert addition.compute_shared(shared, value, (0, 1, 2)) == 0
+    assert len(made) == 4
+    assert computations == ["burst_compute", "burst_compute", "_compute_bound"]
+    for value in range(10):  # another part of the memory has a request of its own
+        assert addition.compute_shared(shared, value, (5, 4, 3)) == 0
+        assert addition.compute_once(value) == 0
+    assert len(made) == 10
+    shared.free()
+    addition.close()
+
+
+def test_more_parts_of_memories_than_a_burst_lends_for_are_computed_right(c: CInterface) -> None:
+    addition = Addition(c, explicit=False)
+    shared = SharedTensors(c, 3 * (Lender.MOST + 4))
+    for turn in range(4):
+        for row in range(0, len(shared.rows), 3):
+            assert addition.compute_shared(shared, turn + row, (row, row + 1, row + 2)) == 0
+    shared.free()
+    addition.close()
+
+
+def test_memories_come_and_go_over_one_burst(
+    c: CInterface, computations: list[str], made: list[Execution]
+) -> None:
+    addition = Addition(c, explicit=True)
+    for turn in range(2 * Lender.MOST):
+        shared = SharedTensors(c, 3)
+        for value in range(6):
+            assert addition.compute_shared(shared, turn + value, (0, 1, 2)) == 0
+        shared.free()
+    # Each memory is bound anew at its second inference: nothing of those that were freed is left in its way.
+    # Its first two inferences are Python's, and what its third finds new.
+    assert len(made) <= 1 + 3 * 2 * Lender.MOST
+    assert set(computations) == {"burst_compute", "_compute_bound"}
+    addition.close()
+
+
+def test_a_draft_whose_memory_was_freed_is_refused_unless_it_has_computed(c: CInterface) -> None:
+    addition = Addition(c, explicit=True)
+    shared = SharedTensors(c, 3)
+    for value in range(4):
+        assert addition.compute_shared(shared, value, (0, 1, 2)) == 0
+    done, waiting, idle = (c.make("Execution_create", addition.compilation) for _ in range(3))
+    for execution in (done, waiting):
+        for name, index, row in ROWS:
+            c.call(f"Execution_set{name}FromMemory", execution, *shared.argument(index, row))
+    c.call("Execution_burstCompute", done, addition.burst)
+    shared.free()
+    zero, number = ctypes.c_int32(0), ctypes.c_uint32()
+    c.call("Execution_getOutputOperandDimensions", done, zero, ctypes.byref(number))
+    assert number.value == ELEMENTS
+    assert c.code("Execution_burstCompute", done, addition.burst) == ResultCode.BAD_STATE
+    assert c.code("Execution_burstCompute", waiting, addition.burst) == ResultCode.BAD_DATA
+    late = c.code("Execution_setInputFromMemory", idle, *shared.argument(0, 0))
+    assert late == ResultCode.BAD_DATA
+    for execution in (done, waiting, idle):
+        c.free("Execution", execution)
+    assert addition.compute_once(5) == 0
     addition.close()
 
 
@@ -99,6 +184,12 @@ class _Script:
     def __init__(self, addition: Addition, foreign: int) -> None:
         self.addition = addition
         self._foreign = foreign
+        self.shared = SharedTensors(addition.c, 5)
+        self._staged = SharedTensors(addition.c, 5, sealed=False)
+
+    def close(self) -> None:
+        self.shared.free()
+        self._staged.free()
 
     def play(self, calls: list[tuple[str, int, str]]) -> list[object]:
         """The code of each call, with what it wrote."""
@@ -108,10 +199,13 @@ class _Script:
         found: list[object] = []
         for name, number, what in calls:
             addition.y[:] = -1
+            for tensors in (self.shared, self._staged):
+                tensors.rows[:] = np.arange(5)[:, np.newaxis]
             room = ctypes.c_uint64(77)
             args = self._arguments(number, what, room)
             found.append((name, c.code(f"Execution_{name}", execution, *args)))
-            found.append(None if name == "getDuration" else (room.value, addition.y.tolist()))
+            rows = [tensors.rows.tolist() for tensors in (self.shared, self._staged)]
+            found.append(None if name == "getDuration" else (room.value, addition.y.tolist(), rows))
         c.free("Execution", execution)
         return found
 
@@ -124,6 +218,16 @@ class _Script:
             "short": addition.a[:3],
             "long": np.zeros(ELEMENTS + 1, np.float32),
         }
+        if what.startswith("row"):
+            return self.shared.argument(number, int(what.removeprefix("row")))
+        if what.endswith("row"):
+            elements = {"short": 3, "long": ELEMENTS + 1, "empty": 0}[what.removesuffix(" row")]
+            return self.shared.argument(number, 0, elements)
+        if what == "staged":
+            return self._staged.argument(number, 2)
+        if what == "no memory":
+            index, kind, _, *rest = self.shared.argument(number, 0)
+            return index, kind, self.addition.burst, *rest
         index = ctypes.c_int32(number)
         bursts = {"burst": addition.burst, "foreign": self._foreign, "nothing": None}
         if what in arrays:
@@ -139,31 +243,39 @@ def test_a_draft_answers_every_call_as_pythons_executions_do(
     c: CInterface, monkeypatch: pytest.MonkeyPatch, computations: list[str]
 ) -> None:
     drafted, other = Addition(c, explicit=True), Addition(c, explicit=True)
-    for value in range(4):
-        assert drafted.compute_once(value) == 0
+    in_c = [[("setInput", 0, "a"), ("setInput", 1, "b"), ("setOutput", 0, "y")]]
+    in_c.append([(f"set{name}FromMemory", index, f"row {row}") for name, index, row in ROWS])
+    in_c.append([in_c[0][0], *in_c[1][1:]])
+    script = _Script(drafted, other.burst)
+    for complete in 4 * in_c:
+        assert script.play([*complete, ("burstCompute", 0, "burst")])[-2] == ("burstCompute", 0)
     with monkeypatch.context() as without_drafts:
         without_drafts.setattr(Drafts, "offer", lambda *_: None)
         without_drafts.setattr(Drafts, "lend", lambda *_: None)
         plain = Addition(c, explicit=True)
-        scripts = _Script(drafted, other.burst), _Script(plain, other.burst)
-
-        complete = [("setInput", 0, "a"), ("setInput", 1, "b"), ("setOutput", 0, "y")]
+        scripts = script, _Script(plain, other.burst)
 
         @settings(
             max_examples=60,
             deadline=None,
             suppress_health_check=[HealthCheck.function_scoped_fixture],
         )
-        @given(st.booleans(), st.lists(st.sampled_from(CALLS), max_size=8))
-        def compare(is_complete: bool, calls: list[tuple[str, int, str]]) -> None:
-            script = [*(complete if is_complete else []), *calls]
-            assert scripts[0].play(script) == scripts[1].play(script)
+        @given(st.sampled_from([[], *in_c]), st.lists(st.sampled_from(CALLS), max_size=8))
+        def compare(begin: list[tuple[str, int, str]], calls: list[tuple[str, int, str]]) -> None:
+            played = [*begin, *calls]
+            assert scripts[0].play(played) == scripts[1].play(played)
 
         compare()
-        assert scripts[0].play([*complete, ("burstCompute", 0, "burst")])[-2:] == [
-            ("burstCompute", 0),
-            (77, [7.0] * ELEMENTS),
-        ]
+        computations.clear()
+        for begin in in_c:
+            played = [*begin, ("burstCompute", 0, "burst")]
+            done = scripts[0].play(played)
+            assert computations == []  # all three in C
+            assert done[-2] == ("burstCompute", 0)
+            assert done == scripts[1].play(played)
+            computations.clear()
+    for script in scripts:
+        script.close()
     for addition in (drafted, other, plain):
         addition.close()
 
@@ -176,6 +288,15 @@ def test_a_killed_driver_is_a_dead_object_if_it_was_asked_for(c: CInterface) -> 
     assert addition.compute_once(7) == ResultCode.DEAD_OBJECT
     for value in range(5):
         assert addition.compute_once(value) == 0
+    shared = SharedTensors(c, 3)
+    for value in range(5):
+        assert addition.compute_shared(shared, value, (0, 1, 2)) == 0
+    kill_driver()
+    assert addition.compute_shared(shared, 7, (0, 1, 2)) == ResultCode.DEAD_OBJECT
+    for value in range(5):
+        assert addition.compute_shared(shared, value, (0, 1, 2)) == 0
+        assert addition.compute_once(value) == 0
+    shared.free()
     addition.close()
 
 

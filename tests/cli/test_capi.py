@@ -37,6 +37,7 @@ def test_bench_measures_the_interface_beside_the_burst(tmp_path: Path) -> None:
         "capi_memory",
         "capi_pointers",
         "capi_make_and_free",
+        "capi_make_and_free_memory",
         "execute",
         "unix_socket_echo",
     ]

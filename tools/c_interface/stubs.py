@@ -25,7 +25,9 @@ ANSWERS: Final = {
 FAST: Final = {
     "execution_create",
     "execution_set_input",
+    "execution_set_input_from_memory",
     "execution_set_output",
+    "execution_set_output_from_memory",
     "execution_set_reusable",
     "execution_compute",
     "execution_burst_compute",

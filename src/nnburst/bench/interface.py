@@ -111,13 +111,16 @@ class InterfaceCase:
         c = compiled.c
         places = [int(row.ctypes.data) for row in self._room]
         execution = c.make("Execution_create", compiled.compilation) if reusable else None
+        shared = _sealed(c) if memory else None
         if execution is not None:
             c.call("Execution_setReusable", execution, ctypes.c_bool(True))
-            _set_arguments(c, execution, _sealed(c) if memory else None, places)
+            _set_arguments(c, execution, shared, places)
         names = {
             "create": "Execution_create",
             "set_input": "Execution_setInput",
             "set_output": "Execution_setOutput",
+            "set_input_from_memory": "Execution_setInputFromMemory",
+            "set_output_from_memory": "Execution_setOutputFromMemory",
             "burst_compute": "Execution_burstCompute",
             "free": "Execution_free",
         }
@@ -128,6 +131,7 @@ class InterfaceCase:
             ("compilation", compiled.compilation),
             ("burst", compiled.burst),
             ("execution", execution),
+            ("memory", shared),
         ):
             setattr(self._calls, field, ffi.cast("void *", handle.value if handle else 0))
         self._calls.input, self._calls.output = (ffi.cast("void *", place) for place in places)
@@ -184,4 +188,5 @@ def interface_cases() -> list[InterfaceCase]:
         InterfaceCase("capi_memory", Compiled(c), reusable=True, memory=True),
         InterfaceCase("capi_pointers", Compiled(c), reusable=True, memory=False),
         InterfaceCase("capi_make_and_free", Compiled(c), reusable=False, memory=False),
+        InterfaceCase("capi_make_and_free_memory", Compiled(c), reusable=False, memory=True),
     ]

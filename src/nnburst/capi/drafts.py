@@ -2,8 +2,9 @@
 
 Programs make, set, compute and free an execution for each inference. The library notes such a draft's
 arguments by the template of its compilation, and computes it by a request that the burst lends
-(csrc/capi/draft.h). What is here makes templates and loans, adopts a draft that needs more, and finishes a
-run that ended otherwise than the one before it.
+(csrc/capi/draft.h): one for arguments at addresses, which are copied, and one for each set of ranges of
+memories. What is here makes templates and loans, adopts a draft that needs more, and finishes a run that
+ended otherwise than the one before it.
 """
 
 from __future__ import annotations
@@ -13,118 +14,18 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from nnburst._native import ffi, lib
+from nnburst._native import ffi
 from nnburst.capi.addresses import content
+from nnburst.capi.lender import Lender
 from nnburst.capi.living import LIVING
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.client.memory.staging import Layout
-from nnburst.hal.closing import Closing
+from nnburst.capi.loan import Loan, new_loan, placing_of
+from nnburst.capi.template import Template
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.model import Operand
-from nnburst.runtime.argument import Argument
-from nnburst.runtime.execution.bound_plan import BoundPlan
-from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.objects.arguments.argument_info import exact_length
+from nnburst.runtime.objects.arguments.argument_list import ArgumentList
 from nnburst.runtime.objects.burst import Burst
 from nnburst.runtime.objects.execution import Execution
 
 logger = logging.getLogger("nnburst.capi")
-
-_RUN: Final = ffi.addressof(lib, "nnb_capi_run")
-
-
-class _Template(Closing):
-    """What the library has to know of a compilation's executions."""
-
-    def __init__(self, executable: Executable) -> None:
-        self.executable: Final = executable
-        interface = executable.interface
-        lengths = [exact_length(operand) for operand in (*interface.inputs, *interface.outputs)]
-        self.are_all_exact: Final = all(lengths)
-        self._bytes = ffi.new("uint64_t[]", lengths)
-        self.struct: Any = ffi.new(
-            "struct nnb_template *",
-            {
-                "input_count": len(interface.inputs),
-                "output_count": len(interface.outputs),
-                "bytes": self._bytes,
-            },
-        )
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether drafts refer to it."""
-        return bool(lib.nnb_template_in_use(self.struct))
-
-    def close(self) -> None:
-        """Nothing: it holds no more than memory of its own."""
-
-
-class _Loan(Closing):
-    """A request over a burst whose arguments lie in a pool, for one draft after the other."""
-
-    def __init__(self, template: _Template, burst: Burst, bound: BoundPlan, pool: Pool) -> None:
-        self.burst: Final = burst
-        self.bound: Final = bound
-        self._pool: Final = pool
-        self._template: Final = template
-        views = [argument.bytes for group in bound.arguments for argument in group]
-        places = [ffi.cast("void *", view.ctypes.data) for view in views if view is not None]
-        self._places = ffi.new("void *[]", places)
-        self.struct: Any = ffi.new(
-            "struct nnb_loan *",
-            {
-                "template": template.struct,
-                "run": _RUN,
-                "bound": bound.steps.struct,
-                "places": self._places,
-            },
-        )
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether a draft runs by it."""
-        return bool(lib.nnb_loan_in_use(self.struct))
-
-    def close(self) -> None:
-        self.bound.close()
-        self._pool.close()
-
-
-def _new_loan(template: _Template, burst: Burst) -> _Loan | None:
-    """A loan of a burst; None if arguments can have several lengths, or if C cannot run the plan."""
-    if not template.are_all_exact:
-        return None
-    interface = template.executable.interface
-    layout = Layout()
-    groups = [
-        [(operand, layout.place(exact_length(operand))) for operand in operands]
-        for operands in (interface.inputs, interface.outputs)
-    ]
-    if not layout.size:
-        return None
-    pool = Pool(layout.size)
-    try:
-        inputs, outputs = (_arguments(pool, group) for group in groups)
-        bound = template.executable.bind(inputs, outputs, burst.bursts)
-    except BaseException:
-        pool.close()
-        raise
-    if bound is None or bound.needs_python or not bound.is_known:
-        if bound is not None:
-            bound.close()
-        pool.close()
-        return None
-    return _Loan(template, burst, bound, pool)
-
-
-def _arguments(pool: Pool, places: Sequence[tuple[Operand, int]]) -> list[Argument]:
-    return [
-        Argument(pool.array(np.uint8, (exact_length(operand),), place), operand.dimensions)
-        for operand, place in places
-    ]
 
 
 class Drafts:
@@ -134,11 +35,14 @@ class Drafts:
         """Offer nothing, and nothing before `exchange` is set."""
         self.exchange: Any = None
         self._lock: Final = threading.Lock()
-        self._templates: Final[dict[int, _Template]] = {}
-        self._by_address: Final[dict[int, _Template | _Loan]] = {}
-        #: None for a burst that has computed once, or that lends nothing.
-        self._loans: Final[dict[int, _Loan | None]] = {}
-        self._ended: Final[list[_Template | _Loan]] = []
+        self._templates: Final[dict[int, Template]] = {}
+        self._by_address: Final[dict[int, Template | Loan]] = {}
+        self._lenders: Final[dict[int, Lender]] = {}
+        #: Bursts that lend requests which are bound to a memory, both by handle.
+        self._bound_to: Final[dict[int, set[int]]] = {}
+        self._ended: Final[list[Template | Loan]] = []
+        #: Held while the library is told what a burst lends, so that it is told the latest last.
+        self._publishing: Final = threading.Lock()
 
     def offer(self, compilation: int, execution: Execution) -> None:
         """Let the next execution of a compilation be a draft.
@@ -150,39 +54,69 @@ class Drafts:
         with self._lock:
             template = self._templates.get(compilation)
             if template is None:
-                template = _Template(execution._executable)
+                template = Template(execution._executable)
                 self._templates[compilation] = template
                 self._know(template)
         self.exchange.offer_template(compilation, template.struct)
 
-    def lend(self, handle: int, burst: Burst) -> None:
-        """Let a burst that has computed lend a request to drafts, from its second computation on.
+    def lend(self, handle: int, burst: Burst, execution: Execution) -> None:
+        """Let a burst lend a request to drafts like an execution, from the second such execution on.
 
         Args:
             handle: of the burst.
             burst: itself.
+            execution: that has computed on it.
         """
+        infos = (*execution._inputs.given, *execution._outputs.given)
+        placing = placing_of(infos)
         with self._lock:
             template = self._template_of(burst)
-            known = self._loans.get(handle)
-            if template is None or (known is not None and known.bound.is_current):
+            if template is None or placing is None or len(placing) != template.count:
                 return
-            if handle not in self._loans:
-                self._loans[handle] = None
+            if not template.are_all_exact:
+                return
+            lender = self._lenders.setdefault(handle, Lender())
+            known = lender.find(placing)
+            if not lender.is_wanted(placing) or (known is not None and known.bound.is_current):
                 return
             try:
-                loan = _new_loan(template, burst)
+                loan = new_loan(template, burst, infos)
             except NnburstError as error:
                 logger.info("a burst lends nothing: %s", error)
                 return
             if loan is None:
+                lender.can_lend = False
                 return
-            self._loans[handle] = loan
+            lender.keep(loan)
             self._know(loan)
-        self.exchange.lend(handle, loan.struct)
-        self._close_unused(known)
+            memories = {place[0] for place in placing if place is not None}
+            for memory in memories:
+                self._bound_to.setdefault(memory, set()).add(handle)
+        for memory in memories:
+            self._offer_memory(memory)
+        self._publish(handle)
+        self._close_unused([known])
 
-    def _template_of(self, burst: Burst) -> _Template | None:
+    def _offer_memory(self, handle: int) -> None:
+        memory = LIVING.get(handle)
+        if memory is None:  # another thread has freed it
+            self.release(handle)
+        else:
+            self.exchange.offer_memory(handle, memory.size)
+
+    def _publish(self, handle: int) -> None:
+        """Tell the library what a burst lends now."""
+        with self._publishing:
+            with self._lock:
+                lender = self._lenders.get(handle)
+                if lender is None:
+                    return
+                loans = lender.loans
+            array = ffi.new("struct nnb_loan *[]", [loan.struct for loan in loans])
+            self.exchange.lend(handle, array, len(loans))
+            lender.array = array  # the library has let go of the one before
+
+    def _template_of(self, burst: Burst) -> Template | None:
         of_burst = burst._executable
         return next((t for t in self._templates.values() if t.executable is of_burst), None)
 
@@ -197,69 +131,98 @@ class Drafts:
             NnburstError: it cannot be made.
         """
         template = self._by_address[_address(draft.template)]
-        assert isinstance(template, _Template)
+        assert isinstance(template, Template)
         execution = Execution(template.executable)
+        places = [(draft.arguments[at], template.struct.bytes[at]) for at in range(template.count)]
         inputs = len(template.executable.interface.inputs)
-        for at in range(inputs + len(template.executable.interface.outputs)):
-            place = _address(draft.arguments[at])
-            if place:
-                view = content(place, template.struct.bytes[at])
-                if at < inputs:
-                    execution.set_input(at, view)
-                else:
-                    execution.set_output(at - inputs, view)
+        for arguments, given in (
+            (execution._inputs, places[:inputs]),
+            (execution._outputs, places[inputs:]),
+        ):
+            for index, (place, length) in enumerate(given):
+                _set(arguments, index, place, length, is_done=bool(draft.completed))
         if draft.completed:
             execution._has_computed()
         LIVING[handle] = execution
         return execution
 
-    def finish(self, handle: int, draft: Any, struct: Any, status: int) -> None:  # noqa: ANN401
-        """Adopt a draft with its run by a loan, which ended with `status`; outputs are then in the pool.
+    def finish(self, handle: int, draft: Any, struct: Any, status: int) -> bool:  # noqa: ANN401
+        """Adopt a draft with its run by a loan, which ended with `status`.
+
+        Returns:
+            Whether outputs that have addresses are in the loan's pool; if not, they are with the program.
 
         Raises:
             NnburstError: what came of it.
         """
         loan = self._by_address[_address(struct)]
-        assert isinstance(loan, _Loan)
+        assert isinstance(loan, Loan)
         try:
             execution = self.adopt(handle, draft)
         except BaseException:
             loan.bound.steps.abandon()
             raise
         try:
-            execution._compute_bound(loan.bound, loan.burst, status)
+            return execution._finish_bound(loan.bound, loan.burst, status)
         finally:
             if not loan.bound.is_current:
                 self._call_in(loan)
 
-    def _call_in(self, loan: _Loan) -> None:
+    def _call_in(self, loan: Loan) -> None:
         with self._lock:
-            handle = next((h for h, known in self._loans.items() if known is loan), None)
-            if handle is None:
-                return
-            self._loans[handle] = None
-        self.exchange.lend(handle, ffi.NULL)
-        self._close_unused(loan)
+            lent = [h for h, lender in self._lenders.items() if lender.call_in(loan)]
+        for handle in lent:
+            self._publish(handle)
+            self._close_unused([loan])
 
     def release(self, handle: int) -> None:
         """The handle has ended, and with it what the library was offered under it."""
+        ended: list[Template | Loan | None]
         with self._lock:
-            ended = [self._templates.pop(handle, None), self._loans.pop(handle, None)]
-        for each in ended:
-            self._close_unused(each)
+            lender = self._lenders.pop(handle, None)
+            ended = [self._templates.pop(handle, None), *(lender.loans if lender else ())]
+            bursts = self._bound_to.pop(handle, set())
+            for burst in bursts & self._lenders.keys():
+                ended += self._lenders[burst].release(handle)
+        for burst in bursts:
+            self._publish(burst)
+        self._close_unused(ended)
 
-    def _close_unused(self, ended: _Template | _Loan | None) -> None:
-        """Close it, and what could not be closed before, unless the library still looks at it."""
+    def _close_unused(self, ended: Sequence[Template | Loan | None]) -> None:
+        """Close them, and what could not be closed before, unless the library still looks at it."""
         with self._lock:
-            waiting = [*self._ended, *([] if ended is None else [ended])]
+            waiting = [*self._ended, *(each for each in ended if each is not None)]
             self._ended[:] = [each for each in waiting if each.is_in_use]
             for each in waiting:
                 if each not in self._ended:
                     del self._by_address[_address(each.struct)]
                     each.close()
 
-    def _know(self, made: _Template | _Loan) -> None:
+    def _know(self, made: Template | Loan) -> None:
         self._by_address[_address(made.struct)] = made
+
+
+def _set(
+    arguments: ArgumentList,
+    index: int,
+    place: Any,  # noqa: ANN401 - a struct nnb_place of cffi's
+    length: int,
+    *,
+    is_done: bool,
+) -> None:
+    """Set an argument as a draft has it; nothing if it has not been set.
+
+    Raises:
+        InvalidArgument: its memory was freed, and the draft has not computed.
+    """
+    if place.memory and is_done and LIVING.get(place.memory) is None:
+        arguments.set_pointer(index, None, None, None, padding=False)  # it is not computed again
+    elif place.memory:
+        memory = LIVING[place.memory]
+        arguments.set_memory(index, memory, place.offset, length, None, padding=False)
+    elif place.address:
+        view = content(_address(place.address), length)
+        arguments.set_pointer(index, view, None, None, padding=False)
 
 
 def _address(pointer: Any) -> int:  # noqa: ANN401 - of cffi's

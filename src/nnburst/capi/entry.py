@@ -200,5 +200,9 @@ def _adopt(handle: int, draft: Any) -> int:  # noqa: ANN401 - a pointer of cffi'
 
 @ffi.def_extern(name="nnb_capi_finish_loan", error=_OP_FAILED)
 def _finish_loan(handle: int, draft: Any, loan: Any, status: int) -> int:  # noqa: ANN401
-    """The same, with a run by a loan that did not end as the one before: its code."""
-    return _code("a draft's run from C", lambda: DRAFTS.finish(handle, draft, loan, status))
+    """The same, with a run by a loan that did not end as the one before, and the place of its outputs."""
+
+    def carry_out() -> int:
+        return 0 if DRAFTS.finish(handle, draft, loan, status) else lib.NNB_IN_PLACE
+
+    return _code("a draft's run from C", carry_out)

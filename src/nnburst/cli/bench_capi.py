@@ -2,8 +2,9 @@
 
 All cases compute nothing: the null executor. `null_1in1out` is a bound request of Python's client; the cases
 of the C interface are loops in C: a reusable execution with arguments in a sealed memfd, or of 256 bytes at
-addresses; and make, set two arguments, compute, free for each inference. `execute` is the road over the
-socket, beside an echo. Ratios are medians of the ratios within a round.
+addresses; and make, set two arguments, compute, free for each inference, with arguments at addresses or in
+a memory. `execute` is the road over the socket, beside an echo. Ratios are medians of the ratios within a
+round.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def execution_burst_compute(execution: Execution, burst: Burst) -> None:
     if execution.reusable:
         FAST_PATH.offer(LIVING.handle(execution), execution, burst, LIVING.handle(burst))
     else:
-        DRAFTS.lend(LIVING.handle(burst), burst)
+        DRAFTS.lend(LIVING.handle(burst), burst, execution)
 
 
 def execution_start_compute_with_dependencies(
