@@ -15,8 +15,6 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.limits.logs import configure_logging
 from nnburst.driver.service.listener import Listener
@@ -108,6 +106,8 @@ def _serve_one(args: argparse.Namespace) -> None:
 
 
 def _serve(listener: Listener, args: argparse.Namespace) -> None:
+    import json
+
     from nnburst.driver.executors import begin_executor
 
     # As below: a trial is a child, too.
@@ -120,7 +120,7 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
     weights: WeightsKeeper | None = None
     if args.share_weights != "off":
         weights = WeightsKeeper(args.executor, across_users=args.share_weights == "all")
-    front = FrontKeeper(listener.path, msgspec.json.decode(args.front)) if args.front else None
+    front = FrontKeeper(listener.path, json.loads(args.front)) if args.front else None
     supervisor = Supervisor(
         listener,
         args.executor,
@@ -137,9 +137,9 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:
     """Say that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
-    facts = msgspec.json.encode(
-        {"address": str(path), "executor": executor, "pid": os.getpid()}
-    ).decode()
+    import json  # a driver of one client has no use for it
+
+    facts = json.dumps({"address": str(path), "executor": executor, "pid": os.getpid()})
     if file is not None and str(file) != "-":
         file.write_text(facts + "\n")
     text = f"{executor} listens at {path} (pid {os.getpid()})"
