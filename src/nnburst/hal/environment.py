@@ -512,6 +512,14 @@ CORPUS: Final = Variable(
     reader="`csrc/tests/fuzz/run.sh`",
     what="where libFuzzer's inputs that reach something new are kept",
 )
+EMULATED: Final = Variable(
+    "EMULATED",
+    _switch,
+    _SWITCH,
+    "0",
+    reader="a driver that is served, when it starts",
+    what="1 lets it fork although it has a second thread, which is the emulator's (`make arm64`)",
+)
 TRAPS: Final = Variable(
     "TRAPS",
     _switch,
