@@ -1,0 +1,90 @@
+"""Runs networks on fixed inputs: `python networks.py FOLDER OUTPUT.npz`, on the emulator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nnburst
+
+Array = np.ndarray[Any, Any]
+
+#: Networks whose convolutions take the reference executor minutes on an emulator.
+SLOW_BY_REFERENCE = ("mobilenet_v2",)
+
+
+def outputs(folder: Path) -> dict[str, Array]:
+    """For each executor and network the first output; "engine" is LiteRT without nnburst."""
+    found = {}
+    for path in sorted(folder.glob("*.tflite")):
+        for executor in ("litert", "reference"):
+            if executor == "reference" and path.name.startswith(SLOW_BY_REFERENCE):
+                continue
+            with nnburst.launch(executor) as device:
+                prepared = device.prepare(nnburst.load(path))
+                inputs = [values(each.dimensions, each.dtype) for each in prepared.inputs]
+                with prepared.open_burst() as burst:
+                    found[f"{executor} {path.stem}"] = burst.execute(inputs, timeout=300).outputs[0]
+        found[f"engine {path.stem}"] = by_engine(path)
+    return found
+
+
+def values(dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The same on each machine."""
+    rng = np.random.default_rng(5)
+    if dtype.kind in "iu":
+        return rng.integers(-100, 100, dimensions).astype(dtype)
+    return rng.standard_normal(dimensions).astype(dtype)
+
+
+def by_engine(path: Path) -> Array:
+    """LiteRT's own result on one thread."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    engine = Interpreter(str(path), num_threads=1)
+    engine.allocate_tensors()
+    described = engine.get_input_details()[0]
+    shape = tuple(map(int, described["shape"]))
+    engine.set_tensor(described["index"], values(shape, np.dtype(described["dtype"])))
+    engine.invoke()
+    result: Array = engine.get_tensor(engine.get_output_details()[0]["index"])
+    return result
+
+
+def compare(here: dict[str, Array], there: dict[str, Array]) -> list[str]:
+    """A line for each executor and network.
+
+    LiteRT's kernels depend on the processor, so its results are compared with those of the engine alone
+    there, bit for bit; those of the reference executor with the ones here: integers bit for bit, floats
+    within 1e-6 of their range.
+
+    Returns:
+        Lines; those that begin with "WRONG" break a rule.
+    """
+    lines = []
+    for name, found in there.items():
+        executor, _, network = name.partition(" ")
+        distance = _distance(found, here[name])
+        if executor == "litert":
+            alone = _distance(found, there[f"engine {network}"])
+            mark = "WRONG " if alone else ""
+            lines.append(
+                f"{mark}{name}: {alone:.1e} from the engine there, {distance:.1e} from here"
+            )
+        elif executor == "reference":
+            mark = "WRONG " if distance > (1e-6 if found.dtype.kind == "f" else 0) else ""
+            lines.append(f"{mark}{name}: {distance:.1e} from here")
+    return lines
+
+
+def _distance(found: Array, expected: Array) -> float:
+    """The largest difference, as a share of the expected values' range."""
+    differences = np.abs(found.astype(float) - expected.astype(float))
+    return float(differences.max() / (np.ptp(expected.astype(float)) or 1.0))
+
+
+if __name__ == "__main__":
+    np.savez(sys.argv[2], **outputs(Path(sys.argv[1])))
