@@ -164,7 +164,7 @@ def test_baseline_and_expectations_decide_the_status(
     path = classifier(tmp_path)
     measured(path)
     old = path.with_suffix(".json").rename(tmp_path / "old.json")
-    words = ["bench", "model", str(path), *SHORT, "--rounds", "5"]
+    words = ["bench", "model", str(path), *SHORT, "--rounds", "5", "--prepares", "0"]
     status = main([*words, "--baseline", str(old)])
     assert status == 2  # an older report of two rounds decides nothing
     assert "noisy beside the baseline: 2 blocks" in capsys.readouterr().out
