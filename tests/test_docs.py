@@ -30,7 +30,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\[[^\]]*\]\(([^)#\s]*)#([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-MAKE_WORD = re.compile(r"\bmake ([a-z]+)\b")
+MAKE_WORD = re.compile(r"\bmake ([a-z]+(?:-[a-z]+)*)\b")
 PATH = re.compile(r"`((?:src|csrc|tests|docs|tools|bench|examples)/[\w./-]+)`")
 
 
