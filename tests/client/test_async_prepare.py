@@ -515,10 +515,10 @@ def test_a_call_that_cannot_leave_takes_no_longer_than_its_caller_has(
     prepared = device.prepare(add_model())
     pair = [np.ones((2, 3), np.float32)] * 2
     ways: list[Callable[[], object]] = [
-        lambda: device.prepare(add_model(), timeout=1.5),
-        lambda: device.prepare(add_model(), cache_dir=tmp_path, timeout=1.5),
-        lambda: device.prepare_from_cache(add_model(), CacheFiles(), timeout=1.5),
-        lambda: prepared.execute_async(pair, timeout=1.5),
+        lambda: device.prepare(add_model(), timeout=30),
+        lambda: device.prepare(add_model(), cache_dir=tmp_path, timeout=30),
+        lambda: device.prepare_from_cache(add_model(), CacheFiles(), timeout=30),
+        lambda: prepared.execute_async(pair, timeout=30),
     ]
     device.number_of_cache_files_needed  # noqa: B018 - asked before the driver stops reading
     monkeypatch.setattr(device._session.connection, "call_async", refuse)
@@ -526,4 +526,4 @@ def test_a_call_that_cannot_leave_takes_no_longer_than_its_caller_has(
         with pytest.raises(MissedDeadline):
             way()
     assert len(timeouts) == len(ways)
-    assert all(0 < timeout <= 1.5 for timeout in timeouts)
+    assert all(0 < timeout <= 30 for timeout in timeouts)

@@ -75,7 +75,7 @@ def test_message_does_not_wait_long_for_a_process_that_goes_on(
     process = DriverProcess(sleeper)
     began = time.monotonic()
     assert "has closed its connection" in process.ending(0.01)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     sleeper.kill()
     assert "was killed by SIGKILL" in process.ending(10)
     process.close()
@@ -94,5 +94,5 @@ def test_message_does_not_wait_long_for_a_log_that_somebody_else_holds_open() ->
         said = process.ending(1)
         assert "ended with exit status 7" in said
         assert "last words" in said
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
     process.close()

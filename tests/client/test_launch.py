@@ -185,7 +185,7 @@ def test_death_is_told_once_without_a_call(own_device: Device) -> None:
     own_device.on_death(forgotten)
     own_device.remove_callback(forgotten)
     os.kill(own_device.pid, signal.SIGKILL)
-    assert told.acquire(timeout=5)
+    assert told.acquire(timeout=60)
     assert not told.acquire(blocking=False)
     own_device.on_death(lambda: told.release())
     assert told.acquire(blocking=False)

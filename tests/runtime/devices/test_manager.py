@@ -55,7 +55,7 @@ def test_drivers_that_run_come_by_name_then_engines_then_the_cpu(
     assert len({device.version_string for device in found.devices}) >= 1
     for device in found.devices:
         assert device.type in DeviceType
-        device.wait(5)
+        device.wait(60)
     with pytest.raises(InvalidArgument, match="'bee' is unknown, known are ant, zebra, own"):
         found.device("bee")
 
