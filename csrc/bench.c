@@ -191,33 +191,16 @@ static uint64_t bench_calls(int32_t (*run)(void *), void *call, uint64_t rounds,
     return nnb_now_ns() - began;
 }
 
-/* A result that comes after a slice of the wait is over, on a busy machine, is a sample like any other. */
-static int to_its_end(struct nnb_bound *bound, int status) {
-    while (status == NNB_CLIENT_INTERRUPTED) {
-        uint64_t now = nnb_now_ns();
-        status = nnb_client_resume(bound, now < bound->deadline_ns ? bound->deadline_ns - now : 0);
-    }
-    return status;
-}
-
-static int32_t by_one_call(void *argument) {
-    struct nnb_steps *steps = argument;
-    int status = nnb_steps_run(steps);
-    while (status == NNB_CLIENT_INTERRUPTED) {
-        status = to_its_end(steps->requests[steps->at], status);
-        if (status == NNB_CLIENT_SAME) {
-            status = nnb_steps_go_on(steps);
-        }
-    }
-    return status;
-}
+static int32_t by_one_call(void *steps) { return nnb_steps_run_whole(steps); }
 
 static int32_t one_by_one(void *argument) {
     const struct nnb_steps *steps = argument;
     int status = NNB_CLIENT_SAME;
     for (uint32_t i = 0; i < steps->count && status == NNB_CLIENT_SAME; i++) {
-        struct nnb_bound *bound = steps->requests[i];
-        status = to_its_end(bound, nnb_client_run(bound));
+        status = nnb_client_run(steps->requests[i]);
+        if (status == NNB_CLIENT_INTERRUPTED) {
+            status = nnb_client_wait_on(steps->requests[i]);
+        }
     }
     return status;
 }

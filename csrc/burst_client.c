@@ -262,6 +262,15 @@ int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns) {
     return leave(client, bound, finish(client, bound, timeout_ns));
 }
 
+int nnb_client_wait_on(struct nnb_bound *bound) {
+    int status;
+    do {
+        uint64_t now = nnb_now_ns();
+        status = nnb_client_resume(bound, now < bound->deadline_ns ? bound->deadline_ns - now : 0);
+    } while (status == NNB_CLIENT_INTERRUPTED);
+    return status;
+}
+
 void nnb_client_abandon(struct nnb_bound *bound) {
     if (is_mine(bound->client) && bound->client->suspended == bound) {
         (void)leave(bound->client, bound, NNB_CLIENT_TIMED_OUT);

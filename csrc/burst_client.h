@@ -82,6 +82,9 @@ struct nnb_client {
 int nnb_client_run(struct nnb_bound *bound);
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 
+/* Resumes an interrupted run up to its deadline, for a caller that does not look for signals. */
+int nnb_client_wait_on(struct nnb_bound *bound);
+
 /* Ends the calling thread's interrupted run of `bound`, whose result is overdue; nothing if there is
  * none. */
 void nnb_client_abandon(struct nnb_bound *bound);

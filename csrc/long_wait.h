@@ -31,15 +31,7 @@ static void nnb_client_share_interpreter(struct nnb_client *client) {
 static int nnb_capi_run(void *argument) {
     struct nnb_steps *steps = argument;
     outside = 1;
-    int status = nnb_steps_run(steps);
-    while (status == NNB_CLIENT_INTERRUPTED) {
-        struct nnb_bound *bound = steps->requests[steps->at];
-        uint64_t now = nnb_now_ns();
-        status = nnb_client_resume(bound, now < bound->deadline_ns ? bound->deadline_ns - now : 0);
-        if (status == NNB_CLIENT_SAME) {
-            status = nnb_steps_go_on(steps);
-        }
-    }
+    int status = nnb_steps_run_whole(steps);
     outside = 0;
     return status == NNB_CLIENT_BUSY ? NNB_RUN_BUSY : status;
 }

@@ -72,6 +72,17 @@ int nnb_steps_run(struct nnb_steps *steps) {
     return run_from(steps, 0);
 }
 
+int nnb_steps_run_whole(struct nnb_steps *steps) {
+    int status = nnb_steps_run(steps);
+    while (status == NNB_CLIENT_INTERRUPTED) {
+        status = nnb_client_wait_on(steps->requests[steps->at]);
+        if (status == NNB_CLIENT_SAME) {
+            status = nnb_steps_go_on(steps);
+        }
+    }
+    return status;
+}
+
 int nnb_steps_go_on(struct nnb_steps *steps) { return run_from(steps, steps->at + 1); }
 
 void nnb_steps_abandon(struct nnb_steps *steps) {

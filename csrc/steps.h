@@ -42,6 +42,9 @@ struct nnb_steps {
  * nothing is to be finished. A burst that was closed is STOPPED. */
 int nnb_steps_run(struct nnb_steps *steps);
 
+/* The same for a caller that does not look for signals: never INTERRUPTED. */
+int nnb_steps_run_whole(struct nnb_steps *steps);
+
 /* Goes on behind step `at`, whose result was read; as nnb_steps_run. */
 int nnb_steps_go_on(struct nnb_steps *steps);
 

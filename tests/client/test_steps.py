@@ -17,6 +17,7 @@ import pytest
 import nnburst
 from client.burst_helpers import standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
+from nnburst._native import ffi, lib
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.steps import BoundSteps
 from nnburst.client.session.one_thread import Gate
@@ -120,6 +121,21 @@ def test_a_step_that_takes_too_long_ends_the_run_and_its_late_result_is_dropped(
     for round_ in range(3):
         assert chain.run(X + round_).tolist() == (4 * (X + round_)).tolist()
     assert bursts[stopped].statistics()["dropped"] == 1
+
+
+@pytest.mark.parametrize("name", ["nnb_bench_steps", "nnb_bench_runs"])
+def test_benches_wait_on_through_slices_of_a_long_run(
+    devices: list[Device], bursts: list[Burst], name: str
+) -> None:
+    chain = Chain(bursts)
+    chain.run()
+    with standing_still(devices[1]):
+        going = threading.Timer(0.3, os.kill, [devices[1].pid, signal.SIGCONT])  # of 0.05 s slices
+        going.start()
+        took = getattr(lib, name)(chain.steps.struct, 3, ffi.NULL)
+    going.join()
+    assert took >= 200_000_000
+    assert chain.run(X + 1).tolist() == (4 * (X + 1)).tolist()
 
 
 def test_one_time_is_for_all_steps(devices: list[Device], bursts: list[Burst]) -> None:
