@@ -144,3 +144,8 @@ def test_signaller_that_the_collector_finds_in_a_cycle_fails_its_fence_in_silenc
         with fence:
             assert fence.wait(20) == FenceStatus.ERROR
         assert [str(warning.message) for warning in warned] == []
+
+
+def test_negative_descriptor_is_refused_by_its_rule() -> None:
+    with pytest.raises(InvalidArgument, match=r"S10: .*fd is -1"):
+        SyncFence(-1)

@@ -80,6 +80,7 @@ TABLE: dict[str, tuple[Check, list[tuple], list[tuple]]] = {
         [(1,), (4,), (0, FeatureLevel.V1_1)],
         [(0,), (5,), (-1, FeatureLevel.V1_0)],
     ),
+    "S10": (values.validate_sync_fence, [(0,), (3,)], [(-1,)]),
     "S11": (values.validate_cache_token, [(bytes(32),)], [(b"",), (bytes(31),), (bytes(33),)]),
 }
 GOOD = [

@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.validation.values import validate_sync_fence
 
 _LOOK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _DONE: Final = b"\x01"
@@ -80,8 +81,9 @@ def adopt_fence(fd: int) -> socket.socket:
     """A fence that came as a descriptor, which this owns from here on.
 
     Raises:
-        InvalidArgument: it is not a stream socket of this machine; closed.
+        InvalidArgument: validation:S10: it is negative; or it is not a stream socket of this machine; closed.
     """
+    validate_sync_fence(fd)
     try:
         fence = socket.socket(fileno=fd)
     except OSError as error:

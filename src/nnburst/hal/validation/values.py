@@ -138,6 +138,12 @@ def validate_device_type(code: int, feature_level: FeatureLevel) -> DeviceType:
     return kind
 
 
+def validate_sync_fence(fd: int) -> None:
+    """validation:S10: a fence's descriptor is not negative."""
+    if fd < 0:
+        raise Broken("S10", f"fd is {fd}").at("sync fence")
+
+
 def validate_cache_token(token: bytes) -> None:
     """validation:S11: a cache token has 32 bytes."""
     if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
