@@ -10,11 +10,11 @@ Needs `onnx` (extra `peers`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 import nnburst.executor.operations  # noqa: F401 - declares them
 from nnburst.executor.base import Bytes
