@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from capi.conftest import Compile, Run
+from capi.interface import Addition, CInterface
 from capi.programs import ADD, HEAD
+from nnburst.hal.enums import ResultCode
 
 CALLS = (
     HEAD
@@ -84,3 +88,12 @@ def test_calls_of_extensions_and_hardware_buffers_answer_as_the_interface_has_it
     assert done.returncode == 0, done.stderr
     assert done.stdout == EXPECTED
     assert done.stderr == ""
+
+
+def test_the_value_of_an_attribute_is_not_read_if_it_is_refused(c: CInterface) -> None:
+    addition = Addition(c, explicit=True)
+    beyond = ctypes.c_size_t(1 << 50)
+    args = b"no.such.extension", ctypes.c_uint16(1), ctypes.byref(ctypes.c_uint32()), beyond
+    code = c.code("Execution_addExtensionAttribute", addition.execution, *args)
+    assert code == ResultCode.BAD_DATA
+    addition.close()

@@ -94,7 +94,7 @@ def compilation_add_extension_attribute(
 ) -> None:
     """See the table."""
     compilation.add_extension_attribute(
-        addresses.string(name), number, bytes(addresses.optional(data, length) or b"")
+        addresses.string(name), number, addresses.optional(data, length) or b""
     )
 
 

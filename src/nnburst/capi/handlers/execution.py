@@ -153,5 +153,5 @@ def execution_add_extension_attribute(
 ) -> None:
     """See the table."""
     execution.add_extension_attribute(
-        addresses.string(name), number, bytes(addresses.optional(data, length) or b"")
+        addresses.string(name), number, addresses.optional(data, length) or b""
     )

@@ -22,7 +22,7 @@ class AttributeList:
         """All of them."""
         return tuple(self._added)
 
-    def check_given(self, extension: str | None, value: bytes | None) -> None:
+    def check_given(self, extension: str | None, value: bytes | memoryview | None) -> None:
         """What comes before every other check.
 
         Raises:
@@ -32,14 +32,14 @@ class AttributeList:
             what = "extension" if extension is None else "value"
             raise UnexpectedNull(f"add_extension_attribute: {what} is None")
 
-    def add(self, extension: str, code: int, value: bytes) -> None:
+    def add(self, extension: str, code: int, value: bytes | memoryview) -> None:
         """Add one; from now on its extension has a prefix in this process (RT:X2).
 
         Raises:
             InvalidArgument: no device has the extension, the code has more than 16 bits, or it was added
                 before; BAD_DATA.
         """
+        TYPES.prefix(extension)  # before the value is read, as long as its length says
         attribute = ExtensionAttribute(extension, code, bytes(value))
         check_attributes((*self._added, attribute))
-        TYPES.prefix(extension)
         self._added.append(attribute)

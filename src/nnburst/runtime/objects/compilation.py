@@ -139,7 +139,9 @@ class Compilation(RuntimeObject):
             raise InvalidArgument(f"token: {len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}")
         self._caching = os.fspath(directory), bytes(token)
 
-    def add_extension_attribute(self, extension: str, code: int, value: bytes = b"") -> None:
+    def add_extension_attribute(
+        self, extension: str, code: int, value: bytes | memoryview = b""
+    ) -> None:
         """Give the device a hint of a vendor extension's about this compilation.
 
         Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which

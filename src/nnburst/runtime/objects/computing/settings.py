@@ -97,7 +97,9 @@ class ExecutionSettings(RuntimeObject):
             logger.warning("loop_timeout: %g s is cut to 15 s", seconds)
         self._loop_timeout_ns = min(duration, MAX_LOOP_TIMEOUT_NS)
 
-    def add_extension_attribute(self, extension: str, code: int, value: bytes = b"") -> None:
+    def add_extension_attribute(
+        self, extension: str, code: int, value: bytes | memoryview = b""
+    ) -> None:
         """Give the device a hint of a vendor extension's about its computations.
 
         Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
