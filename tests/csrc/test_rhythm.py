@@ -264,7 +264,8 @@ def test_policy_meets_calls_awake_and_spares_the_core(name: str, latency_us: int
 
 
 #: Times between calls that tools/record_rhythm.py has recorded on a virtual machine of two cores; busy ones
-#: while a dozen other processes wanted to run, so that up to half of the calls came off their beat.
+#: while a dozen other processes wanted to run, so that up to half of the calls came off their beat. Quiet
+#: ones are the first two of ten at each rate.
 RECORDED = json.loads(Path(__file__).with_name("gaps.json").read_text())
 
 
