@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -66,6 +67,20 @@ def test_a_line_is_one_line_whatever_the_level_of_the_log(
     assert shown.count("\n") == 1
     assert shown.startswith(f"nnburst.vlog.memory[{os.getpid()}]: a pool called x\\x0a\\x1b[31myyy")
     assert shown.rstrip().endswith("characters)")
+
+
+def test_a_stderr_whose_reader_is_gone_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=1) as broken:
+        monkeypatch.setattr(sys, "stderr", broken)
+        vlog.set_tags("memory")
+        vlog.write("memory", "a line")
+        with pytest.raises(BrokenPipeError):  # it is broken
+            broken.write("a line\n")
+        with contextlib.suppress(BrokenPipeError):
+            broken.close()
+        vlog.write("memory", "a line to a closed file")
 
 
 def test_lines_above_the_cap_are_counted_in_the_next_one() -> None:

@@ -6,7 +6,6 @@ import collections
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from typing import IO, Final
@@ -46,8 +45,8 @@ class DriverProcess:
         with stderr:
             while line := stderr.readline(_LINE_BYTES):
                 text = line.decode(errors="replace").rstrip()
-                if text.startswith(vlog.MARK) and sys.stderr is not None:
-                    sys.stderr.write(f"{text}\n")  # asked for; its last words are something else
+                if text.startswith(vlog.MARK):
+                    vlog.write_line(text)  # asked for; its last words are something else
                 else:
                     self._lines.append(text)
 

@@ -12,6 +12,7 @@ NNAPI: debug.nn.vlog, ANeuralNetworks' VLOG; the grammar is the original's.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
@@ -65,9 +66,15 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
+        write_line(f"{record.name}[{record.process}]: {one_line(record.getMessage())}")
+
+
+def write_line(text: str) -> None:
+    """Write a finished line to this process's stderr; it is lost if that cannot be written."""
+    # A reader that is gone (`… 2>&1 | head`) or a closed stderr is no failure of what is logged.
+    with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
-            text = one_line(record.getMessage())
-            sys.stderr.write(f"{record.name}[{record.process}]: {text}\n")
+            sys.stderr.write(f"{text}\n")
 
 
 class Cap(logging.Filter):
