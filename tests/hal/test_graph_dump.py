@@ -41,6 +41,19 @@ def test_parts_have_colours_clusters_a_legend_and_reasons() -> None:
     assert "24 bytes" in crossing
 
 
+def test_edges_keep_the_order_of_the_longer_list() -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (4,))
+    parts = [builder.output(F32, (1,)) for _ in range(4)]
+    builder.operation(OperationType.SPLIT, [x, builder.scalar(0), builder.scalar(4)], parts)
+    assert "ordering=out" in dot(builder.build(), "x")
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (4,)), builder.output(F32, (4,))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    assert "ordering=in" in dot(builder.build(), "x")
+    assert "ordering" not in dot(chain(1), "x")
+
+
 def test_unsupported_operations_are_dashed_red_with_the_reason() -> None:
     text = dot(chain(2), "x", Drawing(unsupported={1: "no TANH here"}))
     [line] = [line for line in text.splitlines() if line.startswith("  n1 [")]

@@ -225,7 +225,9 @@ def _crossing(graph: Subgraph, parts: Sequence[DrawnPart]) -> set[int]:
 
 def _operation(graph: Subgraph, at: int, prefix: str, drawing: Drawing) -> _Node:
     operation = graph.operations[at]
-    order = "in" if len(operation.inputs) > 1 else "out" if len(operation.outputs) > 1 else ""
+    inputs, outputs = len(operation.inputs), len(operation.outputs)
+    # Graphviz keeps one order only: that of the longer list.
+    order = "" if max(inputs, outputs) < 2 else "in" if inputs >= outputs else "out"
     part = next((part for part in drawing.parts if at in part.operations), None)
     missing = drawing.unsupported.get(at)
     return _Node(
