@@ -13,7 +13,8 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 from executor.litert.networks import F32, I32, largest_doubled
 from nnburst.cli import main
-from nnburst.cli.inspect_placement import known_executors, place
+from nnburst.cli.inspect_graph import drawing_of
+from nnburst.cli.inspect_placement import Placement, known_executors, place
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.models.tflite_builder import TfliteBuilder
@@ -113,6 +114,22 @@ def test_executor_that_lacks_an_operation_makes_no_partition_and_says_why() -> N
     found = place("reference", builder.build(), ())
     assert (found.supported, found.partitions) == ((False,), ())
     assert found.problem.startswith("operation 0 is not supported: validation:P4")
+
+
+def test_tooltip_of_each_unsupported_operation_is_its_own_reason() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(OperandType.TENSOR_BOOL8, (4,)), builder.output(F32, (4,))
+    between = builder.temporary(F32, (4,))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [between])
+    builder.operation(OperationType.TANH, [x], [y])
+    builder.operation(OperationType.RELU, [between], [builder.output(F32, (4,))])
+    found = place("reference", builder.build(), ())
+    absent = Placement("other", (), (), "executor other needs a package")
+    drawn = drawing_of([absent, found]).unsupported
+    assert sorted(drawn) == [0, 1]
+    assert drawn[0].startswith("reference: operation 0 is not supported: ")
+    assert drawn[1].startswith("reference: operation 1 is not supported: ")
+    assert "TANH" in drawn[1]
 
 
 def test_unknown_executor_is_refused(network: Path, capsys: pytest.CaptureFixture[str]) -> None:

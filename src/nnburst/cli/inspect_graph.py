@@ -83,14 +83,16 @@ def drawing_of(
     focus: int | None = None,
     depth: int = 2,
 ) -> Drawing:
-    """The parts of the executor that cuts the model the most; what the first one lacks if none runs it."""
-    chosen = max(placements, key=lambda placement: len(placement.partitions), default=None)
+    """The parts of the executor that cuts the model the most; what the first one lacks if none runs it.
+
+    An executor whose package is not installed has not looked at the model and counts last.
+    """
+    chosen = max(placements, key=lambda p: (len(p.partitions), len(p.supported)), default=None)
     parts: tuple[DrawnPart, ...] = ()
     unsupported: dict[int, str] = {}
     if chosen is not None:
         parts = tuple(DrawnPart(p.by, range(p.first, p.last + 1), p.why) for p in chosen.partitions)
-        lacking = [n for n, able in enumerate(chosen.supported) if not able]
-        unsupported = dict.fromkeys(lacking, f"{chosen.executor}: {chosen.problem}")
+        unsupported = {n: f"{chosen.executor}: {why}" for n, why in chosen.reasons.items()}
     return Drawing(parts, unsupported, constants=constants, focus=focus, depth=depth)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -52,12 +52,14 @@ class Placement:
         supported: for each operation of the main subgraph, whether it can run it.
         partitions: none if it does not run the model.
         problem: why it does not run the model, or "".
+        reasons: why not, for each operation that it does not run, by its number.
     """
 
     executor: str
     supported: tuple[bool, ...]
     partitions: tuple[Partition, ...]
     problem: str = ""
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """As `--json` writes it."""
@@ -88,7 +90,8 @@ def place(name: str, model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Pl
     except NnburstError as error:  # the package that it needs is not installed
         return Placement(name, (), (), str(error))
     if not all(supported):
-        return Placement(name, supported, (), _unsupported(model, supported))
+        reasons = _unsupported(model, supported)
+        return Placement(name, supported, (), _some([*reasons.values()]), reasons)
     if name == "litert":
         return Placement(name, supported, tuple(_engine_partitions(model, pools)))
     return Placement(name, supported, (_whole(model, name),))
@@ -99,22 +102,22 @@ def _whole(model: Model, by: str) -> Partition:
     return Partition(0, count - 1, by, "it supports every operation")
 
 
-def _unsupported(model: Model, supported: Sequence[bool]) -> str:
+def _unsupported(model: Model, supported: Sequence[bool]) -> dict[int, str]:
+    """Why each operation that is not supported is not, by its number."""
     from nnburst.executor.graph.plan import match_operation
 
-    reasons = []
+    reasons = {}
     for number, able in enumerate(supported):
         if able:
             continue
         operation = model.main.operations[number]
         try:
             match_operation(model.main, operation)
-            reasons.append(
-                f"operation {number} ({operation_name(operation.type)}) is not supported"
-            )
+            why = f"operation {number} ({operation_name(operation.type)}) is not supported"
         except (InvalidArgument, IndexError) as error:
-            reasons.append(f"operation {number} is not supported: {error}")
-    return _some(reasons)
+            why = f"operation {number} is not supported: {error}"
+        reasons[number] = why
+    return reasons
 
 
 def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Sequence[Partition]:
