@@ -237,6 +237,17 @@ def test_command_reports_json_and_status(
     assert main([*words, "--filter", "nothing"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--report", "x"), ("--require", "ADD"), ("--max-latency", "9"), ("--profile", "basic")],
+)
+def test_options_that_vector_files_have_no_use_for_are_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["conformance", str(tmp_path), option, value]) == 1
+    assert f"{option}: given with vector files" in capsys.readouterr().err
+
+
 def test_command_uses_several_processes(tmp_path: Path) -> None:
     for number in range(3):
         vector = msgspec.structs.replace(relu(("run",)), name=f"relu_{number}")

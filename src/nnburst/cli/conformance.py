@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the tests; 0 only if nothing failed and something ran."""
     if not args.directories:
         return conformance_driver.run(args)
+    conformance_driver.refuse_options(args)
     started = time.monotonic()
     results = _plans(args) if args.suite == PARTITIONING else _vectors(args)
     with text_for_people(args.json):

@@ -12,6 +12,7 @@ import msgspec
 
 from nnburst.cli.options import above_zero
 from nnburst.cli.output import printable, progress, text_for_people, write_json
+from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.assessment import PROFILES, Advance, Plan, assess
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.report.files import write
@@ -19,6 +20,7 @@ from nnburst.testing.report.page import coverage
 from nnburst.testing.report.results import SKIPPED, Report
 
 _SHOWN: Final = 40
+_PROFILE: Final = "full"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("without vector files")
     group.add_argument(
         "--profile",
-        default="full",
+        default=_PROFILE,
         choices=PROFILES,
         help="basic: a few cases and the contract; generated: all cases and random graphs; faults: the"
         " suites that send what is wrong, kill and stop; full: everything (default)",
@@ -46,6 +48,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.json and report.html there"
     )
+
+
+def refuse_options(args: argparse.Namespace) -> None:
+    """Refuse what a run of vector files does not do, before it runs.
+
+    Raises:
+        InvalidArgument: an option was given that only counts without vector files.
+    """
+    given = {
+        "--profile": args.profile != _PROFILE,
+        "--require": bool(args.require),
+        "--max-latency": args.max_latency is not None,
+        "--report": args.report is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidArgument(f"{option}: given with vector files, expected only without")
 
 
 def run(args: argparse.Namespace) -> int:
