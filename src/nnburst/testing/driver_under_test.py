@@ -84,7 +84,7 @@ class DriverUnderTest(Closing):
         deadline = time.monotonic() + _START
         while not Path(self.address).exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise DeviceUnavailable(f"--nnburst-driver: {self.name} does not start")
+                raise DeviceUnavailable(f"the driver under test, {self.name}, does not start")
             threading.Event().wait(_STEP)
         connect(self.address).close()  # a worker whose executor cannot be made logs the reason
 
