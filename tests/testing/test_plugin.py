@@ -17,6 +17,7 @@ from nnburst.testing.conformance.vectors import write
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.models.random_graphs import generate
 from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.report.results import Report
 
 pytest_plugins = ["pytester"]
 
@@ -71,6 +72,25 @@ def test_right_executor_passes_and_a_wrong_one_fails(pytester: pytest.Pytester, 
         "deselected",
     }
     assert outcomes(run("wrong:Adder", "-k", "sum and not test_pack", "--maxfail=1"))["failed"]
+
+
+def test_skip_of_what_is_required_fails_and_the_report_has_it(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(adder=EXAMPLE)
+    words = ["-k", "naive_evaluator_gives and ABS", "--nnburst-profile=basic"]
+    found = outcomes(run("adder:Adder", *words, "--nnburst-report=skipped"))
+    assert (found["skipped"], found.get("failed")) == (1, None)
+    words = [*words, "--nnburst-require=ABS", "--nnburst-report=required"]
+    assert outcomes(run("adder:Adder", *words))["failed"] == 1
+    skipped, required = (
+        msgspec.json.decode((pytester.path / name / "report.json").read_bytes(), type=Report)
+        for name in ("skipped", "required")
+    )
+    assert skipped.required == ()
+    [line] = required.required
+    assert line.startswith("ABS was not executed: the executor does not support ABS")
+    assert line in (pytester.path / "required" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.campaign

@@ -1,0 +1,99 @@
+"""The pack of `nnburst conformance`: which cases there are, and how much room it takes."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import nnburst.testing
+from nnburst.cli import main
+from nnburst.hal.enums import OperationType
+from nnburst.testing.contract import checks
+from nnburst.testing.models.random_graphs.templates import TEMPLATES
+from nnburst.testing.pack.cases import Triple, cases, triples
+from nnburst.testing.pack.left_out import LEFT_OUT
+from nnburst.testing.pack.recipes import FILLING, LARGE, LEAST, RECIPES
+from nnburst.testing.report.results import OPERATIONS, Report
+
+#: The everyday tests draw the cases of one triple in so many.
+EVERY = 90
+#: What the cases are made by: specifications, seeds, and the naive evaluator of their results.
+ROOMS = ("pack", "models/naive", "models/random_graphs")
+
+
+def problems(triple: Triple) -> list[str]:
+    """What a triple's cases lack."""
+    found = list(cases(triple))
+    names = [case.name for case in found]
+    lacking = [] if len(found) >= LEAST == 20 else [f"{triple}: {len(found)} cases"]
+    lacking += [f"{name}: more than once" for name, n in Counter(names).items() if n > 1]
+    lacking += [f"{case.name}: {len(case.feeds)} sets" for case in found if len(case.feeds) != 3]
+    if not {case.recipe for case in found} <= {*RECIPES, *FILLING}:
+        lacking.append(f"{triple}: an unknown recipe")
+    return lacking
+
+
+def test_every_operation_has_cases_or_a_reason_why_not() -> None:
+    drawn = {triple.operation for triple in triples()}
+    assert drawn == set(TEMPLATES)
+    assert not drawn & set(LEFT_OUT)
+    assert {operation.name for operation in (*drawn, *LEFT_OUT)} == set(OPERATIONS)
+    assert all(LEFT_OUT.values())
+
+
+def test_every_type_of_a_template_is_drawn() -> None:
+    expected = {(operation, kind) for operation, t in TEMPLATES.items() for kind in t.kinds}
+    assert {(triple.operation, triple.kind) for triple in triples()} == expected
+
+
+def test_some_operations_types_and_ranks_have_twenty_cases() -> None:
+    assert [problem for triple in triples()[::EVERY] for problem in problems(triple)] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("operation", sorted(TEMPLATES), ids=lambda operation: operation.name)
+def test_every_operation_type_and_rank_has_twenty_cases(operation: OperationType) -> None:
+    chosen = [triple for triple in triples() if triple.operation == operation]
+    assert [problem for triple in chosen for problem in problems(triple)] == []
+
+
+def test_extents_reach_from_one_beyond_a_thousand() -> None:
+    chosen = next(triple for triple in triples() if triple.operation is OperationType.ADD)
+    extents = {
+        extent
+        for case in cases(chosen)
+        for o in case.graph.operands
+        for extent in o.value.dimensions
+    }
+    assert {1, 2, 7, 64, LARGE} <= extents
+    assert LARGE > 1000
+
+
+def test_pack_takes_little_room_in_a_wheel() -> None:
+    root = Path(nnburst.testing.__file__).parent
+    modules = [path for room in ROOMS for path in sorted((root / room).glob("*"))]
+    packed = sum(len(zlib.compress(path.read_bytes(), 6)) for path in modules if path.is_file())
+    assert 10_000 < packed <= 300_000
+
+
+def test_command_writes_both_reports_and_fails_for_what_is_required(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With one check of the contract, all of which test_planted_defects.py runs."""
+    name, check = next(iter(checks.CHECKS.items()))
+    monkeypatch.setattr(checks, "CHECKS", {name: check})
+    words = ["--device", "reference", "--profile", "basic", "--operation", "LOGICAL_NOT"]
+    required = ["--require", "LOGICAL_NOT:TENSOR_BOOL8,ADD", "--report", str(tmp_path)]
+    assert main(["conformance", *words, *required]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED required: ADD was not executed: no such case" in shown
+    assert "coverage 1 of 106 operations" in shown
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Report)
+    assert report.covered == ["LOGICAL_NOT"]
+    assert [check.outcome for check in report.checks] == ["passed", "passed"]
+    assert report.failures == ["required: ADD was not executed: no such case"]
+    assert "LOGICAL_NOT" in (tmp_path / "report.html").read_text(encoding="utf-8")
