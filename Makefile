@@ -70,7 +70,7 @@ test: setup ## the everyday tests, within five minutes
 
 # How much of everything a campaign does (docs/environment.md): some minutes' worth for CI, or a night's.
 BRIEF := NNBURST_KILLS=10 NNBURST_LIVES=8 NNBURST_EXAMPLES=100 NNBURST_RUNS=100
-NIGHT := NNBURST_KILLS=$(or $(KILLS),100) NNBURST_SOAK=$(or $(SECONDS),1800) NNBURST_LIVES=200 \
+NIGHT := NNBURST_KILLS=$(or $(KILLS),100) NNBURST_SOAK=$(or $(SECONDS),1800) NNBURST_STRESS=60 NNBURST_LIVES=200 \
     NNBURST_EXAMPLES=2000 NNBURST_RUNS=1000 NNBURST_CLIENTS=64
 
 campaign: setup ## the long tests: soak, all vectors, kills by the hundred, packaging, ...; SHORT=1 for CI's form

@@ -9,6 +9,7 @@ import pytest
 
 from nnburst.cli import main
 from nnburst.hal.enums import OperandType
+from nnburst.hal.environment import STRESS
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, ResourceExhausted
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.models.random_graphs import generate
@@ -143,6 +144,7 @@ def test_unknown_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_profile_for_a_minute(tmp_path: Path, name: str) -> None:
-    found = run(tmp_path, 0, name, "--seconds", "60", "--life", "20")[name]
+def test_every_profile_bears_its_load(tmp_path: Path, name: str) -> None:
+    seconds = STRESS.read()
+    found = run(tmp_path, 0, name, "--seconds", f"{seconds:g}", "--life", f"{seconds / 3:g}")[name]
     assert found["bad"] == 0, found["messages"]

@@ -464,6 +464,14 @@ SOAK: Final = Variable(
     reader="`tests/testing/test_soak.py`",
     what="seconds of mixed load in a campaign",
 )
+STRESS: Final = Variable(
+    "STRESS",
+    _seconds,
+    _SECONDS,
+    "6",
+    reader="`tests/testing/test_stress.py`",
+    what="seconds of each profile of `nnburst stress` in a campaign (60 in `make campaign`)",
+)
 RUNS: Final = Variable(
     "RUNS",
     _count,
