@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from source_trees import parsed
+from source_trees import parsed, trees
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
@@ -280,6 +280,27 @@ def test_no_module_imports_a_sibling_for_type_checking_alone() -> None:
                 (module, name) for name in names if name == same or name.startswith(f"{same}.")
             ]
     assert found == []
+
+
+def test_decoders_are_made_with_their_modules() -> None:
+    """Two threads that have msgspec look at a type for the first time can crash the process."""
+    made_late = [
+        f"{path.relative_to(SOURCE)}:{call.lineno}"
+        for path, tree in trees(SOURCE).items()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and (
+            call.func.attr == "Decoder"
+            or (
+                call.func.attr in ("decode", "convert")
+                and any(keyword.arg == "type" for keyword in call.keywords)
+            )
+        )
+    ]
+    assert made_late == []
 
 
 def test_folders_hold_no_more_modules_than_a_reader_can_survey() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -172,3 +175,25 @@ def test_too_short_region_is_refused_when_opening() -> None:
 
 def test_flavour_travels_with_the_descriptor() -> None:
     assert create(4, Flavor.UNSYNCHRONIZED_WRITE).descriptor.flags == 2
+
+
+#: Threads that decode a queue's description at once, the first ones in their process.
+AT_ONCE = """
+import sys, threading, msgspec
+from nnburst.fmq.descriptor import decode_descriptor, layout
+sys.setswitchinterval(1e-6)
+encoded = msgspec.msgpack.encode(layout(8, 4, event_flag=True, original=False))
+ready = threading.Barrier(8)
+def decode():
+    ready.wait()
+    for _ in range(50):
+        decode_descriptor(encoded)
+threads = [threading.Thread(target=decode) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def test_threads_that_decode_the_first_descriptions_at_once_crash_nothing() -> None:
+    running = [subprocess.Popen([sys.executable, "-c", AT_ONCE]) for _ in range(6)]
+    assert [process.wait(60) for process in running] == [0] * 6

@@ -6,7 +6,7 @@ puts both counters on one cache line; here each has its own, which a valid descr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final
@@ -157,3 +157,11 @@ def _check_overlap(descriptor: MQDescriptor) -> None:
     for (fd, _, end), (other_fd, start, _) in pairwise(parts):
         if fd == other_fd and start < end:
             raise InvalidArgument(f"grantors overlap at offset {start}")
+
+
+#: An MQDescriptor from MessagePack, and from JSON. Made with the module, as all decoders are: threads at once
+#: that make msgspec look at a type for the first time can crash the process.
+decode_descriptor: Final[Callable[[msgspec.Raw | bytes], MQDescriptor]] = msgspec.msgpack.Decoder(
+    MQDescriptor
+).decode
+read_descriptor: Final[Callable[[bytes], MQDescriptor]] = msgspec.json.Decoder(MQDescriptor).decode

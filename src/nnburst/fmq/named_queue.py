@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
+from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout, read_descriptor
 from nnburst.fmq.event_flag import timeout_ns
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import Bytes, SharedMemory
@@ -173,6 +173,6 @@ def _descriptor(view: Bytes) -> MQDescriptor:
     header = view[:_HEADER].tobytes()
     length = int.from_bytes(header[8:12], "little")
     try:
-        return msgspec.json.decode(header[_TEXT_AT:][:length], type=MQDescriptor)
+        return read_descriptor(header[_TEXT_AT:][:length])
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"the region describes no queue: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -224,7 +224,7 @@ def read_list(path: Path) -> list[MeasuredNetwork]:
         OSError: a file cannot be read.
     """
     try:
-        entries = msgspec.json.decode(path.read_bytes(), type=list[Entry])
+        entries = _read_entries(path.read_bytes())
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"--list {path}: {error}") from None
     return [_workload(entry, path.parent) for entry in entries]
@@ -297,3 +297,6 @@ def _number(label: str) -> int:
         return int(label)
     except ValueError:
         raise InvalidArgument(f"label {label!r}, expected a number or a name of classes") from None
+
+
+_read_entries: Final = msgspec.json.Decoder(list[Entry]).decode

@@ -12,7 +12,7 @@ import msgspec
 from nnburst.control.channel import Fds
 from nnburst.control.messages.burst import OpenBurst
 from nnburst.driver.limits.quotas import SHARED_BYTES
-from nnburst.fmq.descriptor import Flavor, MQDescriptor
+from nnburst.fmq.descriptor import Flavor, decode_descriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
@@ -110,7 +110,7 @@ def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> Messa
         raise InvalidArgument(f"{name}: {error}") from error
     try:
         charge = SHARED_BYTES.charge(memory.size)
-        descriptor = msgspec.msgpack.decode(encoded, type=MQDescriptor)
+        descriptor = decode_descriptor(encoded)
         queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
         weakref.finalize(queue_, charge.close)
     except ResourceExhausted:

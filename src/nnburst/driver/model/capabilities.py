@@ -127,7 +127,7 @@ def _read(path: Path, version_string: str) -> Capabilities | None:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise InvalidArgument(f"more than {_MAX_BYTES} bytes")
-    found = msgspec.json.decode(content, type=CapabilitiesFile)
+    found = _read_file(content)
     if found.version_string not in ("", version_string):
         log.info("the capabilities in %s are of %s", path, found.version_string)
         return None
@@ -152,3 +152,6 @@ def store_capabilities(device: str, measured: CapabilitiesFile) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+_read_file: Final = msgspec.json.Decoder(CapabilitiesFile).decode

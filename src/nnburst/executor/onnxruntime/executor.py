@@ -355,7 +355,7 @@ class OnnxRuntimeExecutor(Executor):
         if prefix is None:
             return self._rest.prepare_from_cache(cached, options)
         try:
-            graph = msgspec.msgpack.decode(cached.program, type=_Graph)
+            graph = _read_graph(cached.program)
         except (msgspec.MsgspecError, ValueError) as error:
             raise GeneralFailure(f"a malformed program: {error}") from error
         return self._prepared(cached.model, prefix, graph, options)
@@ -366,3 +366,6 @@ class OnnxRuntimeExecutor(Executor):
         provider = "" if self._provider == _CPU else self._provider
         threads = options.num_threads or self._threads
         return GraphPrepared(model, prefix, graph, threads, provider)
+
+
+_read_graph: Final = msgspec.msgpack.Decoder(_Graph).decode

@@ -95,7 +95,7 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
         if not isinstance(params, ExtensionParams):
             raise InvalidArgument(f"{NAME}: the file has no parameters")
         try:
-            found = msgspec.msgpack.decode(params.data, type=cls)
+            found = _unpack(params.data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidArgument(f"{NAME}: parameters of the file: {error}") from None
         if max(map(len, (found.inputs, found.outputs, found.files))) > _MOST_NAMES:
@@ -105,3 +105,6 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
             if not name or name[0] in "*/\\" or "\0" in name or "_ORT_MEM_ADDR_" in name:
                 raise InvalidArgument(f"{NAME}: {name!r} is not the name of a file")
         return found
+
+
+_unpack: Final = msgspec.msgpack.Decoder(GraphParams).decode

@@ -236,7 +236,7 @@ def _load(name: str, executor: str) -> EngineFacts | None:
     try:
         if path is None:
             return None
-        facts = msgspec.json.decode(path.read_bytes(), type=EngineFacts)
+        facts = _read_facts(path.read_bytes())
         validate_capabilities(facts.capabilities)
         validate_extensions(facts.extensions)
     except (OSError, ValueError):
@@ -257,3 +257,6 @@ def _store(name: str, facts: EngineFacts) -> None:
         logger.info("the facts about %s are not kept, the next start asks again: %s", name, error)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_read_facts: Final = msgspec.json.Decoder(EngineFacts).decode

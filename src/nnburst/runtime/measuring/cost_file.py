@@ -69,7 +69,7 @@ class CostFile:
         if self._path is None:
             return
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            found = msgspec.json.decode(self._path.read_bytes(), type=_Contents)
+            found = _read_contents(self._path.read_bytes())
             if (found.device, found.version, found.processor) == (device, version, processor):
                 self._contents = found
 
@@ -94,3 +94,6 @@ class CostFile:
             with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:
                 file.write(msgspec.json.encode(self._contents))
             Path(file.name).replace(self._path)
+
+
+_read_contents: Final = msgspec.json.Decoder(_Contents).decode

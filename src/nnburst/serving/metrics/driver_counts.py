@@ -37,7 +37,10 @@ class DriverCounts:
                     answer = self._socket.recv(MAX_ANSWER)
                     # One that comes late answers a question that was given up.
                     if answer[:QUESTION_BYTES] == question:
-                        return msgspec.msgpack.decode(answer[QUESTION_BYTES:], type=ServiceCounts)
+                        return _read_counts(answer[QUESTION_BYTES:])
             except (OSError, msgspec.MsgspecError):
                 pass  # the scrape goes without
             return None
+
+
+_read_counts: Final = msgspec.msgpack.Decoder(ServiceCounts).decode

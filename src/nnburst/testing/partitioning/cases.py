@@ -83,7 +83,7 @@ def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
         InvalidArgument: it cannot be read, or is not of this form.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_File).cases
+        return _read_file(path.read_bytes()).cases
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidArgument(f"{path}: not a file of expected plans: {error}") from error
 
@@ -149,3 +149,6 @@ def _operand(
         at,
         SymmPerChannelQuantParams((1.0,), 0) if per_channel else None,
     )
+
+
+_read_file: Final = msgspec.json.Decoder(_File).decode
