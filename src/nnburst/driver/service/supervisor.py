@@ -8,6 +8,7 @@ A fork copies only the calling thread, so this process never has a second one.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -395,10 +396,12 @@ class Supervisor:
 
 def _other_threads() -> list[str]:
     """Names of the threads of this process besides its first one."""
-    tasks = Path("/proc/self/task").iterdir()
-    return sorted(
-        (task / "comm").read_text().strip() for task in tasks if task.name != str(os.getpid())
-    )
+    names: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        if task.name != str(os.getpid()):
+            with contextlib.suppress(OSError):  # one that has ended since does not count
+                names.append((task / "comm").read_text().strip())
+    return sorted(names)
 
 
 def _warn_of_no_worker(error: Exception) -> None:
