@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from nnburst.control.channel import Fds
@@ -30,7 +31,7 @@ from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.outbox import start
+from nnburst.driver.session.outbox import AsyncCall, start
 from nnburst.driver.session.scheduler import Work
 from nnburst.executor.base import PrepareOptions
 from nnburst.hal.enums import ErrorStatus, Priority
@@ -85,16 +86,7 @@ def get_supported_operations(
 @answers(PrepareModel, Work.INQUIRY)
 def prepare_model(session: ClientSession, call: PrepareModel, fds: Fds) -> Answer:
     """Start the preparation of a model; `NotifyPrepared` reports the outcome."""
-    if not call.callback:
-        raise InvalidArgument("device:P1: callback: missing")
-
-    def failed(reply: Reply) -> NotifyPrepared:
-        return NotifyPrepared(call.callback, reply.status, reply.message)
-
-    def check() -> Preparation:
-        return Preparation(session, call, fds)
-
-    return start(session.outbox, session.scheduler, Work.PREPARATION, check, failed)
+    return _start_preparation(session, call.callback, lambda: Preparation(session, call, fds))
 
 
 @answers(PrepareModelFromCache, Work.INQUIRY)
@@ -102,14 +94,17 @@ def prepare_model_from_cache(
     session: ClientSession, call: PrepareModelFromCache, fds: Fds
 ) -> Answer:
     """Start the preparation of a cached model; `NotifyPrepared` reports the outcome."""
-    if not call.callback:
+    return _start_preparation(session, call.callback, lambda: CachedPreparation(session, call, fds))
+
+
+def _start_preparation(
+    session: ClientSession, callback: int, check: Callable[[], AsyncCall]
+) -> Answer:
+    if not callback:
         raise InvalidArgument("device:P1: callback: missing")
 
     def failed(reply: Reply) -> NotifyPrepared:
-        return NotifyPrepared(call.callback, reply.status, reply.message)
-
-    def check() -> CachedPreparation:
-        return CachedPreparation(session, call, fds)
+        return NotifyPrepared(callback, reply.status, reply.message)
 
     return start(session.outbox, session.scheduler, Work.PREPARATION, check, failed)
 
