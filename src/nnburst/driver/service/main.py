@@ -110,7 +110,7 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
 
     from nnburst.driver.executors import begin_executor
 
-    # As below: a trial is a child, too.
+    # As in `_serve_one`: what an executor tries first is a child, too.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     begin_executor(args.executor)
     from nnburst.driver.service.front_keeper import FrontKeeper

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 _AT_ONCE: Final = (Hello, Ping)
 #: What `ps` calls a process that has a client.
 _WORKER: Final = b"nnburst worker"
-#: Executions that may run on threads that receive, whatever the number of cores.
+#: Calls that may run on threads that receive, whatever the number of cores.
 _MOST_AT_ONCE: Final = 4
 
 
@@ -320,12 +320,12 @@ class Receivers:
         return bool(self._standing_by)
 
     def _start(self) -> None:
-        """Start one, for the executions to come."""
+        """Start one, for the calls to come."""
         try:
             threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             logger.warning(
-                "cannot start a second receiver, so executions go through the scheduler: %s", error
+                "cannot start a second receiver, so calls go through the scheduler: %s", error
             )
             self._most = self._threads
         else:

@@ -1,4 +1,4 @@
-"""The process that keeps packed weights: it hears workers, but reads nothing of what they hand over.
+"""The process that keeps packed weights: it answers workers, but reads nothing of what they hand over.
 
 A worker sends the bytes of a model, sealed. Their hash, computed here, is all that decides what it gets:
 memory files that were packed of the same bytes for the same owner, or, if these are the first, those that a
@@ -121,7 +121,7 @@ class _Keeper:
                 if not self._admit():
                     return False
             elif (worker := self._workers.get(fd)) is not None:
-                self._hear(worker)
+                self._receive(worker)
             elif packing is not None and fd == packing.result.fileno():
                 self._collect(packing)
         if self._packing is not None and time.monotonic() >= self._packing.until:
@@ -139,7 +139,7 @@ class _Keeper:
             self._poller.register(fd, select.POLLIN)
         return bool(data)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         """One message of a worker, which its client may have taken over."""
         try:
             # TRUST: a number that goes back as it is, and a file of which only the hash counts.
