@@ -2,11 +2,13 @@
 
 A copy of a tensor has to be put somewhere. So the kernel's note of which pages were used, cleared before the
 runs, shows every copy: in memory of the client's own, of the driver's own, or in a second pool. The tensors
-are of 8 MiB, which nobody can mistake for what the interpreters themselves use.
+are of 8 MiB, far more than the interpreters themselves use. The client is a process of its own, since what
+other tests have left in this one would count, too.
 """
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib.util
 import os
@@ -16,8 +18,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-import nnburst
 from nnburst import Device, Memory, Model, ModelBuilder, OperandType, OperationType
+from programs import run_program
 
 MIB: Final = 1 << 20
 SIZE: Final = 8 * MIB
@@ -82,7 +84,7 @@ def used_by_runs(device: Device, memory: Memory, offset: int) -> tuple[Used, Use
         bound = burst.bind([given], [taken])
         bound.run()
         gc.collect()
-        gc.disable()  # it looks at every object that earlier tests have left, and uses their pages
+        gc.disable()  # it looks at every object, and uses their pages
         try:
             for pid in ("self", device.pid):
                 forget_what_was_used(pid)
@@ -95,11 +97,23 @@ def used_by_runs(device: Device, memory: Memory, offset: int) -> tuple[Used, Use
             gc.enable()
 
 
+def used_by_a_client(executor: str, offset: int) -> tuple[Used, Used]:
+    """The same of a client in a process of its own, over a driver with this executor."""
+    code = f"""
+import nnburst
+from client.test_in_place import SIZE, used_by_runs
+with nnburst.launch({executor!r}) as device, device.allocate(4 * SIZE) as memory:
+    print([tuple(side) for side in used_by_runs(device, memory, {offset})])
+"""
+    printed = run_program(code)
+    assert printed.startswith("[("), printed
+    client, driver = ast.literal_eval(printed)
+    return Used(*client), Used(*driver)
+
+
 @pytest.mark.parametrize("executor", ["reference", pytest.param("litert", marks=needs_engine)])
 def test_aligned_tensors_in_a_pool_are_copied_nowhere(executor: str) -> None:
-    with nnburst.launch(executor) as device, device.allocate(4 * SIZE) as memory:
-        client, driver = used_by_runs(device, memory, 64)
-    for found in (client, driver):
+    for found in used_by_a_client(executor, 64):
         # The kernel forgets a few pages by itself when it looks for unused ones.
         assert 1.5 * SIZE < found.pool < 2 * SIZE + MIB, "not the tensors and nothing but them"
         assert found.others < SIZE / 2, "there is a copy of a tensor"
@@ -107,7 +121,6 @@ def test_aligned_tensors_in_a_pool_are_copied_nowhere(executor: str) -> None:
 
 @needs_engine
 def test_the_note_of_used_pages_shows_a_copy_where_there_is_one() -> None:
-    with nnburst.launch("litert") as device, device.allocate(4 * SIZE) as memory:
-        client, driver = used_by_runs(device, memory, 4)
+    client, driver = used_by_a_client("litert", 4)
     assert client.others < SIZE / 2
     assert driver.others > 1.5 * SIZE, "the engine takes only tensors that are aligned to 64 bytes"
