@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import nnburst
-from client.burst_helpers import standing_still
+from client.burst_helpers import standing_still, wait_until
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst._native import ffi, lib
 from nnburst.client.burst.burst import Burst
@@ -129,8 +129,14 @@ def test_benches_wait_on_through_slices_of_a_long_run(
 ) -> None:
     chain = Chain(bursts)
     chain.run()
+
+    def let_go() -> None:
+        wait_until(lambda: bursts[1]._core.client.in_flight > 0)
+        threading.Event().wait(0.25)  # of 0.05 s slices
+        os.kill(devices[1].pid, signal.SIGCONT)
+
+    going = threading.Thread(target=let_go)
     with standing_still(devices[1]):
-        going = threading.Timer(0.3, os.kill, [devices[1].pid, signal.SIGCONT])  # of 0.05 s slices
         going.start()
         took = getattr(lib, name)(chain.steps.struct, 3, ffi.NULL)
     going.join()
