@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def by_engine(path: Path) -> Array:
     return result
 
 
-def compare(here: dict[str, Array], there: dict[str, Array]) -> list[str]:
+def compare(here: Mapping[str, Array], there: Mapping[str, Array]) -> list[str]:
     """A line for each executor and network.
 
     Results there and here: integers are equal bit for bit, floats within 1e-6 of their range. LiteRT's are

@@ -1,0 +1,53 @@
+"""tools/arm64: what counts as a failure on the emulator."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools.arm64.__main__ import same_results
+from tools.arm64.emulator import Root
+from tools.arm64.networks import compare
+
+HERE = {"litert net": np.array([0.0, 1.0, 2.0]), "reference net": np.array([0, 100, 200])}
+THERE = {**HERE, "engine net": HERE["litert net"]}
+
+
+def emulator(folder: Path, exit_code: int) -> Root:
+    """A root in which every program ends so."""
+
+    class Ending(Root):
+        def run(self, *words: str, **_: str) -> subprocess.CompletedProcess[str]:  # type: ignore[override]
+            return subprocess.CompletedProcess(words, exit_code)
+
+    (folder / "project").mkdir()
+    (folder / "made").touch()
+    return Ending(folder)
+
+
+@pytest.mark.parametrize(("exit_code", "failed"), [(0, []), (1, ["networks on cortex-a76"])])
+def test_networks_that_did_not_run_are_a_failure_whatever_ran_before(
+    tmp_path: Path, exit_code: int, failed: list[str]
+) -> None:
+    root = emulator(tmp_path, exit_code)
+    np.savez(tmp_path / "project" / "found.npz", **THERE)  # of the processor before
+    assert same_results(root, HERE, "cortex-a76") == failed
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "wrong"),
+    [
+        ("litert net", [0.0, 1.0, 2.0], 0),
+        ("litert net", [0.0, 1.0, 2.0 + 1e-9], 1),  # close enough to here, not to the engine there
+        ("engine net", [0.0, 1.0, 2.1], 1),
+        ("reference net", [0, 100, 201], 1),
+    ],
+)
+def test_differences_from_here_and_from_the_engine_there_are_found(
+    name: str, values: list[float], wrong: int
+) -> None:
+    lines = compare(HERE, {**THERE, name: np.array(values)})
+    assert len(lines) == 2
+    assert sum(line.startswith("WRONG") for line in lines) == wrong
