@@ -6,17 +6,17 @@ are registered wait for a resource that is not there; those that start run on th
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
 from tools.host_simulation.model import Costs
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+from nnburst.bench.periodic import process_cpu
+
 REGISTERED, STARTED, SECONDS = 300, 6, 8.0
 
 
@@ -27,28 +27,11 @@ class Waiting:
         """Answer."""
 
 
-def processor_seconds() -> float:
-    """Of the only `gcs_server` of this user that was started last."""
-    newest = max(
-        (stat for stat in Path("/proc").glob("[0-9]*/stat") if "(gcs_server)" in _text(stat)),
-        key=lambda stat: int(_text(stat).rpartition(")")[2].split()[19]),
-    )
-    fields = _text(newest).rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _text(stat: Path) -> str:
-    try:
-        return stat.read_text()
-    except OSError:
-        return ""
-
-
-def spent(work: Callable[[], object]) -> float:
-    """Processor time of the head's store while `work` runs."""
-    before = processor_seconds()
+def spent(work: Callable[[], object], pid: int) -> float:
+    """Processor time of a process while `work` runs."""
+    before = process_cpu(pid)
     work()
-    return processor_seconds() - before
+    return process_cpu(pid) - before
 
 
 def measure() -> Costs:
@@ -57,7 +40,8 @@ def measure() -> Costs:
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     ray.init(address=cluster.address, log_to_driver=False)
-    idle = spent(lambda: time.sleep(SECONDS)) / SECONDS
+    spent_by_head = partial(spent, pid=cluster.head_node.all_processes["gcs_server"][0].process.pid)
+    idle = spent_by_head(lambda: time.sleep(SECONDS)) / SECONDS
     actor = ray.remote(num_cpus=0)(Waiting)
     made: list[Any] = []
 
@@ -70,7 +54,7 @@ def measure() -> Costs:
             time.sleep(0.1)
 
     began = time.monotonic()
-    registered = (spent(register) - idle * (time.monotonic() - began)) / REGISTERED
+    registered = (spent_by_head(register) - idle * (time.monotonic() - began)) / REGISTERED
     began = time.monotonic()
     for _ in range(20):
         ray.util.list_named_actors(all_namespaces=True)
@@ -88,13 +72,13 @@ def measure() -> Costs:
 
     asked: list[float] = []
     began = time.monotonic()
-    took = spent(start)
+    took = spent_by_head(start)
     seconds = time.monotonic() - began
     create = max(0.0, took - idle * seconds) / STARTED + registered
     for _ in range(2):
         cluster.add_node(num_cpus=1)
     time.sleep(3)
-    beat = max(0.0, spent(lambda: time.sleep(SECONDS)) / SECONDS - idle) / 2
+    beat = max(0.0, spent_by_head(lambda: time.sleep(SECONDS)) / SECONDS - idle) / 2
     ray.shutdown()
     cluster.shutdown()
     return Costs(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 
 @dataclass(frozen=True)
@@ -104,19 +105,16 @@ LIMITS: dict[str, Callable[[Outcome, Costs], bool]] = {
 
 def first_number(is_broken: Callable[[int], bool], most: int) -> int | None:
     """The least number of hosts that breaks a limit; None if `most` does not. More hosts never mend one."""
-    low, high = 1, most
     if not is_broken(most):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_broken(middle) else (middle + 1, high)
-    return low
+    return 1 + bisect_left(range(1, most), True, key=is_broken)
 
 
 def bottlenecks(costs: Costs, most: int, minutes: float = 2.0) -> dict[str, int | None]:
     """For each limit the number of hosts at which it breaks; None if `most` does not break it."""
+    run = cache(partial(simulate, costs=costs, minutes=minutes))
 
     def breaks(limit: Callable[[Outcome, Costs], bool], hosts: int) -> bool:
-        return limit(simulate(hosts, costs, minutes=minutes), costs)
+        return limit(run(hosts), costs)
 
     return {name: first_number(partial(breaks, limit), most) for name, limit in LIMITS.items()}
