@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.hal.enums import ErrorStatus, ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime import Compilation, Manager
+from nnburst.runtime.compiled_burst import CompiledRequest
 from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuRequest
 from runtime.building import Built, finished
 from runtime.half_drivers import two_halves
@@ -51,6 +53,20 @@ def drivers() -> Iterator[Manager]:
         yield manager
 
 
+@contextmanager
+def warm(drivers: Manager, listed: Sequence[str] | None = ALL) -> Iterator[CompiledRequest]:
+    """A request of `model` on X that has run often enough to be bound: one C call from now on."""
+    with (
+        nnburst.compile(model(), listed, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        request = burst.bind()
+        request.inputs[0][...] = X
+        for _ in range(3):
+            request.run()
+        yield request
+
+
 def test_the_cpu_has_a_step_between_those_of_drivers(drivers: Manager) -> None:
     with nnburst.compile(model(), ALL, manager=drivers) as compiled:
         text = str(compiled.plan)
@@ -76,14 +92,7 @@ def test_runs_of_a_plan_with_a_cpu_step_are_right(drivers: Manager, listed: bool
 
 
 def test_python_runs_for_the_cpu_step_alone(drivers: Manager) -> None:
-    with (
-        nnburst.compile(model(), ALL, manager=drivers) as compiled,
-        compiled.open_burst() as burst,
-    ):
-        request = burst.bind()
-        request.inputs[0][...] = X
-        for _ in range(3):
-            request.run()
+    with warm(drivers) as request:
         entered: list[str] = []
 
         def note(frame: object, event: str, _argument: object) -> None:
@@ -142,14 +151,7 @@ def test_a_reusable_execution_with_a_cpu_step_is_right_each_time(drivers: Manage
 def test_a_cpu_step_that_fails_ends_the_run_by_its_code(
     drivers: Manager, monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
-    with (
-        nnburst.compile(model(), ALL if listed else None, manager=drivers) as compiled,
-        compiled.open_burst() as burst,
-    ):
-        request = burst.bind()
-        request.inputs[0][...] = X
-        for _ in range(3):
-            request.run()
+    with warm(drivers, ALL if listed else None) as request:
 
         def fails(self: CpuRequest, seconds: float) -> bool:
             assert 0 < seconds <= 30
@@ -171,14 +173,7 @@ def test_a_cpu_step_that_fails_ends_the_run_by_its_code(
 def test_an_interruption_in_a_cpu_step_reaches_the_caller_and_the_next_run_is_right(
     drivers: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        nnburst.compile(model(), ALL, manager=drivers) as compiled,
-        compiled.open_burst() as burst,
-    ):
-        request = burst.bind()
-        request.inputs[0][...] = X
-        for _ in range(3):
-            request.run()
+    with warm(drivers) as request:
 
         def interrupted(self: CpuRequest, _seconds: float) -> bool:
             self._result = KeyboardInterrupt()
@@ -205,14 +200,7 @@ def test_a_deadline_that_passes_before_a_cpu_step_is_missed(drivers: Manager) ->
 
 
 def test_a_driver_behind_a_cpu_step_that_dies_is_there_again(drivers: Manager) -> None:
-    with (
-        nnburst.compile(model(), manager=drivers) as compiled,
-        compiled.open_burst() as burst,
-    ):
-        request = burst.bind()
-        request.inputs[0][...] = X
-        for _ in range(3):
-            request.run()
+    with warm(drivers, None) as request:
         os.kill(drivers.device("second").pid, signal.SIGKILL)  # type: ignore[attr-defined]
         for _ in range(10):
             request.outputs[0][...] = 0
