@@ -155,6 +155,16 @@ def test_slices_above_the_hal_go_to_the_kernels_trace_if_asked(
     assert len(marks) == 2 * len(begun)
 
 
+def test_marks_that_the_kernels_trace_refuses_are_lost_and_nothing_else(tmp_path: Path) -> None:
+    client, path = tmp_path / "client.py", tmp_path / "trace.json"
+    client.write_text(CLIENT)
+    # As trace_marker is while the kernel's tracer is stopped: it opens, and no write succeeds.
+    words = ["trace", "-o", str(path), "--marker", "/dev/full"]
+    assert main([*words, "--", sys.executable, str(client), "null", "3"]) == 0
+    names = {s.name for thread in read(path).threads for s in thread.slices}
+    assert any("[NN_LR_PC]prepare" in name for name in names)
+
+
 def test_process_without_a_collector_goes_on(tmp_path: Path) -> None:
     client = tmp_path / "client.py"
     client.write_text(CLIENT)

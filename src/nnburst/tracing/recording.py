@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -120,9 +121,10 @@ class _Tracer:
             mark = parse(name)
             text = mark.detail.encode()[:61]
             number = lib.nnb_trace_add_name(_LAYERS[mark.layer], _PHASES[mark.phase], text)
-            found = _Slice(int(number))
             if self._marker >= 0 and mark.layer in _MARKED:
                 found = _MarkedSlice(int(number), self._marker, name)
+            else:
+                found = _Slice(int(number))
             self._slices[name] = found
         return found
 
@@ -152,7 +154,10 @@ class _Slice:
 
 
 class _MarkedSlice(_Slice):
-    """A slice that stands in the kernel's trace, too, as the original's do."""
+    """A slice that stands in the kernel's trace, too, as the original's do.
+
+    What the kernel refuses is lost: it takes no mark while its tracer is stopped (EBADF).
+    """
 
     __slots__ = ("_begin", "_end", "_marker")
 
@@ -163,7 +168,7 @@ class _MarkedSlice(_Slice):
         self._end = f"E|{os.getpid()}".encode()
 
     def __enter__(self) -> None:
-        os.write(self._marker, self._begin)
+        self._mark(self._begin)
         super().__enter__()
 
     def __exit__(
@@ -173,4 +178,8 @@ class _MarkedSlice(_Slice):
         traceback: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, traceback)
-        os.write(self._marker, self._end)
+        self._mark(self._end)
+
+    def _mark(self, text: bytes) -> None:
+        with suppress(OSError):
+            os.write(self._marker, text)
