@@ -56,6 +56,13 @@ class MQDescriptor(msgspec.Struct, frozen=True):
         return max(g.offset + g.extent for g in self.grantors)
 
 
+#: An MQDescriptor from MessagePack. Made with the module, as all decoders are: threads at once that make
+#: msgspec look at a type for the first time can crash the process.
+decode_descriptor: Final[Callable[[msgspec.Raw | bytes], MQDescriptor]] = msgspec.msgpack.Decoder(
+    MQDescriptor
+).decode
+
+
 def layout(
     quantum: int,
     capacity: int,
@@ -157,11 +164,3 @@ def _check_overlap(descriptor: MQDescriptor) -> None:
     for (fd, _, end), (other_fd, start, _) in pairwise(parts):
         if fd == other_fd and start < end:
             raise InvalidArgument(f"grantors overlap at offset {start}")
-
-
-#: An MQDescriptor from MessagePack, and from JSON. Made with the module, as all decoders are: threads at once
-#: that make msgspec look at a type for the first time can crash the process.
-decode_descriptor: Final[Callable[[msgspec.Raw | bytes], MQDescriptor]] = msgspec.msgpack.Decoder(
-    MQDescriptor
-).decode
-read_descriptor: Final[Callable[[bytes], MQDescriptor]] = msgspec.json.Decoder(MQDescriptor).decode

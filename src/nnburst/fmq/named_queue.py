@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout, read_descriptor
+from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
 from nnburst.fmq.event_flag import timeout_ns
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import Bytes, SharedMemory
@@ -37,6 +37,7 @@ _MAGIC: Final = int.from_bytes(b"nnbqueue", "little")
 _HEADER: Final = 1024
 _TEXT_AT: Final = 16
 _POLL_SECONDS: Final = 0.001
+_decode: Final = msgspec.json.Decoder(MQDescriptor).decode
 
 
 def create_named_queue(
@@ -173,6 +174,6 @@ def _descriptor(view: Bytes) -> MQDescriptor:
     header = view[:_HEADER].tobytes()
     length = int.from_bytes(header[8:12], "little")
     try:
-        return read_descriptor(header[_TEXT_AT:][:length])
+        return _decode(header[_TEXT_AT:][:length])
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"the region describes no queue: {error}") from error

@@ -48,6 +48,7 @@ BASIC: Final = 12
 #: Further cases that a driver is asked about.
 _ASKED: Final = 60
 _SUITES: Final = "nnburst.testing.suites_for_drivers"
+_decode: Final = msgspec.json.Decoder(Report).decode
 
 #: Called with what was done, of how much.
 Advance = Callable[[str, int, int], None]
@@ -234,7 +235,4 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> list[Check
             raise DeviceUnavailable(
                 f"the suites did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}"
             )
-        return list(_read_report(file.read_bytes()).checks)
-
-
-_read_report: Final = msgspec.json.Decoder(Report).decode
+        return list(_decode(file.read_bytes()).checks)

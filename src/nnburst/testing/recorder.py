@@ -16,6 +16,8 @@ from nnburst.testing.pack.left_out import LEFT_OUT
 from nnburst.testing.report.files import write
 from nnburst.testing.report.results import CheckResult, Report, TripleResult, missing
 
+_decode: Final = msgspec.json.Decoder(list[TripleResult]).decode
+
 
 class Recorder:
     """Listens to a session and writes its report at the end."""
@@ -33,7 +35,7 @@ class Recorder:
             return
         for name, value in report.user_properties:
             if name == "nnburst_triples":
-                self._triples += _read_triples(str(value))
+                self._triples += _decode(str(value))
                 return  # the cases show more than their test
         where, _, name = report.nodeid.partition("::")
         reason = ""
@@ -61,6 +63,3 @@ class Recorder:
             required=missing(required, self._triples) if profile != "faults" else (),
         )
         write(report, option("nnburst_report"))
-
-
-_read_triples: Final = msgspec.json.Decoder(list[TripleResult]).decode

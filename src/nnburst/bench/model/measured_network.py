@@ -99,6 +99,9 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     relaxed: bool = False
 
 
+_decode: Final = msgspec.json.Decoder(list[Entry]).decode
+
+
 @dataclass(frozen=True)
 class Utterance:
     """Frames that are executed one after the other from the initial states.
@@ -224,7 +227,7 @@ def read_list(path: Path) -> list[MeasuredNetwork]:
         OSError: a file cannot be read.
     """
     try:
-        entries = _read_entries(path.read_bytes())
+        entries = _decode(path.read_bytes())
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"--list {path}: {error}") from None
     return [_workload(entry, path.parent) for entry in entries]
@@ -297,6 +300,3 @@ def _number(label: str) -> int:
         return int(label)
     except ValueError:
         raise InvalidArgument(f"label {label!r}, expected a number or a name of classes") from None
-
-
-_read_entries: Final = msgspec.json.Decoder(list[Entry]).decode

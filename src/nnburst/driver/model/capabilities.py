@@ -87,6 +87,9 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
 
+_decode: Final = msgspec.json.Decoder(CapabilitiesFile).decode
+
+
 def capabilities_files(device: str) -> list[Path]:
     """Where a device's capabilities may lie: what a person wrote counts more than what was measured."""
     name = f"{quote(device, safe='')}.json"
@@ -127,7 +130,7 @@ def _read(path: Path, version_string: str) -> Capabilities | None:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise InvalidArgument(f"more than {_MAX_BYTES} bytes")
-    found = _read_file(content)
+    found = _decode(content)
     if found.version_string not in ("", version_string):
         log.info("the capabilities in %s are of %s", path, found.version_string)
         return None
@@ -152,6 +155,3 @@ def store_capabilities(device: str, measured: CapabilitiesFile) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
-
-
-_read_file: Final = msgspec.json.Decoder(CapabilitiesFile).decode

@@ -237,6 +237,9 @@ class _Graph(msgspec.Struct, frozen=True, array_like=True):
     files: dict[str, bytes]
 
 
+_decode: Final = msgspec.msgpack.Decoder(_Graph).decode
+
+
 def _graph_of(model: Model, prefix: int, pools: Sequence[Bytes]) -> _Graph:
     params, operands = file_operands(model, prefix)
     parts = []
@@ -355,7 +358,7 @@ class OnnxRuntimeExecutor(Executor):
         if prefix is None:
             return self._rest.prepare_from_cache(cached, options)
         try:
-            graph = _read_graph(cached.program)
+            graph = _decode(cached.program)
         except (msgspec.MsgspecError, ValueError) as error:
             raise GeneralFailure(f"a malformed program: {error}") from error
         return self._prepared(cached.model, prefix, graph, options)
@@ -366,6 +369,3 @@ class OnnxRuntimeExecutor(Executor):
         provider = "" if self._provider == _CPU else self._provider
         threads = options.num_threads or self._threads
         return GraphPrepared(model, prefix, graph, threads, provider)
-
-
-_read_graph: Final = msgspec.msgpack.Decoder(_Graph).decode

@@ -95,7 +95,7 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
         if not isinstance(params, ExtensionParams):
             raise InvalidArgument(f"{NAME}: the file has no parameters")
         try:
-            found = _unpack(params.data)
+            found = _decode(params.data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidArgument(f"{NAME}: parameters of the file: {error}") from None
         if max(map(len, (found.inputs, found.outputs, found.files))) > _MOST_NAMES:
@@ -107,4 +107,4 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
         return found
 
 
-_unpack: Final = msgspec.msgpack.Decoder(GraphParams).decode
+_decode: Final = msgspec.msgpack.Decoder(GraphParams).decode

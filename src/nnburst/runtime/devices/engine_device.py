@@ -57,6 +57,9 @@ class EngineFacts(msgspec.Struct, frozen=True):
     cache_files: tuple[int, int]
 
 
+_decode: Final = msgspec.json.Decoder(EngineFacts).decode
+
+
 class EngineDevice:
     """A device whose driver is launched by the first call that needs it. Thread-safe.
 
@@ -236,7 +239,7 @@ def _load(name: str, executor: str) -> EngineFacts | None:
     try:
         if path is None:
             return None
-        facts = _read_facts(path.read_bytes())
+        facts = _decode(path.read_bytes())
         validate_capabilities(facts.capabilities)
         validate_extensions(facts.extensions)
     except (OSError, ValueError):
@@ -257,6 +260,3 @@ def _store(name: str, facts: EngineFacts) -> None:
         logger.info("the facts about %s are not kept, the next start asks again: %s", name, error)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-_read_facts: Final = msgspec.json.Decoder(EngineFacts).decode

@@ -25,6 +25,9 @@ class _Contents(msgspec.Struct):
     seconds: dict[str, float]
 
 
+_decode: Final = msgspec.json.Decoder(_Contents).decode
+
+
 def cost_directory() -> Path | None:
     """`$XDG_CACHE_HOME/nnburst/costs`, or `~/.cache/nnburst/costs`; None without a home directory."""
     given = os.environ.get("XDG_CACHE_HOME", "")
@@ -69,7 +72,7 @@ class CostFile:
         if self._path is None:
             return
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            found = _read_contents(self._path.read_bytes())
+            found = _decode(self._path.read_bytes())
             if (found.device, found.version, found.processor) == (device, version, processor):
                 self._contents = found
 
@@ -94,6 +97,3 @@ class CostFile:
             with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:
                 file.write(msgspec.json.encode(self._contents))
             Path(file.name).replace(self._path)
-
-
-_read_contents: Final = msgspec.json.Decoder(_Contents).decode

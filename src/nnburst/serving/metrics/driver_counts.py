@@ -14,6 +14,7 @@ from nnburst.control.counts import MAX_ANSWER, QUESTION_BYTES, ServiceCounts
 
 #: Seconds that the supervisor has for an answer.
 _PATIENCE: Final = 5.0
+_decode: Final = msgspec.msgpack.Decoder(ServiceCounts).decode
 
 
 class DriverCounts:
@@ -37,10 +38,7 @@ class DriverCounts:
                     answer = self._socket.recv(MAX_ANSWER)
                     # One that comes late answers a question that was given up.
                     if answer[:QUESTION_BYTES] == question:
-                        return _read_counts(answer[QUESTION_BYTES:])
+                        return _decode(answer[QUESTION_BYTES:])
             except (OSError, msgspec.MsgspecError):
                 pass  # the scrape goes without
             return None
-
-
-_read_counts: Final = msgspec.msgpack.Decoder(ServiceCounts).decode

@@ -76,6 +76,9 @@ class _File(msgspec.Struct):
     cases: tuple[PartitioningCase, ...]
 
 
+_decode: Final = msgspec.json.Decoder(_File).decode
+
+
 def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
     """The cases of a file.
 
@@ -83,7 +86,7 @@ def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
         InvalidArgument: it cannot be read, or is not of this form.
     """
     try:
-        return _read_file(path.read_bytes()).cases
+        return _decode(path.read_bytes()).cases
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidArgument(f"{path}: not a file of expected plans: {error}") from error
 
@@ -149,6 +152,3 @@ def _operand(
         at,
         SymmPerChannelQuantParams((1.0,), 0) if per_channel else None,
     )
-
-
-_read_file: Final = msgspec.json.Decoder(_File).decode
