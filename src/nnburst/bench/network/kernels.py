@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst
+from nnburst.bench.network.networks import aligned
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import BUILT_IN
 from nnburst.executor.onnxruntime.native import Room, Session
@@ -28,7 +29,6 @@ Array = npt.NDArray[Any]
 
 _REPEATED: Final = 6
 _LONGEST_NS: Final = 4_000_000_000
-_ALIGNMENT: Final = 64
 #: By name: channels, extent of the image, extent of the window, groups.
 CASES: Final = {
     "3x3, 64 channels, 56x56": (64, 56, 3, 1),
@@ -66,16 +66,16 @@ def shortest(content: bytes, x: Array, longest_ns: int = _LONGEST_NS) -> dict[st
     Raises:
         ValueError: they do not.
     """
-    output = _aligned(np.zeros_like(x))
+    output = aligned(np.zeros_like(x))
     session = Session(content, {}, 1)
     rooms = [
         Room(memory, border.element, x.shape, apart=False)
-        for memory, border in ((_aligned(x), session.inputs[0]), (output, session.outputs[0]))
+        for memory, border in ((aligned(x), session.inputs[0]), (output, session.outputs[0]))
     ]
     graph = session.bind(rooms[:1], rooms[1:])
     imported = nnburst.load(content)
     prepared = BUILT_IN["litert"]().prepare(imported.model, list(imported.pools))
-    given, result = _aligned(x), _aligned(np.zeros_like(x))
+    given, result = aligned(x), aligned(np.zeros_like(x))
     execution = prepared.bind([Argument(given, x.shape)], [Argument(result, x.shape)])
     cases: dict[str, Callable[[], object]] = {"onnxruntime": graph.run, "litert": execution.run}
     best = dict.fromkeys(cases, float("inf"))
@@ -92,14 +92,6 @@ def shortest(content: bytes, x: Array, longest_ns: int = _LONGEST_NS) -> dict[st
     if not np.allclose(found, expected, rtol=1e-3, atol=1e-4):
         raise ValueError(f"the engines differ by {np.abs(found - expected).max():.2g}")
     return best
-
-
-def _aligned(array: Array) -> Array:
-    memory = np.zeros(array.nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    place = memory[start : start + array.nbytes]
-    place[...] = array.reshape(-1).view(np.uint8)
-    return place
 
 
 def main() -> None:
