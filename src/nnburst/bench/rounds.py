@@ -79,17 +79,12 @@ class Measured:
         return float(np.median(np.asarray(self.blocks) / np.asarray(other.blocks)))
 
     def typical_ratio_to(self, other: Measured) -> float:
-        """Median of the per-round ratios of medians of single exchanges.
-
-        Unlike a block's mean, it does not change if another process takes a core for a time slice.
-        """
-        pairs = zip(self.samples_by_round, other.samples_by_round, strict=True)
-        return float(np.median([np.median(a) / np.median(b) for a, b in pairs]))
+        """Median of the per-round ratios of typical exchanges."""
+        return float(np.median(np.asarray(self.typical) / np.asarray(other.typical)))
 
     def typical_difference_to(self, other: Measured) -> float:
         """Likewise of their differences, in nanoseconds."""
-        pairs = zip(self.samples_by_round, other.samples_by_round, strict=True)
-        return float(np.median([np.median(a) - np.median(b) for a, b in pairs]))
+        return float(np.median(np.asarray(self.typical) - np.asarray(other.typical)))
 
     def as_json(self) -> dict[str, Any]:
         """As `--json` writes it."""
