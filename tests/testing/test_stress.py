@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from nnburst.hal.environment import STRESS
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, ResourceExhausted
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.models.random_graphs import generate
-from nnburst.testing.stress import client
+from nnburst.testing.stress import checker, client
 from nnburst.testing.stress.degradation import of_ratios
 from nnburst.testing.stress.network import WrongAnswer, outcome_of
 from nnburst.testing.stress.profiles import PROFILES
@@ -135,6 +136,20 @@ def test_thread_that_ends_by_any_error_counts_as_a_failure(
         found = client.run(driver.address, "inference", 2, 5.0, "")
     assert found["counts"] == {"failure": 2}
     assert "a defect of the test itself" in found["messages"][0]
+
+
+def test_checker_counts_any_error_as_a_failure_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Semaphore(0)
+
+    def broken(*_: object, **__: object) -> None:
+        tried.release()
+        raise KeyError("a defect of the test itself")
+
+    monkeypatch.setattr(checker, "connect", broken)
+    with checker.Checker("nowhere") as checking:
+        assert all(tried.acquire(timeout=30) for _ in range(2))
+    assert checking.counts["failure"] >= 2
+    assert "a defect of the test itself" in checking.messages[0]
 
 
 def test_unknown_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

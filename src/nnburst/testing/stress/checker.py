@@ -7,8 +7,7 @@ from collections import Counter
 from typing import Final, Self
 
 from nnburst.client.connect import connect
-from nnburst.hal.errors import NnburstError
-from nnburst.testing.stress.network import PATIENCE, SUCCESS, Network, WrongAnswer, outcome_of
+from nnburst.testing.stress.network import PATIENCE, SUCCESS, Network, message_of, outcome_of
 
 #: Seconds between two of its executions.
 _PAUSE: Final = 0.05
@@ -40,9 +39,9 @@ class Checker:
         while not self._done.is_set():
             try:
                 self._connection()
-            except (NnburstError, WrongAnswer) as error:
+            except Exception as error:
                 self.counts[outcome_of(error)] += 1
-                self.messages.append(f"checker: {type(error).__name__}: {error}"[:300])
+                self.messages.append(f"checker: {message_of(error)}")
                 self._done.wait(_PAUSE)
 
     def _connection(self) -> None:

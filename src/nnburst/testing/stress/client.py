@@ -33,6 +33,7 @@ from nnburst.testing.stress.network import (
     SUCCESS,
     Network,
     WrongAnswer,
+    message_of,
     outcome_of,
 )
 from nnburst.testing.stress.profiles import (
@@ -164,8 +165,7 @@ def degrade_once(address: str, seconds: float, path: str) -> dict[str, Any]:
     try:
         found = degrade(address, Network(path), seconds)
     except (NnburstError, WrongAnswer) as error:
-        message = f"{type(error).__name__}: {error}"[:300]
-        return {"counts": {outcome_of(error): 1}, "messages": [message]}
+        return {"counts": {outcome_of(error): 1}, "messages": [message_of(error)]}
     outcome = FAILURE if found.failed else SUCCESS
     return {"counts": {outcome: 1}, "messages": [str(found)]}
 
@@ -190,15 +190,12 @@ def run(address: str, work: str, threads: int, seconds: float, path: str) -> dic
             while time.monotonic() < until:
                 try:
                     do(device, network, number, until, note)
-                except (NnburstError, WrongAnswer) as error:
-                    note(outcome_of(error))
-                    messages.append(f"{type(error).__name__}: {error}"[:300])
-                    if isinstance(error, DeadObject):
-                        break
                 except Exception as error:
-                    note(FAILURE)
-                    messages.append(f"{type(error).__name__}: {error}"[:300])
-                    break
+                    note(outcome_of(error))
+                    messages.append(message_of(error))
+                    of_a_call = isinstance(error, NnburstError | WrongAnswer)
+                    if isinstance(error, DeadObject) or not of_a_call:
+                        break
             counts.update(mine)
 
         workers = [threading.Thread(target=one, args=(n,)) for n in range(threads)]

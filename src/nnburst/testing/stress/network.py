@@ -57,6 +57,11 @@ class Network:
             raise WrongAnswer
 
 
+def message_of(error: BaseException) -> str:
+    """An error in words, cut."""
+    return f"{type(error).__name__}: {error}"[:300]
+
+
 def outcome_of(error: BaseException) -> str:
     """What an error counts as."""
     if isinstance(error, WrongAnswer):
