@@ -313,6 +313,7 @@ struct nnb_draft {
     struct nnb_template *template;
     uint32_t set;
     uint32_t completed;
+    uint32_t adopted;
     struct nnb_place arguments[];
 };
 int nnb_template_in_use(struct nnb_template *template);
@@ -321,8 +322,8 @@ struct nnb_exchange {
     uint32_t version;
     int64_t (*call)(uint32_t function, int64_t *words);
     int64_t (*finish)(uint64_t execution, int32_t status);
-    int64_t (*adopt)(uint64_t execution, const struct nnb_draft *draft);
-    int64_t (*finish_loan)(uint64_t execution, const struct nnb_draft *draft, const struct nnb_loan *loan,
+    int64_t (*adopt)(uint64_t execution, struct nnb_draft *draft);
+    int64_t (*finish_loan)(uint64_t execution, struct nnb_draft *draft, const struct nnb_loan *loan,
                            int32_t status);
     uint64_t (*new_handle)(uint32_t kind);
     void (*offer)(uint64_t execution, const struct nnb_fast_run *run);
@@ -332,8 +333,8 @@ struct nnb_exchange {
 };
 extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
 extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
-extern "Python" int64_t nnb_capi_adopt(uint64_t execution, const struct nnb_draft *draft);
-extern "Python" int64_t nnb_capi_finish_loan(uint64_t execution, const struct nnb_draft *draft,
+extern "Python" int64_t nnb_capi_adopt(uint64_t execution, struct nnb_draft *draft);
+extern "Python" int64_t nnb_capi_finish_loan(uint64_t execution, struct nnb_draft *draft,
                                              const struct nnb_loan *loan, int32_t status);
 int nnb_capi_run(void *steps);
 

@@ -212,8 +212,8 @@ static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan)
         copy_out(draft, loan);
     }
     draft->completed = code == ANEURALNETWORKS_NO_ERROR;
-    if (status != 0 && status != NNB_RUN_BUSY) {
-        drop(slot); /* the Python side has it now */
+    if (draft->adopted) {
+        drop(slot);
     }
     nnb_slot_set_computing(slot, false);
     /* SYNC POINT V: the pool is the next borrower's. */
@@ -287,8 +287,9 @@ int nnb_draft_adopted(uint64_t execution, const char *name) {
         }
         return computes ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR;
     }
-    int code = (int)nnb_services.adopt(execution, draft_of(slot));
-    if (code == ANEURALNETWORKS_NO_ERROR) {
+    struct nnb_draft *draft = draft_of(slot);
+    int code = (int)nnb_services.adopt(execution, draft);
+    if (draft->adopted) {
         drop(slot);
     }
     nnb_handle_unlock(slot);

@@ -7,7 +7,7 @@
 #include "fast.h"
 
 /* Changes with every change of this file or of the numbers in functions.h. */
-#define NNB_EXCHANGE_VERSION 4u
+#define NNB_EXCHANGE_VERSION 5u
 
 /* Of `finish`: the run went well after all, and the next may be made like it. */
 #define NNB_KEEP_OFFER 0x10000
@@ -21,8 +21,8 @@ struct nnb_exchange {
     /* Set by the Python side; they take the interpreter lock themselves. */
     int64_t (*call)(uint32_t function, int64_t *words);
     int64_t (*finish)(uint64_t execution, int32_t status);
-    int64_t (*adopt)(uint64_t execution, const struct nnb_draft *draft); /* makes a draft the Python side's */
-    int64_t (*finish_loan)(uint64_t execution, const struct nnb_draft *draft, const struct nnb_loan *loan,
+    int64_t (*adopt)(uint64_t execution, struct nnb_draft *draft); /* makes a draft the Python side's */
+    int64_t (*finish_loan)(uint64_t execution, struct nnb_draft *draft, const struct nnb_loan *loan,
                            int32_t status); /* the same, with a run that ended otherwise than the one before */
 
     /* Set by the library. */

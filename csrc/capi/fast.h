@@ -62,6 +62,7 @@ struct nnb_draft {
     struct nnb_template *template;
     uint32_t set; /* so many arguments */
     uint32_t completed;
+    uint32_t adopted; /* the Python side, which sets this, has the execution now */
     struct nnb_place arguments[]; /* each input, then each output; all zeros until it is set */
 };
 

@@ -223,6 +223,7 @@ class nnb_draft:
     template: nnb_template
     set: int
     completed: int
+    adopted: int
     arguments: Any
     def __getitem__(self, index: int) -> Self: ...
 

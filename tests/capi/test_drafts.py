@@ -62,6 +62,9 @@ CALLS = (
 #: Arguments of a + b, with their rows of a memory.
 ROWS = (("Input", 0, 0), ("Input", 1, 1), ("Output", 0, 2))
 
+#: Bits of a handle that name its slot, which the latest handle to end leaves to the next.
+SLOT = 0xFFFFF0
+
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Execution]:
@@ -152,6 +155,36 @@ def test_a_draft_whose_memory_was_freed_is_refused_unless_it_has_computed(c: CIn
     assert late == ResultCode.BAD_DATA
     for execution in (done, waiting, idle):
         c.free("Execution", execution)
+    assert addition.compute_once(5) == 0
+    addition.close()
+
+
+def test_an_execution_whose_memory_is_freed_while_it_computes_stays_one_to_be_freed(
+    c: CInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addition = Addition(c, explicit=True)
+    shared = SharedTensors(c, 3)
+    for value in range(2):
+        assert addition.compute_shared(shared, value, (0, 1, 2)) == 0
+    execution = c.make("Execution_create", addition.compilation)
+    for name, index, row in ROWS:
+        c.call(f"Execution_set{name}FromMemory", execution, *shared.argument(index, row))
+    adopt = Drafts.adopt
+
+    def too_late(self: Drafts, handle: int, draft: Any) -> Execution:
+        shared.free()  # as another thread may, between the run and what the framework makes of it
+        return adopt(self, handle, draft)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Drafts, "adopt", too_late)
+        code = c.code("Execution_burstCompute", execution, addition.burst)
+    assert code == ResultCode.BAD_DATA
+    assert c.code("Execution_burstCompute", execution, addition.burst) == ResultCode.BAD_DATA
+    c.call("Execution_setReusable", execution, ctypes.c_bool(False))  # it lives
+    c.free("Execution", execution)
+    again = c.make("Execution_create", addition.compilation)
+    assert again & SLOT == execution & SLOT  # which was given back
+    c.free("Execution", again)
     assert addition.compute_once(5) == 0
     addition.close()
 

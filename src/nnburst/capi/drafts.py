@@ -144,6 +144,7 @@ class Drafts:
         if draft.completed:
             execution._has_computed()
         LIVING[handle] = execution
+        draft.adopted = True
         return execution
 
     def finish(self, handle: int, draft: Any, struct: Any, status: int) -> bool:  # noqa: ANN401
