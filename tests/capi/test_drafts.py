@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argume
 from capi.killed import kill_driver
 from nnburst.capi.drafts import Drafts
 from nnburst.capi.lender import Lender
+from nnburst.capi.loan import Placing, placing_of
 from nnburst.hal.enums import ResultCode
 from nnburst.runtime import Execution
+from nnburst.runtime.objects.arguments.argument_info import ArgumentInfo
 
 #: Calls, each with what distinguishes it; the execution comes before.
 CALLS = (
@@ -186,6 +189,28 @@ def test_an_execution_whose_memory_is_freed_while_it_computes_stays_one_to_be_fr
     assert again & SLOT == execution & SLOT  # which was given back
     c.free("Execution", again)
     assert addition.compute_once(5) == 0
+    addition.close()
+
+
+def test_a_memory_that_is_freed_while_a_burst_would_lend_for_it_does_not_end_its_lending(
+    c: CInterface, monkeypatch: pytest.MonkeyPatch, made: list[Execution]
+) -> None:
+    addition = Addition(c, explicit=True)
+    shared = SharedTensors(c, 3)
+    assert addition.compute_shared(shared, 1, (0, 1, 2)) == 0
+
+    def and_free(infos: Sequence[ArgumentInfo]) -> Placing | None:
+        placing = placing_of(infos)
+        shared.free()  # as another thread may
+        return placing
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("nnburst.capi.drafts.placing_of", and_free)
+        assert addition.compute_shared(shared, 2, (0, 1, 2)) == 0
+    made.clear()
+    for value in range(10):
+        assert addition.compute_once(value) == 0
+    assert len(made) == 3
     addition.close()
 
 

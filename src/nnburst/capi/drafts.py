@@ -80,7 +80,7 @@ class Drafts:
             if not lender.is_wanted(placing) or (known is not None and known.bound.is_current):
                 return
             try:
-                loan = new_loan(template, burst, infos)
+                loan = new_loan(template, burst, infos, placing)
             except NnburstError as error:
                 logger.info("a burst lends nothing: %s", error)
                 return

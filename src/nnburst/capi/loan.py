@@ -85,20 +85,20 @@ class Loan(Closing):
         self._pool.close()
 
 
-def new_loan(template: Template, burst: Burst, infos: Sequence[ArgumentInfo]) -> Loan | None:
+def new_loan(
+    template: Template, burst: Burst, infos: Sequence[ArgumentInfo], placing: Placing
+) -> Loan | None:
     """A loan of a burst; None if C cannot run the plan with such arguments.
 
     Args:
         template: of executions whose arguments all have one length.
         burst: of the same compilation.
         infos: of each input, then each output.
+        placing: of them.
 
     Raises:
         NnburstError: it cannot be bound.
     """
-    placing = placing_of(infos)
-    if placing is None:
-        return None
     layout = Layout()
     offsets = [0 if info.memory else layout.place(exact_length(info.operand)) for info in infos]
     pool = Pool(max(layout.size, 1))
