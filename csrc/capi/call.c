@@ -128,15 +128,9 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
 /* The Python side has every execution before it is called for it, and C does not compute it meanwhile. */
 static int ready_for_python(const struct nnb_function_description *description, const int64_t *words) {
     const struct nnb_argument *first = &description->arguments[0];
-    if (first->passing != NNB_PASS_HANDLE || first->kind != NNB_EXECUTION) {
-        return ANEURALNETWORKS_NO_ERROR;
-    }
-    struct nnb_slot *slot = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION);
-    if (slot != NULL && nnb_slot_computes(slot)) {
-        nnb_log("%s: it is computing", description->name);
-        return ANEURALNETWORKS_BAD_STATE; /* RT:E4 */
-    }
-    return nnb_draft_adopted((uint64_t)words[0], description->name);
+    return first->passing == NNB_PASS_HANDLE && first->kind == NNB_EXECUTION
+               ? nnb_draft_adopted((uint64_t)words[0], description->name)
+               : ANEURALNETWORKS_NO_ERROR;
 }
 
 int nnb_enter(enum nnb_function function, int64_t *words) {

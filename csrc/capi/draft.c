@@ -19,11 +19,15 @@ static void set_draft(struct nnb_slot *slot, struct nnb_draft *draft) {
     nnb_store_release_u64(&slot->fast.draft, (uint64_t)(uintptr_t)draft);
 }
 
-/* The slot of an execution that is a draft, locked; NULL for any other, and if it computes: then `*computes`. */
+/* The slot of an execution that is a draft, locked; NULL for any other, and if C computes it: then `*computes`. */
 static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
-    struct nnb_slot *slot = nnb_handle_slot(execution, NNB_EXECUTION);
+    struct nnb_slot *slot;
     *computes = false;
-    while (slot != NULL && draft_of(slot) != NULL) {
+    while ((slot = nnb_handle_slot(execution, NNB_EXECUTION)) != NULL) {
+        *computes = nnb_slot_computes(slot);
+        if (*computes || draft_of(slot) == NULL) {
+            return NULL;
+        }
         if (nnb_handle_try_lock(execution, NNB_EXECUTION) == slot) {
             if (draft_of(slot) != NULL) {
                 return slot;
@@ -31,12 +35,7 @@ static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
             nnb_handle_unlock(slot); /* the Python side has got it meanwhile */
             return NULL;
         }
-        if (nnb_slot_computes(slot)) {
-            *computes = true;
-            return NULL;
-        }
         (void)sched_yield();
-        slot = nnb_handle_slot(execution, NNB_EXECUTION);
     }
     return NULL;
 }
@@ -285,7 +284,7 @@ int nnb_draft_adopted(uint64_t execution, const char *name) {
         if (computes) {
             nnb_log("%s: it is computing", name);
         }
-        return computes ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR;
+        return computes ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR; /* RT:E4 */
     }
     struct nnb_draft *draft = draft_of(slot);
     int code = (int)nnb_services.adopt(execution, draft);

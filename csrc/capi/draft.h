@@ -18,7 +18,7 @@
  * and the call is to go on as any other. Not for a forked child. */
 bool nnb_draft_call(enum nnb_function function, const int64_t *words, int *code);
 
-/* Has the Python side adopt an execution that is a draft. A ResultCode: BAD_STATE while it computes. */
+/* Has the Python side adopt an execution that is a draft. A ResultCode: BAD_STATE while C computes it, draft or not. */
 int nnb_draft_adopted(uint64_t execution, const char *name);
 
 #endif

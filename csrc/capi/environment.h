@@ -13,8 +13,8 @@ struct nnb_environment {
 };
 
 /* NNBURST_PYTHON, the file libneuralnetworks.python beside the library, the active virtual environment, the
- * environment that the library is installed in: the first that is named counts, even if it is not good. False with
- * one line on stderr if it is missing or unusable. */
+ * environment that the library is installed in: the first that is named counts, even if it cannot be used. False
+ * with one line on stderr if it is missing or unusable. */
 bool nnb_environment_find(struct nnb_environment *environment);
 
 /* Opens its libpython for all threads of the process; NULL with one line on stderr. */
