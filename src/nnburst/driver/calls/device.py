@@ -31,7 +31,7 @@ from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pools import adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.outbox import AsyncCall, start
+from nnburst.driver.session.outbox import AsyncCall, start_async_call
 from nnburst.driver.session.scheduler import Work
 from nnburst.executor.base import PrepareOptions
 from nnburst.hal.enums import ErrorStatus, Priority
@@ -106,7 +106,7 @@ def _start_preparation(
     def failed(reply: Reply) -> NotifyPrepared:
         return NotifyPrepared(callback, reply.status, reply.message)
 
-    return start(session.outbox, session.scheduler, Work.PREPARATION, check, failed)
+    return start_async_call(session.outbox, session.scheduler, Work.PREPARATION, check, failed)
 
 
 class Preparation:

@@ -16,7 +16,7 @@ from nnburst.driver.model.hints import attributes_of
 from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.outbox import start
+from nnburst.driver.session.outbox import start_async_call
 from nnburst.driver.session.scheduler import Work
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
@@ -54,7 +54,7 @@ def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
     def check() -> AsyncExecution:
         return AsyncExecution(session, call, fds)
 
-    return start(session.outbox, session.scheduler, Work.EXECUTION, check, failed)
+    return start_async_call(session.outbox, session.scheduler, Work.EXECUTION, check, failed)
 
 
 class AsyncExecution:

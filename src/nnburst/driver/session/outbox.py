@@ -152,7 +152,7 @@ class AsyncCall(Protocol):
         """It will not be done: free what it holds."""
 
 
-def start(
+def start_async_call(
     outbox: Outbox,
     scheduler: Scheduler,
     work: Work,
