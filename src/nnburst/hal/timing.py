@@ -1,6 +1,8 @@
-"""What an execution reports beside its outputs: OutputShape and Timing."""
+"""What an execution reports beside its outputs, OutputShape and Timing; and when its deadline has passed."""
 
 from __future__ import annotations
+
+import time
 
 import msgspec
 
@@ -32,3 +34,8 @@ class Timing(msgspec.Struct, frozen=True):
     def measured(self) -> bool:
         """Whether the driver reported its own duration."""
         return self.time_in_driver != NO_TIMING
+
+
+def has_passed(deadline_ns: int | None) -> bool:
+    """Whether a moment on CLOCK_BOOTTIME is over; None never is."""
+    return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= deadline_ns

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
-
-
-def _has_passed(deadline_ns: int | None) -> bool:
-    """Whether a moment on CLOCK_BOOTTIME is over; None never is."""
-    return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns
+from nnburst.hal.timing import has_passed
 
 
 @contextlib.contextmanager
@@ -27,7 +22,7 @@ def naming(rule: str) -> Iterator[None]:
 
 def check_deadline(rule: str, deadline_ns: int | None) -> None:
     """Raise MissedDeadline, which names `rule`, if a deadline had passed when the call came."""
-    if _has_passed(deadline_ns):
+    if has_passed(deadline_ns):
         raise MissedDeadline(
             f"device:{rule}: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
         )
@@ -35,7 +30,7 @@ def check_deadline(rule: str, deadline_ns: int | None) -> None:
 
 def check_in_time(deadline_ns: int | None) -> None:
     """Raise MissedDeadline if a deadline has passed since the call came (TRANSIENT)."""
-    if _has_passed(deadline_ns):
+    if has_passed(deadline_ns):
         raise MissedDeadline(
             "the deadline passed while the model was being prepared",
             status=ErrorStatus.MISSED_DEADLINE_TRANSIENT,

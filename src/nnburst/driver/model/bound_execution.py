@@ -12,7 +12,7 @@ from nnburst.executor.base import Execution, Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import error_for
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
-from nnburst.hal.timing import Timing
+from nnburst.hal.timing import Timing, has_passed
 
 
 def execute_bound(
@@ -63,7 +63,7 @@ def run_in_time(
         deadline_ns: on CLOCK_BOOTTIME.
         loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
     """
-    if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
+    if has_passed(deadline_ns):
         if isinstance(execution, BufferedExecution):
             execution.cancel()
         status = ErrorStatus.MISSED_DEADLINE_PERSISTENT

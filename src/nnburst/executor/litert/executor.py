@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import DTYPES
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.timing import OutputShape, has_passed
 
 log = logging.getLogger("nnburst.executor")
 
@@ -76,7 +75,7 @@ class LiteRtExecution(Execution):
         """Execute once; see `nnburst.executor.base.Execution`."""
         if self._binding is None:
             return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
-        if deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) > deadline_ns:
+        if has_passed(deadline_ns):
             return Outcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT, (), "the deadline has passed")
         failure = self._binding.run()
         if failure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from nnburst.executor.reference.frame import Frame
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.errors import MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.timing import has_passed
 
 
 class Evaluator:
@@ -31,10 +31,7 @@ class Evaluator:
 
     def check_deadline(self) -> None:
         """Raise MissedDeadline once the execution's deadline has passed (CLOCK_BOOTTIME)."""
-        if (
-            self.deadline_ns is not None
-            and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= self.deadline_ns
-        ):
+        if has_passed(self.deadline_ns):
             raise MissedDeadline("the execution's deadline passed between two operations")
 
     def binding(self, step: Step) -> Binding:

@@ -33,6 +33,7 @@ from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.operand_types import is_extension
+from nnburst.hal.timing import has_passed
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
 
@@ -119,7 +120,7 @@ class CpuDevice:
             MissedDeadline: the deadline has passed.
             NnburstError: the executor's reason.
         """
-        if _has_passed(deadline_ns):
+        if has_passed(deadline_ns):
             raise MissedDeadline(
                 "the deadline passed before the CPU began to prepare",
                 status=ErrorStatus.MISSED_DEADLINE_PERSISTENT,
@@ -152,7 +153,7 @@ class CpuPrepared:
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
         """Execute on the arguments' own memory."""
-        if _has_passed(options.deadline_ns):
+        if has_passed(options.deadline_ns):
             return Outcome(
                 ResultCode.MISSED_DEADLINE_PERSISTENT,
                 message="the deadline passed before the CPU began to compute",
@@ -275,7 +276,3 @@ class CpuBurst:
 
     def close(self) -> None:
         """Nothing: the part is the plan's."""
-
-
-def _has_passed(deadline_ns: int | None) -> bool:
-    return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= deadline_ns
