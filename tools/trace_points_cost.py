@@ -2,12 +2,13 @@
 
     python tools/trace_points_cost.py FOLDER [--rounds N] [--json FILE]
 
-Two builds have the points and one has none (NNBURST_TRACE_POINTS=0). A client of each, with a driver of its
-own, executes `null_1in1out` in short blocks, one build after the other in each round. Of a block the time
-counts that a tenth of its single executions keep below, and only blocks count in which both sides were awake:
-on a machine that others use most executions wait for a core. Prints how the medians with and without differ,
-and those of the two with, which is what two builds of one commit differ by. Ends with 1 if the points cost
-more than 2 % and more than that, and with 2 if too few blocks were awake.
+Two builds have the points and one has none (NNBURST_TRACE_POINTS=0); those that FOLDER has already are not
+made anew. A client of each, with a driver of its own, executes `null_1in1out` in short blocks, one build
+after the other in each round. Of a block the time counts that a tenth of its single executions keep below,
+and only blocks count in which both sides were awake: on a machine that others use most executions wait for a
+core. Prints how the medians with and without differ, and those of the two with, which is what two builds of
+one commit differ by. Ends with 1 if the points cost more than 2 % and more than that, and with 2 if too few
+blocks were awake.
 """
 
 from __future__ import annotations
@@ -127,12 +128,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only-build", action="store_true")
     args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
+    folder = args.folder.resolve()  # as clients name the module that they have found
+    folder.mkdir(parents=True, exist_ok=True)
     if args.only_build:
         for name in BUILDS:
-            build(name, args.folder)
+            build(name, folder)
         return 0
-    found = {name: np.array(blocks) for name, blocks in measure(args.folder, args.rounds).items()}
+    found = {name: np.array(blocks) for name, blocks in measure(folder, args.rounds).items()}
     quickest = min(float(blocks.min()) for blocks in found.values())
     awake = {name: blocks[blocks < _ASLEEP * quickest] for name, blocks in found.items()}
     if args.json is not None:

@@ -53,6 +53,20 @@ def test_too_few_blocks_that_were_awake_give_no_verdict(
     assert "noisy: fewer than 30" in capsys.readouterr().out
 
 
+def test_folder_is_named_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def measure(folder: Path, _rounds: int) -> dict[str, list[float]]:
+        asked.append(folder)
+        return {name: [500.0] for name in trace_points_cost.BUILDS}
+
+    monkeypatch.setattr(trace_points_cost, "measure", measure)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["cost", "builds"])
+    trace_points_cost.main()
+    assert asked == [tmp_path / "builds"]
+
+
 @pytest.mark.campaign
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_builds_with_and_without_trace_points_run_in_turn(tmp_path: Path) -> None:
