@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 import numpy as np
 import pytest
 
 import nnburst
 from nnburst import MissedDeadline, ModelBuilder, OperandType, OperationType
+from nnburst.client.burst import steps
 from nnburst.executor.base import Outcome
 from nnburst.executor.reference.execution import ReferenceExecution
 from nnburst.hal.enums import ErrorStatus, ResultCode
@@ -155,8 +157,7 @@ def test_a_cpu_step_that_fails_ends_the_run_by_its_code(
 
         def fails(self: CpuRequest, seconds: float) -> bool:
             assert 0 < seconds <= 30
-            self._result = NnburstError("it fails", status=ErrorStatus.GENERAL_FAILURE)
-            return False
+            raise NnburstError("it fails", status=ErrorStatus.GENERAL_FAILURE)
 
         with monkeypatch.context() as patched:
             patched.setattr(CpuRequest, "compute", fails)
@@ -176,14 +177,31 @@ def test_an_interruption_in_a_cpu_step_reaches_the_caller_and_the_next_run_is_ri
     with warm(drivers) as request:
 
         def interrupted(self: CpuRequest, _seconds: float) -> bool:
-            self._result = KeyboardInterrupt()
-            return False
+            raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
             patched.setattr(CpuRequest, "compute", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 request.run()
         assert request.run().outputs[0].tolist() == RIGHT
+
+
+def test_an_interruption_right_before_a_cpu_step_reaches_the_caller(drivers: Manager) -> None:
+    def interrupt(frame: FrameType, event: str, _argument: object) -> None:
+        """As a signal's handler does it that came while C waited: at the first line of Python's."""
+        if event == "call" and frame.f_code is steps._compute.__code__:
+            raise KeyboardInterrupt
+
+    with warm(drivers) as request:
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                try:
+                    sys.setprofile(interrupt)
+                    request.run()
+                finally:
+                    sys.setprofile(None)
+            request.outputs[0][...] = 0
+            assert request.run().outputs[0].tolist() == RIGHT
 
 
 def test_a_deadline_that_passes_before_a_cpu_step_is_missed(drivers: Manager) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, Protocol, cast
 
 from nnburst._native import ffi, lib
@@ -26,13 +27,23 @@ class InProcess(Protocol):
         """Whether it cannot be run any more."""
 
     def compute(self, seconds: float) -> bool:
-        """Compute; whether that ended well."""
+        """Compute; whether that ended well. What it raises reaches who called C."""
 
     def run(self, timeout: float) -> Any:  # noqa: ANN401 - as its maker has it
         """Compute and return what it came to."""
 
     def result(self) -> Any:  # noqa: ANN401 - as its maker has it
-        """What the latest `compute` came to; raises what that was interrupted by."""
+        """What the latest `compute` came to that returned."""
+
+
+class _InProcessSteps:
+    """What C enters Python with: the steps of this process, and what the latest of them raised."""
+
+    __slots__ = ("raised", "requests")
+
+    def __init__(self, requests: tuple[InProcess | None, ...]) -> None:
+        self.requests: Final = requests
+        self.raised: BaseException | None = None
 
 
 class BoundSteps:
@@ -54,6 +65,7 @@ class BoundSteps:
         "__weakref__",
         "_gate",
         "_handle",
+        "_own",
         "_rows",
         "abandon",
         "call",
@@ -76,9 +88,10 @@ class BoundSteps:
         self._gate: Final = gate
         rows = [r.native if isinstance(r, BoundRequest) else ffi.NULL for r in requests]
         self._rows: Final = ffi.new("struct nnb_bound *[]", rows)
-        own = [None if isinstance(r, BoundRequest) else r for r in requests]
+        own = tuple(None if isinstance(r, BoundRequest) else r for r in requests)
         self.in_process: Final = any(own)
-        self._handle: Final = ffi.new_handle(tuple(own))
+        self._own: Final = _InProcessSteps(own)
+        self._handle: Final = ffi.new_handle(self._own)
         #: Its struct nnb_steps, valid as long as this object.
         self.struct: Final[Any] = ffi.new(
             "struct nnb_steps *",
@@ -134,26 +147,34 @@ class BoundSteps:
         try:
             while code:
                 at = self.at
-                accept(at, _concluded(self.requests[at], code))
+                accept(at, self._concluded(self.requests[at], code))
                 code = lib.nnb_steps_go_on(self.struct)
         except BaseException:
             self.abandon()
             raise
 
+    def _concluded(self, request: BoundRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
+        """What a step came to that did not end as before."""
+        if isinstance(request, BoundRequest):
+            return request.conclude(code)
+        if code == lib.NNB_CLIENT_TIMED_OUT:
+            raise MissedDeadline("the deadline passed before the step began")
+        raised, self._own.raised = self._own.raised, None
+        if raised is not None:
+            raise raised
+        return request.result()
 
-def _concluded(request: BoundRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
-    """What a step came to that did not end as before."""
-    if isinstance(request, BoundRequest):
-        return request.conclude(code)
-    if code == lib.NNB_CLIENT_TIMED_OUT:
-        raise MissedDeadline("the deadline passed before the step began")
-    return request.result()
+
+def _keep(_kind: object, error: BaseException, traceback: TracebackType) -> None:
+    """Keep what `_compute` raised, be it right at its beginning, where a signal's handler may raise."""
+    context = traceback.tb_frame.f_locals["context"]
+    cast("_InProcessSteps", ffi.from_handle(context)).raised = error
 
 
-@ffi.def_extern(name="nnb_steps_compute", error=lib.NNB_CLIENT_RESULT)
+@ffi.def_extern(name="nnb_steps_compute", error=lib.NNB_CLIENT_RESULT, onerror=_keep)
 def _compute(context: Any, step: int, timeout_ns: int) -> int:  # noqa: ANN401 - a pointer of cffi's
     """Compute a step of this process: SAME if it ended well, else RESULT, whatever it came to."""
-    own = cast("tuple[InProcess, ...]", ffi.from_handle(context))
-    return int(
-        lib.NNB_CLIENT_SAME if own[step].compute(timeout_ns * 1e-9) else lib.NNB_CLIENT_RESULT
-    )
+    own = cast("_InProcessSteps", ffi.from_handle(context))
+    own.raised = None  # of a run that was given up
+    request = cast("InProcess", own.requests[step])
+    return int(lib.NNB_CLIENT_SAME if request.compute(timeout_ns * 1e-9) else lib.NNB_CLIENT_RESULT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
@@ -10,6 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 import nnburst
+from nnburst.client.memory.arguments import boottime_deadline_ns
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.executor.base import Argument as ExecutorArgument
 from nnburst.executor.base import Execution, Prepared, PrepareOptions
@@ -161,17 +161,13 @@ class CpuPrepared:
         if any(argument.buffer is not None for argument in (*inputs, *outputs)):
             return Outcome(ResultCode.OP_FAILED, message="the CPU has no buffers of drivers")
         try:
-            execution = self._prepared.bind(
-                [ExecutorArgument(a.bytes, a.dimensions) for a in inputs],
-                [ExecutorArgument(a.bytes, a.dimensions) for a in outputs],
-            )
+            request = self.bind(inputs, outputs)
         except NnburstError as error:
             return Outcome.of(error)
         try:
-            outcome = self._run(execution, options.deadline_ns, options.loop_timeout_ns)
+            return request.execute(options.deadline_ns, options.loop_timeout_ns)
         finally:
-            execution.close()
-        return Outcome(result_code(outcome.status), outcome.output_shapes, message=outcome.message)
+            request.close()
 
     def open_burst(self) -> CpuBurst:
         """What stands for a burst in a plan with steps of drivers."""
@@ -209,35 +205,30 @@ class CpuRequest:
         """Own `execution`, which `run` computes."""
         self._execution: Final = execution
         self._run: Final = run
-        self._result: Outcome | BaseException = Outcome()
+        self._result: Outcome = Outcome()
+
+    def execute(self, deadline_ns: int | None, loop_timeout_ns: int) -> Outcome:
+        """Compute once and wait."""
+        found = self._run(self._execution, deadline_ns, loop_timeout_ns)
+        return Outcome(result_code(found.status), found.output_shapes, message=found.message)
 
     def compute(self, seconds: float) -> bool:
-        """Compute once; whether it ended well. Never raises: C calls it, which passes nothing on."""
-        deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
-        try:
-            found = self._run(self._execution, deadline_ns, DEFAULT_LOOP_TIMEOUT_NS)
-            self._result = Outcome(
-                result_code(found.status), found.output_shapes, message=found.message
-            )
-        except BaseException as error:  # also KeyboardInterrupt, which `result` raises
-            self._result = error
-        result = self._result
-        return isinstance(result, Outcome) and result.code == ResultCode.NO_ERROR
+        """Compute once; whether it ended well."""
+        self._result = self.execute(boottime_deadline_ns(seconds), DEFAULT_LOOP_TIMEOUT_NS)
+        return self._result.code == ResultCode.NO_ERROR
 
     def result(self) -> Outcome:
-        """What the latest computation came to.
-
-        Raises:
-            BaseException: what interrupted it.
-        """
-        if isinstance(self._result, BaseException):
-            raise self._result
+        """What the latest computation came to that was not interrupted."""
         return self._result
 
     def run(self, timeout: float) -> Outcome:
         """Compute once and wait."""
         self.compute(timeout)
         return self.result()
+
+    def close(self) -> None:
+        """Let go of the arguments."""
+        self._execution.close()
 
 
 class CpuBurst:
