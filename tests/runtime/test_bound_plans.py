@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -16,7 +18,7 @@ import pytest
 import nnburst
 from client.burst_helpers import standing_still
 from client.test_in_place import forget_what_was_used, used
-from nnburst import Memory, MissedDeadline, ModelBuilder, OperandType, OperationType
+from nnburst import BurstBusy, Memory, MissedDeadline, ModelBuilder, OperandType, OperationType
 from nnburst.client.memory.memory import find_memory
 from nnburst.hal.errors import BadState, DeadObject, InvalidArgument
 from nnburst.runtime import Compilation, Execution, Manager
@@ -387,3 +389,28 @@ def test_execution_on_arrays_is_recorded_if_records_are_kept(drivers: Manager) -
         finally:
             drivers.records.callback = None
     assert len(kept) == 1
+
+
+def test_executions_on_arrays_from_two_threads_are_refused_or_right(drivers: Manager) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for _ in range(4):
+            burst.execute([X])
+        found: list[bool] = []
+
+        def execute(scale: int, times: int) -> None:
+            x = X * np.float32(scale)
+            while times:
+                with contextlib.suppress(BurstBusy):
+                    result = burst.execute([x])
+                    found.append(result.outputs[0].tolist() == (2 * x * x).tolist())
+                    times -= 1
+
+        threads = [threading.Thread(target=execute, args=(scale, 50)) for scale in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [True] * 100

@@ -25,7 +25,7 @@ from nnburst.client.memory.arguments import (
 )
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.staging import Layout
-from nnburst.client.session.one_thread import BUSY
+from nnburst.client.session.one_thread import BUSY, OneThread
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.of_one_process import OfOneProcess
@@ -67,6 +67,7 @@ class CompiledBurst(RuntimeObject):
         self._executable: Final = executable
         self._bursts: Final = executable.open_bursts()
         self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
+        self._executing: Final = OneThread()
         self._last: LastRequest | None = None
         self._seen: Hashable | None = None
         end = weakref.finalize(self, self._pipeline.close_soon)
@@ -86,17 +87,24 @@ class CompiledBurst(RuntimeObject):
         the arrays before and behind it, if the plan can be bound and nothing is measured or recorded.
         """
         self._check_open()
-        last = None if measure or self._executable.recorder.is_on else self._last
-        if last is not None:
-            result = last.execute(inputs, outputs, check_timeout(timeout), True)
-            if result is not None:
-                return result
-        result = self._execute_anew(inputs, outputs, measure, timeout)
-        key = request_key(inputs, outputs, measure)
-        if key is not None and key == self._seen and not measure:
-            self._last = self._like(inputs, outputs)
-        self._seen = key
-        return result
+        # The last request's memory is written before its run can find out that another thread's run of it is
+        # under way, and read after that run.
+        executing, me = self._executing, object()
+        try:
+            executing.enter(me)
+            last = None if measure or self._executable.recorder.is_on else self._last
+            if last is not None:
+                result = last.execute(inputs, outputs, check_timeout(timeout), True)
+                if result is not None:
+                    return result
+            result = self._execute_anew(inputs, outputs, measure, timeout)
+            key = request_key(inputs, outputs, measure)
+            if key is not None and key == self._seen and not measure:
+                self._last = self._like(inputs, outputs)
+            self._seen = key
+            return result
+        finally:
+            executing.pop(me, None)
 
     def _like(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
