@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -23,6 +25,7 @@ from nnburst.client.memory.memory import find_memory
 from nnburst.hal.errors import BadState, DeadObject, InvalidArgument
 from nnburst.runtime import Compilation, Execution, Manager
 from nnburst.runtime.compiled_burst import CompiledRequest
+from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.execution.values import TemporaryPool
 from runtime.building import Built, finished
 from runtime.half_drivers import two_halves
@@ -414,3 +417,48 @@ def test_executions_on_arrays_from_two_threads_are_refused_or_right(drivers: Man
         for thread in threads:
             thread.join()
         assert found == [True] * 100
+
+
+def test_arrays_are_bound_once_even_if_each_has_a_dtype_object_of_its_own(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[CompiledRequest] = []
+    bind = CompiledRequest._bind
+    monkeypatch.setattr(CompiledRequest, "_bind", lambda self: (made.append(self), bind(self)))
+    pickled = pickle.dumps(X)
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for _ in range(6):
+            assert burst.execute([pickle.loads(pickled)]).outputs[0].tolist() == [[2, 8, 18]]
+    assert len(made) == 1
+
+
+def test_plans_that_cannot_be_bound_are_not_tried_on_arrays(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: CompiledRequest) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(CompiledRequest, "_bind", refuse)
+    with (
+        nnburst.compile(chain(), [CPU_NAME], manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for _ in range(4):
+            assert burst.execute([X]).outputs[0].tolist() == [[2, 8, 18]]
+
+
+def test_a_burst_that_executed_on_arrays_goes_with_its_last_reference(drivers: Manager) -> None:
+    with nnburst.compile(chain(), BOTH, manager=drivers) as compiled:
+        burst = compiled.open_burst()
+        for _ in range(4):
+            burst.execute([X])
+        gone = weakref.ref(burst)
+        gc.disable()
+        try:
+            del burst
+            assert gone() is None
+        finally:
+            gc.enable()

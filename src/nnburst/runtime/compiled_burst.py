@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -68,7 +69,9 @@ class CompiledBurst(RuntimeObject):
         self._bursts: Final = executable.open_bursts()
         self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
         self._executing: Final = OneThread()
+        self._can_bind: Final = executable.can_bind(self._bursts) and all(p.known for p in outputs)
         self._last: LastRequest | None = None
+        self._last_key: Hashable | None = None
         self._seen: Hashable | None = None
         end = weakref.finalize(self, self._pipeline.close_soon)
         end.atexit = False
@@ -92,43 +95,47 @@ class CompiledBurst(RuntimeObject):
         executing, me = self._executing, object()
         try:
             executing.enter(me)
-            last = None if measure or self._executable.recorder.is_on else self._last
+            binds = self._can_bind and not measure and not self._executable.recorder.is_on
+            last = self._last if binds else None
             if last is not None:
                 result = last.execute(inputs, outputs, check_timeout(timeout), True)
                 if result is not None:
                     return result
             result = self._execute_anew(inputs, outputs, measure, timeout)
-            key = request_key(inputs, outputs, measure)
-            if key is not None and key == self._seen and not measure:
-                self._last = self._like(inputs, outputs)
-            self._seen = key
+            if binds:
+                self._remember(inputs, outputs)
             return result
         finally:
             executing.pop(me, None)
 
+    def _remember(
+        self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
+    ) -> None:
+        """Bind such arrays if they came twice in a row; once, until others were bound."""
+        key = request_key(inputs, outputs, False)
+        if key is not None and key == self._seen and key != self._last_key:
+            self._last_key = key
+            self._last = self._like(inputs, outputs)
+        self._seen = key
+
     def _like(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
     ) -> LastRequest | None:
-        """A request of its own for such arrays; None if the plan cannot be bound to them."""
-        arrays = [array for array in inputs if type(array) is np.ndarray and array.nbytes]
-        if len(arrays) < len(inputs) or not all(parameter.known for parameter in self.outputs):
+        """A request of its own for such arrays; None if there can be none."""
+        arrays = [array for array in inputs if array is not None and array.nbytes]
+        if len(arrays) < len(inputs):
             return None
-        layout = Layout()
-        places = [layout.place(array.nbytes) for array in arrays]
-        if not places:
-            return None
-        pool = Pool(layout.size)
-        given = [
-            pool.array(array.dtype, array.shape, place)
-            for array, place in zip(arrays, places, strict=True)
-        ]
+        wanted = [(array.dtype, array.shape) for array in arrays]
+        wanted += [(parameter.dtype, parameter.dimensions) for parameter in self.outputs]
+        taken = [None] * len(self.outputs) if outputs is None else outputs
         try:
-            bound = self.bind(given)
+            places = _in_new_pool(wanted)
+            ins, outs = places[: len(arrays)], places[len(arrays) :]
+            bound = CompiledRequest(weakref.proxy(self), ins, outs)  # a proxy: this burst holds it
         except NnburstError as error:
             logger.info("arrays are not bound: %s", error)
             return None
-        taken = [None] * len(self.outputs) if outputs is None else outputs
-        return LastRequest.of(self.outputs, bound, inputs, taken) if bound.is_bound else None
+        return LastRequest.of(self.outputs, bound, inputs, taken)
 
     def _execute_anew(
         self,
@@ -178,12 +185,13 @@ class CompiledBurst(RuntimeObject):
         check_count("outputs", taken, self.outputs)
         new = [p for p, a in zip(self.inputs, given, strict=True) if a is None and inputs is None]
         wanted = [*new, *(p for p, a in zip(self.outputs, taken, strict=True) if a is None)]
-        made = iter(_in_new_pool(wanted))
+        made = iter(_in_new_pool([_fixed(parameter) for parameter in wanted]))
         ins = [next(made) if a is None and inputs is None else a for a in given]
         outs = [next(made) if a is None else a for a in taken]
         return CompiledRequest(self, ins, outs)
 
     def _release(self) -> None:
+        self._last = None
         self._bursts.close()
         self._pipeline.close()
 
@@ -408,19 +416,23 @@ def _call_staged(bound: BoundPlan) -> int:
     return code
 
 
-def _in_new_pool(wanted: Sequence[Parameter]) -> list[Array]:
-    """An array for each parameter, all in one new pool."""
+def _fixed(parameter: Parameter) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Dtype and shape of a parameter's arrays."""
+    if not parameter.size:
+        raise error_for_code(
+            ResultCode.BAD_DATA, f"{parameter.name}: it has no fixed shape: give bind an array"
+        )
+    return parameter.dtype, parameter.dimensions
+
+
+def _in_new_pool(wanted: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
+    """An array of each dtype and shape, all in one new pool."""
     layout = Layout()
-    for parameter in wanted:
-        if not parameter.size:
-            raise error_for_code(
-                ResultCode.BAD_DATA, f"{parameter.name}: it has no fixed shape: give bind an array"
-            )
-    places = [layout.place(parameter.size) for parameter in wanted]
+    places = [layout.place(dtype.itemsize * math.prod(shape)) for dtype, shape in wanted]
     if not places:
         return []
     pool = Pool(layout.size)
     return [
-        pool.array(parameter.dtype, parameter.dimensions, place)
-        for parameter, place in zip(wanted, places, strict=True)
+        pool.array(dtype, shape, place)
+        for (dtype, shape), place in zip(wanted, places, strict=True)
     ]

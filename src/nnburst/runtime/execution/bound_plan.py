@@ -342,12 +342,12 @@ def bind_simple(
     Raises:
         NnburstError: an argument does not fit, or the driver cannot be reached.
     """
-    burst = bursts.of_parts[0]
-    if not isinstance(burst, DriverBurst) or not _are_plain(inputs, outputs):
+    found = bursts_to_bind(None, bursts)
+    if found is None or not _are_plain(inputs, outputs):
         return None
     staged = _Staged(inputs, outputs)
     return _bound(
-        bursts, [_Step(burst, staged.inputs, staged.outputs)], staged, None, None, timeout
+        bursts, [_Step(found[0], staged.inputs, staged.outputs)], staged, None, None, timeout
     )
 
 
@@ -364,14 +364,10 @@ def bind_compound(
         NnburstError: an argument does not fit, or a driver cannot be reached.
     """
     plan = memory.plan
-    if not is_static(plan) or not _are_plain(inputs, outputs):
+    found = bursts_to_bind(plan, bursts)
+    if found is None or not _are_plain(inputs, outputs):
         return None
     if any(0 in argument.dimensions for argument in (*inputs, *outputs)):
-        return None
-    if not all(
-        isinstance(burst, DriverBurst | CpuBurst) and burst.has_known_outputs
-        for burst in bursts.of_parts
-    ):
         return None
     temporaries = memory.take()
     staged = _Staged(inputs, outputs)
@@ -379,8 +375,7 @@ def bind_compound(
         values = _values(memory, staged, temporaries)
         steps = [
             _bind_step(step, burst, values)
-            for step, burst in zip(plan.execution_steps, bursts.of_parts, strict=True)
-            if isinstance(burst, DriverBurst | CpuBurst)
+            for step, burst in zip(plan.execution_steps, found, strict=True)
         ]
     except BaseException:
         staged.close()
@@ -389,7 +384,21 @@ def bind_compound(
     return _bound(bursts, steps, staged, memory, temporaries, timeout)
 
 
-def is_static(plan: CompoundPlan) -> bool:
+def bursts_to_bind(
+    plan: CompoundPlan | None, bursts: Bursts
+) -> Sequence[DriverBurst | CpuBurst] | None:
+    """What the steps of a plan, or the one of a simple plan, are bound to; None if that can never be."""
+    if plan is None:
+        return [burst for burst in bursts.of_parts if isinstance(burst, DriverBurst)] or None
+    found = [
+        burst
+        for burst in bursts.of_parts
+        if isinstance(burst, DriverBurst | CpuBurst) and burst.has_known_outputs
+    ]
+    return found if _is_static(plan) and len(found) == len(bursts.of_parts) else None
+
+
+def _is_static(plan: CompoundPlan) -> bool:
     """Whether all that a plan does is known beforehand: steps in a row, and temporaries of known sizes."""
     return not plan.dynamic_temporaries and all(
         isinstance(step, ExecutionStep) for step in plan.steps

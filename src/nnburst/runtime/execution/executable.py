@@ -30,6 +30,7 @@ from nnburst.runtime.execution.bound_plan import (
     Bursts,
     bind_compound,
     bind_simple,
+    bursts_to_bind,
     open_bursts,
 )
 from nnburst.runtime.execution.compound import CompoundComputation
@@ -280,6 +281,11 @@ class Executable:
         if self._compound is None:
             return bind_simple(inputs, outputs, bursts, timeout)
         return bind_compound(self._compound, inputs, outputs, bursts, timeout)
+
+    def can_bind(self, bursts: Bursts) -> bool:
+        """Whether `bind` can give anything for such bursts, whatever the arguments."""
+        plan = None if self._compound is None else self._compound.plan
+        return bursts_to_bind(plan, bursts) is not None
 
     def run(self, bound: BoundPlan, options: Options, bursts: Bursts) -> Outcome:
         """Run a bound plan once; as `conclude`."""
