@@ -31,7 +31,8 @@ from nnburst import (
     OperationType,
     Priority,
 )
-from nnburst.client.compilation_cache import framework_token, model_token
+from nnburst.client.cache_token import cache_token
+from nnburst.client.compilation_cache import model_token
 from nnburst.hal import environment
 from nnburst.hal.configs import NO_CACHE_TOKEN
 from nnburst.hal.enums import ErrorStatus
@@ -41,6 +42,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     MissedDeadline,
 )
+from nnburst.hal.extensions.attributes import ExtensionAttribute
 
 STRICT = environment.STRICT_TIMING.read()
 needs_litert = pytest.mark.skipif(
@@ -471,7 +473,11 @@ user_tokens = st.binary(min_size=32, max_size=32)
 
 def test_a_token_is_the_hash_that_the_framework_makes() -> None:
     user = bytes(range(32))
-    metadata = {("b.ext", 1): b"one", ("a.ext", 2): b"two", ("a.ext", 1): b"three"}
+    attributes = [
+        ExtensionAttribute("b.ext", 1, b"one"),
+        ExtensionAttribute("a.ext", 2, b"two"),
+        ExtensionAttribute("a.ext", 1, b"three"),
+    ]
     expected = hashlib.sha256(
         user
         + b"driver"
@@ -481,8 +487,14 @@ def test_a_token_is_the_hash_that_the_framework_makes() -> None:
         + (b"a.ext" + struct.pack("<H", 2) + b"two")
         + (b"b.ext" + struct.pack("<H", 1) + b"one")
     )
-    found = framework_token(
-        user, "driver", "1.0", ExecutionPreference.SUSTAINED_SPEED, Priority.HIGH, metadata
+    found = cache_token(
+        user,
+        (),
+        "driver",
+        "1.0",
+        preference=ExecutionPreference.SUSTAINED_SPEED,
+        priority=Priority.HIGH,
+        attributes=attributes,
     )
     assert found == expected.digest()
 
@@ -500,7 +512,11 @@ def test_a_token_is_the_hash_that_the_framework_makes() -> None:
     )
 )
 def test_tokens_differ_where_anything_differs(ways: list[Any]) -> None:
-    assert len({framework_token(*way) for way in ways}) == len(ways)
+    found = {
+        cache_token(user, (), name, version, preference=preference, priority=priority)
+        for user, name, version, preference, priority in ways
+    }
+    assert len(found) == len(ways)
 
 
 def test_a_models_token_is_its_content() -> None:

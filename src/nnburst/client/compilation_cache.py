@@ -3,7 +3,7 @@
 A second start of the program finds the files of the first, and the driver compiles nothing. Whatever is wrong
 with them, the model is compiled and cached anew.
 
-NNAPI: TokenHasher.cpp, CompilationBuilder.cpp, ExecutionPlan.cpp, Manager.cpp (the framework's part).
+NNAPI: Manager.cpp (the framework's part).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from typing import Any, Final, Protocol
 import msgspec
 import numpy as np
 
+from nnburst.client.cache_token import cache_paths, cache_token
 from nnburst.client.memory.carried_pools import CarriesPools, bare_model
 from nnburst.client.memory.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.configs import NO_CACHE_TOKEN, NumberOfCacheFiles
-from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import (
     Closed,
     DeadObject,
@@ -34,7 +35,6 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
-from nnburst.hal.validation.values import validate_cache_token
 from nnburst.tracing.slices import Layer, Phase, trace
 
 
@@ -75,12 +75,7 @@ class Compiler(Protocol):
 
 log = logging.getLogger(__name__)
 
-#: NNAPI: the NDK's numbers of the priorities, which the framework's tokens are made of.
-_NDK_PRIORITIES: Final = {Priority.LOW: 90, Priority.MEDIUM: 100, Priority.HIGH: 110}
-_MODEL_CACHE, _DATA_CACHE = "1", "2"
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-#: The framework's metadata: an extension's name, a number below it, a value.
-Metadata = Mapping[tuple[str, int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,38 +95,6 @@ class CacheFiles:
     token: bytes = NO_CACHE_TOKEN
 
 
-def framework_token(
-    user_token: bytes,
-    device_name: str,
-    version_string: str,
-    preference: ExecutionPreference,
-    priority: Priority,
-    metadata: Metadata | None = None,
-) -> bytes:
-    """The token that a driver gets: another one for all that makes another compilation.
-
-    Args:
-        user_token: 32 bytes that name the model.
-        device_name: of the device that compiles.
-        version_string: its version.
-        preference: that it is compiled for.
-        priority: likewise.
-        metadata: whatever else it is compiled with.
-
-    Raises:
-        InvalidArgument: validation:S11: `user_token` has not 32 bytes.
-    """
-    import hashlib
-
-    validate_cache_token(user_token)
-    hashed = hashlib.sha256(user_token)
-    hashed.update(device_name.encode() + version_string.encode())
-    hashed.update(struct.pack("<ii", preference, _NDK_PRIORITIES[priority]))
-    for (name, number), value in sorted((metadata or {}).items()):
-        hashed.update(name.encode() + struct.pack("<H", number) + value)
-    return hashed.digest()
-
-
 def model_token(model: Model, pools: Iterable[Any]) -> bytes:
     """A user token that names a model by its content: 32 bytes.
 
@@ -147,17 +110,6 @@ def model_token(model: Model, pools: Iterable[Any]) -> bytes:
         hashed.update(struct.pack("<Q", content.size))
         hashed.update(content.data)
     return hashed.digest()
-
-
-def cache_paths(
-    folder: Path, token: bytes, needed: NumberOfCacheFiles
-) -> tuple[list[Path], list[Path]]:
-    """Names of the model and data cache files of one compilation."""
-    letters = "".join(f"{chr(65 + (byte & 15))}{chr(65 + (byte >> 4))}" for byte in token)
-    return (
-        [folder / f"{letters}{_MODEL_CACHE}{at}" for at in range(needed.model_cache)],
-        [folder / f"{letters}{_DATA_CACHE}{at}" for at in range(needed.data_cache)],
-    )
 
 
 class CachedCompilation:
@@ -186,7 +138,8 @@ class CachedCompilation:
             is_final: whether `token` is what the driver gets, made from all that counts.
 
         Raises:
-            InvalidArgument: validation:S11: the token has not 32 bytes.
+            InvalidArgument: validation:S11: the token has not 32 bytes; or attributes that
+                `check_attributes` refuses.
             NnburstError: the driver does not report how many files it needs.
         """
         self._device = device
@@ -198,19 +151,21 @@ class CachedCompilation:
         self._needed = device.number_of_cache_files_needed  # first: the driver gets ready meanwhile
         if token is None:
             token = model_token(bare, pools if isinstance(model, Model) else model.pools)
-        threads = int(options["num_threads"])
-        metadata = {(name, code): bytes(value) for name, code, value in options["attributes"]}
-        if threads:
-            metadata["nnburst.num_threads", 0] = struct.pack("<i", threads)
         self._token = bytes(token)
         if not is_final:
-            self._token = framework_token(
+            attributes = [*options["attributes"]]
+            if threads := int(options["num_threads"]):
+                attributes.append(
+                    ExtensionAttribute("nnburst.num_threads", 0, struct.pack("<i", threads))
+                )
+            self._token = cache_token(
                 self._token,
+                (),
                 device.name,
                 device.version_string,
-                options["preference"],
-                options["priority"],
-                metadata,
+                preference=options["preference"],
+                priority=options["priority"],
+                attributes=attributes,
             )
         self._paths = cache_paths(self._folder, self._token, self._needed)
         self._bare = bare

@@ -6,6 +6,7 @@ NNAPI: 1.0/types.hal to 1.3/types.hal and the AIDL files; codes are in order of 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class FeatureLevel(IntEnum):
@@ -108,6 +109,10 @@ class Priority(IntEnum):
     LOW = 0
     MEDIUM = 1
     HIGH = 2
+
+
+#: NNAPI: the C interface's numbers of the priorities, which cache tokens are made of, too (RT:K1).
+NDK_PRIORITIES: Final = {Priority.LOW: 90, Priority.MEDIUM: 100, Priority.HIGH: 110}
 
 
 class OperandLifeTime(IntEnum):

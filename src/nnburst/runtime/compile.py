@@ -16,7 +16,7 @@ from nnburst.client.compilation_cache import model_token
 from nnburst.client.memory.arguments import check_timeout
 from nnburst.client.memory.carried_pools import CarriesPools, bare_model
 from nnburst.client.memory.memory import Memory as Pool
-from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import Model as HalModel
 from nnburst.runtime.compiled_model import CompiledModel
@@ -24,11 +24,9 @@ from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.measuring.measuring import Measuring
 from nnburst.runtime.memory.stores import filled_pool
-from nnburst.runtime.objects.compilation import PRIORITIES, Compilation
+from nnburst.runtime.objects.compilation import Compilation
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.model import Model
-
-_CODES = {priority: code for code, priority in PRIORITIES.items()}
 
 
 def compile(  # noqa: A001 - NNAPI's word
@@ -77,7 +75,7 @@ def compile(  # noqa: A001 - NNAPI's word
     listed = None if devices is None else [_device(known, device) for device in devices]
     compilation = Compilation(_framework_model(model, pools), listed, manager=known)
     compilation.preference = preference
-    compilation.priority = _CODES[Priority(priority)]
+    compilation.priority = NDK_PRIORITIES[Priority(priority)]
     if cache_dir is not None:
         folder = os.fspath(cache_dir)
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103

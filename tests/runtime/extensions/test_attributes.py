@@ -109,10 +109,11 @@ def test_driver_below_level_8_gets_no_attributes_and_a_log_line_notes_it(
     "given", [[ONE, ONE], [ExtensionAttribute(EXTENSION, 1 << 16)], [ExtensionAttribute("a.b", -1)]]
 )
 def test_client_refuses_attributes_that_no_message_carries(
-    device: Device, given: list[ExtensionAttribute]
+    device: Device, given: list[ExtensionAttribute], tmp_path: os.PathLike[str]
 ) -> None:
-    with pytest.raises(InvalidArgument, match=r"attribute .*: "):
-        device.prepare(hal_model(), attributes=given)
+    for folder in (None, tmp_path):
+        with pytest.raises(InvalidArgument, match=r"attribute .*: "):
+            device.prepare(hal_model(), attributes=given, cache_dir=folder)
     with device.prepare(hal_model()) as prepared, pytest.raises(InvalidArgument):
         prepared.execute(PAIR, attributes=given)
 

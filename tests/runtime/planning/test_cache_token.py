@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from struct import pack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnburst.client.cache_token import cache_paths, cache_token
+from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions.attributes import ExtensionAttribute
-from nnburst.runtime.planning.cache_token import (
-    CacheKind,
-    cache_file_name,
-    cache_token,
-)
 from nnburst.runtime.planning.plan import CompoundPlan
 from runtime.planning.plans import ADD, CPU, EXP, branches, chain, device, made
 
@@ -105,16 +103,25 @@ def test_equal_operations_of_two_branches_have_other_source_models() -> None:
     ]
 
 
+def test_attributes_that_cannot_be_have_no_token() -> None:
+    with pytest.raises(InvalidArgument, match="65536, expected 16 bits"):
+        token(attributes=[ExtensionAttribute("a.ext", 1 << 16, b"x")])
+    with pytest.raises(InvalidArgument, match="given twice"):
+        token(attributes=[ExtensionAttribute("a.ext", 1, b"x"), ExtensionAttribute("a.ext", 1)])
+
+
 def test_file_name_has_two_letters_a_byte_the_low_half_first() -> None:
-    name = cache_file_name(bytes([0x10, 0xFA, *[0] * 30]), CacheKind.MODEL, 12)
-    assert name == "ABKP" + "A" * 60 + "112"
+    found = cache_paths(Path("dir"), bytes([0x10, 0xFA, *[0] * 30]), NumberOfCacheFiles(13, 1))
+    assert found[0][12] == Path("dir") / ("ABKP" + "A" * 60 + "112")
+    assert found[1] == [Path("dir") / ("ABKP" + "A" * 60 + "20")]
 
 
-@given(st.binary(min_size=32, max_size=32), st.sampled_from(CacheKind), st.integers(0, 31))
-def test_file_names_differ_by_token_kind_and_number(
-    found: bytes, kind: CacheKind, number: int
-) -> None:
-    name = cache_file_name(found, kind, number)
-    halves = [ord(letter) - ord("A") for letter in name[:64]]
-    assert bytes(a | b << 4 for a, b in zip(halves[::2], halves[1::2], strict=True)) == found
-    assert name[64:] == f"{int(kind)}{number}"
+@given(st.binary(min_size=32, max_size=32), st.integers(0, 31), st.integers(0, 31))
+def test_file_names_differ_by_token_kind_and_number(found: bytes, models: int, data: int) -> None:
+    paths = cache_paths(Path(), found, NumberOfCacheFiles(models, data))
+    for kind, (group, count) in enumerate(zip(paths, (models, data), strict=True), 1):
+        assert [path.name[64:] for path in group] == [f"{kind}{at}" for at in range(count)]
+        for path in group:
+            halves = [ord(letter) - ord("A") for letter in path.name[:64]]
+            pairs = zip(halves[::2], halves[1::2], strict=True)
+            assert bytes(low | high << 4 for low, high in pairs) == found

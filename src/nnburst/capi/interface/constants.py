@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 from nnburst.hal.enums import (
+    NDK_PRIORITIES,
     DeviceType,
     ExecutionPreference,
     FeatureLevel,
@@ -16,6 +17,7 @@ from nnburst.hal.enums import (
     OperandType,
     OperationType,
     PaddingScheme,
+    Priority,
     ResultCode,
 )
 
@@ -29,10 +31,8 @@ _DURATIONS: Final = {
     "FENCED_DURATION_IN_DRIVER": 3,
 }
 _PRIORITIES: Final = {
-    "PRIORITY_LOW": 90,
-    "PRIORITY_MEDIUM": 100,
-    "PRIORITY_HIGH": 110,
-    "PRIORITY_DEFAULT": 100,
+    **{f"PRIORITY_{priority.name}": code for priority, code in NDK_PRIORITIES.items()},
+    "PRIORITY_DEFAULT": NDK_PRIORITIES[Priority.MEDIUM],
 }
 #: The HAL's word if the C interface has another.
 _OPERAND_NAMES: Final = {OperandType.SUBGRAPH: "MODEL"}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference
 from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 from nnburst.hal.model import Operand
@@ -29,8 +29,7 @@ from nnburst.runtime.planning.memory_preference import MemoryPreference
 from nnburst.runtime.planning.plan import Direction, PartitioningMode, Plan
 from nnburst.runtime.runtime_object import RuntimeObject
 
-#: Priorities of the C interface and of the HAL.
-PRIORITIES: Final = {90: Priority.LOW, 100: Priority.MEDIUM, 110: Priority.HIGH}
+_PRIORITIES: Final = {code: priority for priority, code in NDK_PRIORITIES.items()}
 
 
 class Compilation(RuntimeObject):
@@ -104,7 +103,7 @@ class Compilation(RuntimeObject):
     @priority.setter
     def priority(self, value: int) -> None:
         self._check_building("priority")
-        if value not in PRIORITIES:
+        if value not in _PRIORITIES:
             raise InvalidArgument(f"priority: {value}, expected 90, 100 or 110")
         self._priority = value
 
@@ -190,7 +189,7 @@ class Compilation(RuntimeObject):
             deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
         options = CompileOptions(
             self._preference,
-            PRIORITIES[self._priority],
+            _PRIORITIES[self._priority],
             PartitioningMode.WITHOUT_FALLBACK
             if self._is_explicit
             else self._manager._settings.partitioning,

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from nnburst.client.cache_token import cache_token
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import ExecutionPreference, OperationType, Priority
 from nnburst.hal.extensions.attributes import ExtensionAttribute
@@ -20,7 +21,6 @@ from nnburst.runtime.execution.executable import Executable, Interface
 from nnburst.runtime.measuring.measuring import Measuring
 from nnburst.runtime.objects.hal_model import pools_of
 from nnburst.runtime.objects.model import Model
-from nnburst.runtime.planning.cache_token import cache_token
 from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.placement.schedule_search import Schedule
