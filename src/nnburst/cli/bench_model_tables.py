@@ -105,35 +105,23 @@ def _print_latency(found: list[dict[str, Any]]) -> None:
 
 
 def _print_preparation(found: list[dict[str, Any]]) -> None:
-    keys = (
-        "load_ms",
-        "engine_ms",
-        "launch_ms",
-        "prepare_cold_ms",
-        "prepare_to_cache_ms",
-        "prepare_cached_ms",
-        "first_result_ms",
-        "first_result_cached_ms",
-        "first_run_ms",
-        "second_run_ms",
-    )
+    columns = {
+        "load_ms": "load",
+        "engine_ms": "engine's own",
+        "launch_ms": "launch",
+        "prepare_cold_ms": "cold",
+        "prepare_to_cache_ms": "to cache",
+        "prepare_cached_ms": "cached",
+        "first_result_ms": "first result",
+        "first_result_cached_ms": "first, cached",
+        "first_run_ms": "first run",
+        "second_run_ms": "second run",
+    }
     rows = [
-        [network["network"], *(_milliseconds(network["preparation"][key]) for key in keys)]
+        [network["network"], *(_milliseconds(network["preparation"][key]) for key in columns)]
         for network in found
     ]
-    columns = [
-        "load",
-        "engine's own",
-        "launch",
-        "cold",
-        "to cache",
-        "cached",
-        "first result",
-        "first, cached",
-        "first run",
-        "second run",
-    ]
-    table("preparation, median ms", ["network", *columns], rows)
+    table("preparation, median ms", ["network", *columns.values()], rows)
 
 
 def _milliseconds(value: float | None) -> str:
