@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Set as AbstractSet
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import nnburst.executor.operations
 import nnburst.testing
 from nnburst.cli import main
-from nnburst.hal.enums import OperationType
+from nnburst.executor.graph.operation import REGISTRY
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.signature import Role, Signature
 from nnburst.testing.contract import checks
 from nnburst.testing.models.random_graphs.templates import TEMPLATES
 from nnburst.testing.pack.cases import Triple, cases, triples
-from nnburst.testing.pack.left_out import LEFT_OUT
+from nnburst.testing.pack.left_out import LEFT_OUT, LEFT_OUT_TYPES, left_out
 from nnburst.testing.pack.recipes import FILLING, LARGE, LEAST, RECIPES
+from nnburst.testing.pack.trial import model_of
 from nnburst.testing.report.results import OPERATIONS, Report
 
 #: The everyday tests draw the cases of one triple in so many.
@@ -48,6 +54,61 @@ def test_every_operation_has_cases_or_a_reason_why_not() -> None:
 def test_every_type_of_a_template_is_drawn() -> None:
     expected = {(operation, kind) for operation, t in TEMPLATES.items() for kind in t.kinds}
     assert {(triple.operation, triple.kind) for triple in triples()} == expected
+
+
+def types_of(signature: Signature) -> dict[OperandType | str, set[OperandType]]:
+    """By each type variable of a signature, in the order of its operands: the types that it can be."""
+    slots = [slot for form in signature.forms for slot in (*form.inputs, *form.outputs)]
+    variables = [
+        slot.type for slot in slots if slot.role is Role.DATA and isinstance(slot.type, str)
+    ]
+    variables += [slot.type for slot in slots if isinstance(slot.type, str)]
+    found: dict[OperandType | str, set[OperandType]] = {}
+    for variable in dict.fromkeys(variables):
+        types = [row.types[variable] for row in signature.rows]
+        found[variable] = {
+            t for each in types for t in (each if isinstance(each, AbstractSet) else (each,))
+        }
+    return found
+
+
+def test_every_type_that_an_operation_takes_is_drawn_or_has_a_reason_why_not() -> None:
+    for operation, template in TEMPLATES.items():
+        types = types_of(REGISTRY[operation].signature)
+        taken = next(iter(types.values())) if types else {OperandType.TENSOR_BOOL8}
+        left = {kind for other, kind in LEFT_OUT_TYPES if other == operation}
+        assert not left & set(template.kinds), operation
+        assert taken == {*template.kinds, *left}, operation
+    assert left_out()["DIV:TENSOR_QUANT8_ASYMM_SIGNED"]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        operation
+        for operation in sorted(TEMPLATES)
+        if len(types_of(REGISTRY[operation].signature)) > 1
+    ],
+    ids=lambda operation: operation.name,
+)
+def test_every_type_beside_the_first_operands_is_drawn_too(operation: OperationType) -> None:
+    """Filters with scales by channel, scales instead of sizes, what is cast to."""
+    signature = REGISTRY[operation].signature
+    lacking = types_of(signature)
+    chosen = [cases(triple) for triple in triples() if triple.operation == operation]
+    for case in filter(None, chain.from_iterable(zip_longest(*chosen))):  # the small ones first
+        graph = model_of(case).model.main
+        inputs, outputs = (
+            [graph.operands[i] for i in indexes]
+            for indexes in (graph.operations[0].inputs, graph.operations[0].outputs)
+        )
+        match = signature.match(inputs, outputs)
+        slots = [*zip(match.inputs, inputs, strict=True), *zip(match.outputs, outputs, strict=True)]
+        for slot, operand in slots:
+            lacking.get(slot.type, set()).discard(OperandType(operand.type))
+        if not any(lacking.values()):
+            return
+    assert not any(lacking.values()), lacking
 
 
 def test_some_operations_types_and_ranks_have_twenty_cases() -> None:

@@ -29,7 +29,7 @@ from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.pack import campaign
 from nnburst.testing.pack.cases import Case, Triple, cases, triples
 from nnburst.testing.pack.graphs import try_graphs
-from nnburst.testing.pack.left_out import LEFT_OUT
+from nnburst.testing.pack.left_out import left_out
 from nnburst.testing.report.results import (
     SKIPPED,
     About,
@@ -106,7 +106,7 @@ def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
         tuple(found),
         tuple(results),
         latencies=_latencies(driver.address, subjects),
-        left_out={operation.name: why for operation, why in sorted(LEFT_OUT.items())},
+        left_out=left_out(),
         required=missing(plan.required, found),
         max_latency_us=plan.max_latency_us,
     )

@@ -12,7 +12,7 @@ import pytest
 from nnburst.client.connect import connect
 from nnburst.testing.assessment import describe
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.pack.left_out import LEFT_OUT
+from nnburst.testing.pack.left_out import left_out
 from nnburst.testing.report.files import write
 from nnburst.testing.report.results import CheckResult, Report, TripleResult, missing
 
@@ -59,7 +59,7 @@ class Recorder:
             msgspec.structs.replace(about, seconds=time.monotonic() - self._began),
             tuple(self._triples),
             tuple(self._checks),
-            left_out={operation.name: why for operation, why in sorted(LEFT_OUT.items())},
+            left_out=left_out(),
             required=missing(required, self._triples) if profile != "faults" else (),
         )
         write(report, option("nnburst_report"))

@@ -56,7 +56,7 @@ def is_defined(operation: OperationType, kind: OperandType, edge: Edge) -> bool:
     if kind is OperandType.TENSOR_INT32:
         return edge is Edge.ZEROS or (edge is Edge.HIGHEST and operation not in _OVERFLOWING)
     if edge is Edge.ZEROS:
-        return True
+        return operation is not _O.RSQRT  # the sign of what comes out is that of the zero
     if edge is Edge.NOT_A_NUMBER:
         return operation in _WITH_NAN
     return edge in (Edge.LARGEST, Edge.INFINITE) and operation in _WITH_INFINITY

@@ -122,7 +122,7 @@ class Report(msgspec.Struct, frozen=True):
         triples: results of the pack.
         checks: contract, random graphs, suites.
         latencies: of some supported cases.
-        left_out: operations that the pack has no cases for, and why.
+        left_out: OPERATION, or OPERATION:TYPE, that the pack has no cases of, and why.
         required: what was asked for with `--require` and not given, in words.
         max_latency_us: the limit that was asked for; None for none.
         format: of this file.

@@ -50,7 +50,7 @@ _UNARY: dict[OperationType, Callable[[Any], Any]] = {
     _T.LOG: math.log,
     _T.SIN: math.sin,
     _T.SQRT: math.sqrt,
-    _T.RSQRT: lambda x: 1 / math.sqrt(x),
+    _T.RSQRT: lambda x: 1 / math.sqrt(x) if x else math.inf,
     _T.FLOOR: math.floor,
     _T.RELU: lambda x: max(x, 0.0),
     _T.RELU1: lambda x: min(max(x, -1.0), 1.0),
@@ -82,9 +82,9 @@ def select(condition: Array, x: Array, y: Array) -> Array:
     return each(lambda c, a, b: a if c else b, condition, x, y)
 
 
-@naive(_T.CAST)
+@naive(_T.CAST, of_elements=True)
 def cast(x: Array) -> Array:
-    """Numbers stay; what stores them rounds or truncates."""
+    """Elements stay; what keeps them rounds or truncates."""
     return x
 
 

@@ -17,9 +17,9 @@ def embedding_lookup(lookups: Array, values: Array) -> Array:
     return build((*lookups.shape, *values.shape[1:]), lambda at: values[(lookups[at[0]], *at[1:])])
 
 
-@naive(_T.HASHTABLE_LOOKUP)
+@naive(_T.HASHTABLE_LOOKUP, of_elements=True)
 def hashtable_lookup(lookups: Array, keys: Array, values: Array) -> list[Array]:
-    """The rows under these keys, or zeros; and whether the key was there."""
+    """The rows under these keys, or elements 0; and whether the key was there."""
     rows = {key: number for number, key in enumerate(keys)}
 
     def element(at: Index) -> float:

@@ -67,9 +67,15 @@ def _padded(x: Array, paddings: Array, outside: Callable[[Index], object]) -> Ar
     return build(shape, element)
 
 
-@naive(_T.PAD, _T.PAD_V2)
-def pad(x: Array, paddings: Array, value: float = 0) -> Array:
-    """A constant around the tensor."""
+@naive(_T.PAD)
+def pad(x: Array, paddings: Array) -> Array:
+    """Zeros around the tensor."""
+    return _padded(x, paddings, lambda _: 0)
+
+
+@naive(_T.PAD_V2, of_elements=True)
+def pad_v2(x: Array, paddings: Array, value: float) -> Array:
+    """An element around the tensor."""
     return _padded(x, paddings, lambda _: value)
 
 

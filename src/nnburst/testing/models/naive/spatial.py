@@ -231,10 +231,11 @@ def batch_matmul(x: Array, y: Array, transposed_x: bool, transposed_y: bool) -> 
 
 
 @naive(_T.RESIZE_NEAREST_NEIGHBOR)
-def resize_nearest_neighbor(x: Array, width: int, height: int, nchw: bool) -> Array:
-    """The pixel below and right of each place (sizes given, corners not aligned, no half pixels)."""
+def resize_nearest_neighbor(x: Array, width: float, height: float, nchw: bool) -> Array:
+    """The pixel below and right of each place (corners not aligned, no half pixels)."""
     x = _layout(x, nchw)
     rows, columns = x.shape[1], x.shape[2]
+    width, height = _resized(columns, width), _resized(rows, height)
     return _back(
         build(
             (x.shape[0], height, width, x.shape[3]),
@@ -244,15 +245,21 @@ def resize_nearest_neighbor(x: Array, width: int, height: int, nchw: bool) -> Ar
     )
 
 
+def _resized(extent: int, size: float) -> int:
+    """The size that is given, or what a scale makes of an extent."""
+    return size if isinstance(size, int) else math.floor(extent * size)
+
+
 def _floor(place: int, extent: int, resized: int) -> int:
     # If the exact product would be an integer, the float32 one decides.
     return min(int(np.float32(place) * (np.float32(extent) / np.float32(resized))), extent - 1)
 
 
 @naive(_T.RESIZE_BILINEAR)
-def resize_bilinear(x: Array, width: int, height: int, nchw: bool = False) -> Array:
-    """The four nearest pixels, weighted (sizes given)."""
+def resize_bilinear(x: Array, width: float, height: float, nchw: bool = False) -> Array:
+    """The four nearest pixels, weighted (corners not aligned, no half pixels)."""
     x = _layout(x, nchw)
+    width, height = _resized(x.shape[2], width), _resized(x.shape[1], height)
 
     def element(at: Index) -> float:
         r, c = at[1] * x.shape[1] / height, at[2] * x.shape[2] / width

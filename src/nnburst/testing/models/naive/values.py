@@ -21,11 +21,21 @@ _BOOLEAN = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Operand type and quantisation."""
+    """Operand type and quantisation.
+
+    Attributes:
+        kind: operand type.
+        scale: of all elements; 0 without one.
+        zero_point: the element that stands for 0.
+        scales: one for each entry of an axis instead, and of the bias that belongs to such weights.
+        channel: that axis.
+    """
 
     kind: OperandType
     scale: float = 0.0
     zero_point: int = 0
+    scales: tuple[float, ...] = ()
+    channel: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +66,28 @@ def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array 
         numbers = value.array.astype(bool)
     elif meta.kind in QUANTIZED_RANGES:
         # Reals of quantised elements are float32 numbers; comparisons depend on it.
-        numbers = (value.array.astype(np.float32) - meta.zero_point) * np.float32(meta.scale)
-    elif meta.kind is OperandType.TENSOR_INT32 and meta.scale > 0:
-        numbers = value.array * meta.scale
+        numbers = (value.array.astype(np.float32) - meta.zero_point) * _steps(value, np.float32)
+    elif meta.kind is OperandType.TENSOR_INT32 and (meta.scale > 0 or meta.scales):
+        numbers = value.array * _steps(value, np.float64)
     else:
         numbers = value.array
     return numbers.item() if is_scalar(meta.kind) else _objects(numbers)
+
+
+def _steps(value: Value, dtype: type[np.floating[Any]]) -> Array:
+    """What each element is multiplied by."""
+    meta = value.meta
+    if not meta.scales:
+        return np.asarray(meta.scale, dtype)
+    shape = [-1 if axis == meta.channel else 1 for axis in range(value.array.ndim)]
+    return np.array(meta.scales, dtype).reshape(shape)
+
+
+def elements(value: Value) -> Any:  # noqa: ANN401 - as `real`
+    """The stored elements themselves, whatever they stand for; as `real` otherwise."""
+    if not value.array.size:
+        return None
+    return value.array.item() if is_scalar(value.meta.kind) else _objects(value.array)
 
 
 def stored(numbers: Array, meta: Meta) -> Array:
@@ -69,14 +95,23 @@ def stored(numbers: Array, meta: Meta) -> Array:
     dtype = DTYPES[meta.kind]
     if meta.kind in QUANTIZED_RANGES:
         low, high = QUANTIZED_RANGES[meta.kind]
+        least, most = low - meta.zero_point, high - meta.zero_point
         return each(
-            lambda x: min(max(_half_away(x / meta.scale) + meta.zero_point, low), high), numbers
+            lambda x: _half_away(min(max(x / meta.scale, least), most)) + meta.zero_point, numbers
         ).astype(dtype)
     with np.errstate(over="ignore"):
         if dtype.kind == "f":
             # float16 results are computed in float32 and then rounded again.
             return numbers.astype(np.float64).astype(np.float32).astype(dtype)
         return numbers.astype(np.int64).astype(dtype)
+
+
+def kept(numbers: Array, meta: Meta) -> Array:
+    """The elements `numbers`: cut to the range of a type that has one, and without their fractions."""
+    if meta.kind not in QUANTIZED_RANGES:
+        return stored(numbers, meta)
+    low, high = QUANTIZED_RANGES[meta.kind]
+    return each(lambda x: int(min(max(x, low), high)), numbers).astype(DTYPES[meta.kind])
 
 
 def _half_away(x: float) -> int:

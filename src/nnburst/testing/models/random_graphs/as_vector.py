@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance.vectors import (
+    ChannelQuant,
     Tolerance,
     Vector,
     VectorGraph,
@@ -93,14 +95,17 @@ def _operand(
 ) -> VectorOperand:
     # Results are compared with the dimensions of outputs, and requests pass those of inputs.
     is_open = lifetime == "TEMPORARY_VARIABLE" or not operand.value.array.size
+    meta = operand.value.meta
+    by_channel = operand.kind is OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
     return VectorOperand(
         name=f"op{index}",
         type=operand.kind.name,
         dimensions=operand.declared if is_open else operand.value.dimensions,
-        scale=operand.value.meta.scale,
-        zero_point=operand.value.meta.zero_point,
+        scale=meta.scale,
+        zero_point=meta.zero_point,
         lifetime=lifetime,
         number_of_consumers=consumers,
+        channel_quant=ChannelQuant(meta.scales, meta.channel) if by_channel else None,
         data=data,
     )
 

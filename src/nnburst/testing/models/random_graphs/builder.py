@@ -24,6 +24,11 @@ _T = OperandType
 _SCALES: Final = (1.0, 0.5, 0.25, 0.1, 1 / 128)
 #: Larger results are refused: rounding differences would grow out of proportion.
 _LARGEST: Final = {_T.TENSOR_FLOAT32: 1e3, _T.TENSOR_FLOAT16: 200.0, _T.TENSOR_INT32: 1e6}
+_SYMMETRIC: Final = (
+    _T.TENSOR_QUANT8_SYMM,
+    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+    _T.TENSOR_QUANT16_SYMM,
+)
 _FRESH: Final = 8.0
 _LATEST: Final = 6
 
@@ -205,14 +210,23 @@ class GraphBuilder:
     ) -> int:
         """A new input or constant with random values from low to high, none of them large."""
         low, high = max(low, -_FRESH), min(high, _FRESH)
-        found = self.quantised(kind) if meta is None else meta
+        found = self.quantised(kind, dims) if meta is None else meta
         return self.given(Value(found, self._elements(kind, dims, low, high)), constant=0.4)
 
-    def quantised(self, kind: OperandType) -> Meta:
-        """A type with a random scale and zero point if it has them."""
+    def quantised(self, kind: OperandType, dims: tuple[int, ...] = ()) -> Meta:
+        """A type with random scales and zero point if it has them."""
         if kind not in QUANTIZED_RANGES:
             return Meta(kind)
-        return Meta(kind, _float32(self.choice(_SCALES)), self.between(*QUANTIZED_RANGES[kind]))
+        if kind is _T.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            return self.by_channel(dims, self.between(0, len(dims) - 1))
+        scale = _float32(self.choice(_SCALES))
+        zero_point = 0 if kind in _SYMMETRIC else self.between(*QUANTIZED_RANGES[kind])
+        return Meta(kind, scale, zero_point)
+
+    def by_channel(self, dims: tuple[int, ...], channel: int) -> Meta:
+        """TENSOR_QUANT8_SYMM_PER_CHANNEL with a random scale for each entry of an axis."""
+        scales = tuple(_float32(self.choice(_SCALES)) for _ in range(dims[channel]))
+        return Meta(_T.TENSOR_QUANT8_SYMM_PER_CHANNEL, scales=scales, channel=channel)
 
     def scalar(self, value: float | bool, kind: OperandType | None = None) -> int:
         """A scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` is given."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.testing.models.naive import Meta
 from nnburst.testing.models.random_graphs.builder import GraphBuilder
 from nnburst.testing.models.random_graphs.templates import (
@@ -14,7 +18,12 @@ from nnburst.testing.models.random_graphs.templates import (
     FLOATS,
     I32,
     NUMBERS,
+    Q8,
     Q8S,
+    Q16A,
+    Q16S,
+    QPC,
+    QSYM8,
     QUANTISED,
     REALS,
     Made,
@@ -42,7 +51,7 @@ template(_O.FLOOR, kinds=FLOATS)(_unary(-1e6, 1e6, exact=True))
 template(_O.EXP, kinds=FLOATS, criteria="medium", exact=False)(_unary(-6, 3))
 template(_O.SIN, kinds=FLOATS, criteria="medium", exact=False)(_unary(-6, 6))
 template(_O.SQRT, kinds=FLOATS, criteria="medium")(_unary(0.1, 1e3))
-template(_O.LOG, _O.RSQRT, kinds=FLOATS, criteria="medium", exact=False)(_unary(0.1, 1e3))
+template(_O.LOG, kinds=FLOATS, criteria="medium", exact=False)(_unary(0.1, 1e3))
 template(_O.LOGICAL_NOT, kinds=(B8,))(_unary(0, 1))
 
 
@@ -58,6 +67,17 @@ def _forced(scale: float, zero_points: tuple[int, int]) -> Make:
 
 template(_O.LOGISTIC, kinds=REALS, criteria="relaxed", exact=False)(_forced(1 / 256, (0, -128)))
 template(_O.TANH, kinds=REALS, criteria="relaxed", exact=False)(_forced(1 / 128, (128, 0)))
+
+
+@template(_O.RSQRT, kinds=REALS, criteria="medium", exact=False)
+def _rsqrt(g: GraphBuilder, kind: OperandType) -> Made:
+    if kind not in QUANTISED:
+        return _unary(0.1, 1e3)(g, kind)
+    # No element stands for less than 0, which has no root.
+    meta = replace(g.quantised(kind), zero_point=QUANTIZED_RANGES[kind][0])
+    x = g.tensor(kind, meta=meta)
+    scale = float(np.float32(g.rng.uniform(1, 4) / 255 / np.sqrt(meta.scale)))
+    return [x], [Meta(kind, scale, g.quantised(kind).zero_point)]
 
 
 @template(_O.HARD_SWISH, kinds=REALS, criteria="medium", exact=False)
@@ -159,10 +179,14 @@ def _select(g: GraphBuilder, kind: OperandType) -> Made:
     return [g.tensor(B8, dims=g.shape(x)), x, y], [free(g, x, y)]
 
 
-@template(_O.CAST, kinds=(*FLOATS, I32), criteria="medium")
+#: From each of these to each; other types only to themselves.
+_CASTABLE: Final = (F32, F16, I32, Q8)
+
+
+@template(_O.CAST, kinds=(*_CASTABLE, B8, Q8S, QSYM8, Q16A, Q16S), criteria="medium")
 def _cast(g: GraphBuilder, kind: OperandType) -> Made:
-    to = g.choice([F32, F16, I32])
-    return [g.tensor(kind, -200, 200, exact=to is I32)], [Meta(to)]
+    to = g.choice(_CASTABLE) if kind in _CASTABLE else kind
+    return [g.tensor(kind, -200, 200, exact=to in (I32, Q8))], [g.quantised(to)]
 
 
 @template(_O.QUANTIZE, kinds=FLOATS, criteria="medium", exact=False)
@@ -170,6 +194,6 @@ def _quantize(g: GraphBuilder, kind: OperandType) -> Made:
     return [g.tensor(kind, -200, 200, exact=True)], [g.quantised(g.choice(QUANTISED))]
 
 
-@template(_O.DEQUANTIZE, kinds=QUANTISED, criteria="medium", exact=False)
+@template(_O.DEQUANTIZE, kinds=(*QUANTISED, QSYM8, QPC), criteria="medium", exact=False)
 def _dequantize(g: GraphBuilder, kind: OperandType) -> Made:
     return [g.tensor(kind)], [Meta(g.choice(FLOATS))]

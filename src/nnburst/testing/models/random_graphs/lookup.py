@@ -15,6 +15,7 @@ from nnburst.testing.models.random_graphs.templates import (
     I32,
     NUMBERS,
     Q8,
+    Q16A,
     QUANTISED,
     REALS,
     Made,
@@ -33,9 +34,9 @@ def _embedding(g: GraphBuilder, kind: OperandType) -> Made:
     return [lookups, values], [g.meta(values)]
 
 
-@template(_O.HASHTABLE_LOOKUP, kinds=(F32, I32))
+@template(_O.HASHTABLE_LOOKUP, kinds=(F32, I32, Q8))
 def _hashtable(g: GraphBuilder, kind: OperandType) -> Made:
-    values = g.tensor(kind, -1e6, 1e6, ranks=(2, 3))
+    values = g.tensor(kind, -1e6, 1e6, ranks=(2, 3, 4))
     rows = g.shape(values)[0]
     most = max(20, rows)
     keys = np.sort(g.rng.choice(np.arange(-most, most), rows, replace=False))
@@ -55,7 +56,7 @@ def _regions(g: GraphBuilder, kind: OperandType, count: int, size: tuple[float, 
     ends = [np.sort(g.rng.uniform(0, extent, (count, 2)), axis=1) for extent in reversed(size)]
     boxes = np.stack([ends[0][:, 0], ends[1][:, 0], ends[0][:, 1], ends[1][:, 1]], axis=1)
     grid = np.floor(boxes * 8)
-    if kind in QUANTISED:
+    if kind in QUANTISED or kind is Q16A:
         return g.given(Value(_BOXES, grid.astype(np.uint16)), constant=0.4)
     return g.given(Value(Meta(kind), (grid / 8).astype(DTYPES[kind])), constant=0.4)
 
@@ -87,12 +88,16 @@ def _roi_pooling(g: GraphBuilder, kind: OperandType) -> Made:
     return [x, *regions, *numbers, g.scalar(nchw)], [g.meta(x)]
 
 
-@template(_O.AXIS_ALIGNED_BBOX_TRANSFORM, kinds=FLOATS, criteria="relaxed", exact=False)
+@template(_O.AXIS_ALIGNED_BBOX_TRANSFORM, kinds=(*FLOATS, Q16A), criteria="relaxed", exact=False)
 def _bbox_transform(g: GraphBuilder, kind: OperandType) -> Made:
     count, classes, images = g.extent(1, 4), g.between(1, 3), g.between(1, 2)
     regions = _regions(g, kind, count, (30, 40))
-    deltas = g.tensor(kind, -1, 1, dims=(count, 4 * classes))
+    by = g.choice(QUANTISED) if kind is Q16A else kind
+    # As far as the others: from -1 to 1.
+    meta = Meta(by, 1 / 128, 128 if by is Q8 else 0) if by in QUANTISED else None
+    deltas = g.tensor(by, -1, 1, dims=(count, 4 * classes), meta=meta)
     batches = g.ints(np.sort(g.rng.integers(0, images, count)))
-    sizes = np.tile([32, 48], (images, 1)).astype(DTYPES[kind])
-    image = g.given(Value(Meta(kind), sizes), constant=0.4)
-    return [regions, deltas, batches, image], [Meta(kind)]
+    boxes = _BOXES if kind is Q16A else Meta(kind)
+    sizes = np.tile([32, 48], (images, 1)) / (boxes.scale or 1)
+    image = g.given(Value(boxes, sizes.astype(DTYPES[kind])), constant=0.4)
+    return [regions, deltas, batches, image], [boxes]

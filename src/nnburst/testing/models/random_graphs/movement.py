@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.operand_types import QUANTIZED_RANGES
 from nnburst.testing.models.naive import Meta
 from nnburst.testing.models.random_graphs.builder import GraphBuilder, Unsuitable
 from nnburst.testing.models.random_graphs.templates import (
@@ -12,6 +13,7 @@ from nnburst.testing.models.random_graphs.templates import (
     FLOATS,
     I32,
     NUMBERS,
+    QUANTISED,
     REALS,
     Made,
     free,
@@ -27,7 +29,7 @@ def _source(g: GraphBuilder, kind: OperandType, *ranks: int) -> int:
     return g.tensor(kind, -_ANY, _ANY, ranks=ranks or (1, 2, 3, 4))
 
 
-@template(_O.RESHAPE, kinds=REALS)
+@template(_O.RESHAPE, kinds=NUMBERS)
 def _reshape(g: GraphBuilder, kind: OperandType) -> Made:
     x = _source(g, kind)
     shape = list(g.rng.permutation(g.shape(x)))
@@ -69,9 +71,11 @@ def _pad(g: GraphBuilder, kind: OperandType) -> Made:
     return [x, _paddings(g, [2] * len(g.shape(x)))], [g.meta(x)]
 
 
-@template(_O.PAD_V2, kinds=FLOATS)
+@template(_O.PAD_V2, kinds=REALS)
 def _pad_v2(g: GraphBuilder, kind: OperandType) -> Made:
     inputs, outputs = _pad(g, kind)
+    if kind in QUANTISED:
+        return [*inputs, g.scalar(g.between(*QUANTIZED_RANGES[kind]))], outputs
     scalar = OperandType.FLOAT16 if kind is F16 else OperandType.FLOAT32
     return [*inputs, g.scalar(float(g.between(-3, 3)), scalar)], outputs
 

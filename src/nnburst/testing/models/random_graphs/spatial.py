@@ -8,6 +8,7 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.testing.models.naive import Meta
 from nnburst.testing.models.random_graphs.builder import GraphBuilder
 from nnburst.testing.models.random_graphs.templates import (
+    F16,
     FLOATS,
     I32,
     Q8S,
@@ -57,16 +58,37 @@ def _filter_size(g: GraphBuilder, x: int, nchw: bool) -> _Sizes:
 
 
 def _weights(
-    g: GraphBuilder, kind: OperandType, x: int, dims: tuple[int, ...], units: int
+    g: GraphBuilder,
+    kind: OperandType,
+    x: int,
+    dims: tuple[int, ...],
+    units: int,
+    channel: int | None = 0,
 ) -> tuple[list[int], Meta]:
-    """Weights and bias, and an output type whose range suits the sums."""
-    weights = g.fresh(kind, dims, -1, 1)
+    """Weights and bias, and an output type whose range suits the sums.
+
+    Args:
+        g: what they are added to.
+        kind: of the input.
+        x: the input.
+        dims: of the weights.
+        units: how many sums there are.
+        channel: the axis of theirs, along which weights may have scales of their own; None if they may not.
+    """
     terms = max(1, int(np.prod(dims)) // units)
     if kind not in QUANTISED:
-        return [weights, g.fresh(kind, (units,), -1, 1)], Meta(kind)
-    scale = float(np.float32(np.float32(g.meta(x).scale) * np.float32(g.meta(weights).scale)))
-    bias = g.fresh(I32, (units,), -300, 300, Meta(I32, scale))
-    coarse = scale * 30 * float(np.sqrt(terms))
+        return [g.fresh(kind, dims, -1, 1), g.fresh(kind, (units,), -1, 1)], Meta(kind)
+    if channel is not None and g.chance(0.3):
+        by = g.by_channel(dims, channel)
+        weights = g.fresh(by.kind, dims, meta=by)
+    else:
+        weights = g.fresh(kind, dims)
+        by = g.meta(weights)
+    steps = [float(np.float32(g.meta(x).scale) * np.float32(s)) for s in by.scales or (by.scale,)]
+    # The model states no scale of a bias that belongs to several.
+    meta = Meta(I32, scales=tuple(steps)) if by.scales else Meta(I32, steps[0])
+    bias = g.fresh(I32, (units,), -300, 300, meta)
+    coarse = max(steps) * 30 * float(np.sqrt(terms))
     return [weights, bias], Meta(kind, float(np.float32(coarse)), g.quantised(kind).zero_point)
 
 
@@ -92,7 +114,7 @@ def _depthwise(g: GraphBuilder, kind: OperandType) -> Made:
     x, nchw = _image(g, kind)
     multiplier = g.between(1, 2)
     size, units = _filter_size(g, x, nchw), _channels(g, x, nchw) * multiplier
-    weights, meta = _weights(g, kind, x, (1, *size, units), units)
+    weights, meta = _weights(g, kind, x, (1, *size, units), units, channel=3)
     geometry = _geometry(g, size, explicit=g.chance(0.5))
     tail = _tail(g, nchw, dilations=g.chance(0.2), forced=False)
     scalars = [g.scalar(multiplier), activation(g, kind)]
@@ -142,7 +164,7 @@ template(_O.L2_POOL_2D, kinds=FLOATS, criteria="relaxed", exact=False)(_pool)
 def _fully_connected(g: GraphBuilder, kind: OperandType) -> Made:
     x = g.tensor(kind, -8, 8, ranks=(2, 3, 4))
     depth, units = g.shape(x)[-1], g.extent(1, 4)
-    weights, meta = _weights(g, kind, x, (units, depth), units)
+    weights, meta = _weights(g, kind, x, (units, depth), units, channel=None)
     return [x, *weights, activation(g, kind)], [meta]
 
 
@@ -158,17 +180,21 @@ def _batch_matmul(g: GraphBuilder, kind: OperandType) -> Made:
     return [x, y, g.scalar(transposed_x), g.scalar(transposed_y)], [meta]
 
 
-def _sizes(g: GraphBuilder) -> list[int]:
+def _sizes(g: GraphBuilder, kind: OperandType) -> list[int]:
+    """Width and height, or scales of them."""
+    if g.chance(0.3):
+        scalar = OperandType.FLOAT16 if kind is F16 else OperandType.FLOAT32
+        return [g.scalar(g.choice([0.5, 1.0, 1.5, 2.0]), scalar) for _ in range(2)]
     return [g.scalar(g.between(1, 7)), g.scalar(g.between(1, 7))]
 
 
 @template(_O.RESIZE_NEAREST_NEIGHBOR, kinds=REALS)
 def _resize_nearest(g: GraphBuilder, kind: OperandType) -> Made:
     x, nchw = _image(g, kind)
-    return [x, *_sizes(g), g.scalar(nchw)], [g.meta(x)]
+    return [x, *_sizes(g, kind), g.scalar(nchw)], [g.meta(x)]
 
 
 @template(_O.RESIZE_BILINEAR, kinds=REALS, criteria="relaxed", exact=False)
 def _resize_bilinear(g: GraphBuilder, kind: OperandType) -> Made:
     x, nchw = _image(g, kind)
-    return [x, *_sizes(g), *_tail(g, nchw, dilations=False, forced=False)], [g.meta(x)]
+    return [x, *_sizes(g, kind), *_tail(g, nchw, dilations=False, forced=False)], [g.meta(x)]

@@ -13,13 +13,17 @@ from nnburst.testing.models.random_graphs.builder import GraphBuilder
 
 _T = OperandType
 _O = OperationType
-F32, F16, I32, B8, Q8, Q8S = (
+F32, F16, I32, B8, Q8, Q8S, QSYM8, QPC, Q16A, Q16S = (
     _T.TENSOR_FLOAT32,
     _T.TENSOR_FLOAT16,
     _T.TENSOR_INT32,
     _T.TENSOR_BOOL8,
     _T.TENSOR_QUANT8_ASYMM,
     _T.TENSOR_QUANT8_ASYMM_SIGNED,
+    _T.TENSOR_QUANT8_SYMM,
+    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+    _T.TENSOR_QUANT16_ASYMM,
+    _T.TENSOR_QUANT16_SYMM,
 )
 FLOATS: Final = (F32, F16)
 QUANTISED: Final = (Q8, Q8S)
