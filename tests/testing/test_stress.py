@@ -78,14 +78,14 @@ def test_random_graphs_are_executed_or_refused(tmp_path: Path) -> None:
 
 
 def test_mapped_models_outlive_the_memory_that_they_were_made_of(tmp_path: Path) -> None:
-    found = run(tmp_path, 0, "mapped-models", "--seconds", "4")["mapped-models"]
+    found = run(tmp_path, 0, "mapped-models", "--seconds", "1")["mapped-models"]
     assert found["clients"]["success"] > 0  # type: ignore[index]
     assert found["bad"] == 0
 
 
 def test_executions_beside_preparations_are_compared_with_executions_alone(tmp_path: Path) -> None:
     target = tmp_path / "stress.json"
-    assert main(["stress", "degradation", "--seconds", "6", "--json", str(target)]) in (0, 1)
+    assert main(["stress", "degradation", "--seconds", "2", "--json", str(target)]) in (0, 1)
     found = json.loads(target.read_text())["degradation"]
     [said] = [message for message in found["messages"] if message.startswith("executions took")]
     assert int(said.split(" beside ")[1].split()[0]) > 0

@@ -74,13 +74,13 @@ def degrade(address: str, network: Network, seconds: float) -> Degradation:
         NnburstError: a call failed.
         WrongAnswer: a result is not as before.
     """
-    until = time.monotonic() + seconds
     ratios: list[float] = []
     with (
         _preparing(address) as beside,
         connect(address, timeout=PATIENCE) as device,
         device.prepare(network.model, timeout=PATIENCE) as prepared,
     ):
+        until = time.monotonic() + seconds
         _block(prepared, network, min(_WARM_UP, seconds / 4))
         while not ratios or time.monotonic() < until:
             alone = _block(prepared, network, _BLOCK)
@@ -95,13 +95,16 @@ class _Preparer:
     def __init__(self, address: str) -> None:
         self.preparations = 0
         self._address = address
+        self._ready = threading.Event()
         self._let = threading.Event()
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="stress preparations")
 
     def start(self) -> None:
+        """Begin, and wait for the connection: what a launch takes is not beside any block."""
         self._thread.start()
+        self._ready.wait()
 
     def close(self) -> None:
         self._done.set()
@@ -127,6 +130,7 @@ class _Preparer:
         network = Network()
         try:
             with connect(self._address, timeout=PATIENCE) as device:
+                self._ready.set()
                 while self._let.wait() and not self._done.is_set():
                     next_one = time.monotonic() + _EVERY
                     device.prepare(network.model, timeout=PATIENCE).close()
@@ -134,6 +138,8 @@ class _Preparer:
                     self._done.wait(max(0.0, next_one - time.monotonic()))
         except Exception as error:
             self._failure = error
+        finally:
+            self._ready.set()
 
 
 @contextmanager
