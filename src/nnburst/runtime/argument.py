@@ -80,6 +80,11 @@ class Outcome:
         """What an exception stands for."""
         return cls(error.code, error.output_shapes, message=str(error))
 
+    @property
+    def has_result(self) -> bool:
+        """Whether it has computed: to the end, or until an output had too little room."""
+        return self.code in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
+
 
 SUCCESS: Final = Outcome()
 

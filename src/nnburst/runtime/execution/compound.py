@@ -45,7 +45,6 @@ logger = logging.getLogger("nnburst.runtime")
 
 #: An output of a step that is too small to be computed with is not repeated for ever.
 _LARGEST: Final = INT32_MAX + 1
-_ANSWERED: Final = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
 #: What ends a computation without a second try.
 _TIMEOUT: Final = Outcome(
     ResultCode.MISSED_DEADLINE_TRANSIENT, message="a WHILE has run longer than its loop timeout"
@@ -184,7 +183,7 @@ class CompoundComputation:
     def _execute(self, step: ExecutionStep, *, allow_fallback: bool) -> tuple[Outcome, bool]:
         """Run one step; whether the whole model is to go to the CPU comes second."""
         outcome = self._attempt(step, on_cpu=False)
-        if outcome.code in _ANSWERED:
+        if outcome.has_result:
             return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
         if not allow_fallback:
             return outcome, False
@@ -199,7 +198,7 @@ class CompoundComputation:
             outcome.message,
         )
         repeated = self._attempt(step, on_cpu=True)
-        if repeated.code in _ANSWERED:
+        if repeated.has_result:
             return self._unless_empty(step, repeated, allow_fallback=allow_fallback)
         return outcome, True
 

@@ -64,8 +64,7 @@ class FencedComputation:
             outcome = chain.settle(self._options.deadline_ns)
         finally:
             chain.close()
-        failed = outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
-        if failed and executable.allows_fallback and chain.may_fall_back:
+        if not outcome.has_result and executable.allows_fallback and chain.may_fall_back:
             return executable.fall_back(*self._arguments, self._options, outcome)
         return outcome
 

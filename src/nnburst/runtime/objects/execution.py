@@ -478,7 +478,7 @@ class Execution(ExecutionSettings):
             BadState: it has not completed, or failed otherwise.
         """
         self._check_completed("output_shapes")
-        if self._outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+        if not self._outcome.has_result:
             raise BadState("output_shapes: the computation failed")
         return tuple(map(OutputShape, self._shapes, self._sufficient))
 
@@ -504,7 +504,7 @@ class Execution(ExecutionSettings):
 
     def _output(self, index: int) -> tuple[int, ...]:
         self._check_completed("output")
-        if self._outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+        if not self._outcome.has_result:
             raise BadState(
                 "output: the computation failed, so that nothing is known of its outputs"
             )
