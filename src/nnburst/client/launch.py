@@ -27,6 +27,7 @@ from nnburst.tracing.slices import Layer, Phase, trace
 def launch(
     executor: str = "reference",
     *,
+    name: str | None = None,
     cpus: Iterable[int] | None = None,
     extensions: Iterable[str] = (),
     env: Mapping[str, str] | None = None,
@@ -37,6 +38,7 @@ def launch(
     Args:
         executor: "litert", "null", "reference", a name of the entry-point group `nnburst.executors`, or
             `module:attribute`.
+        name: of the device, by which a file of capabilities is looked for; the executor's unless given.
         cpus: cores that the driver may run on; this process's own unless given.
         extensions: vendor extensions to have beside those of entry points, each as `module:attribute`.
         env: variables to set or change in the driver's environment.
@@ -54,19 +56,20 @@ def launch(
     warn_of_unknown_names()
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "launch"):
-        device = _launch(executor, cpus, extensions, env, seconds)
+        device = _launch(executor, name or executor, cpus, extensions, env, seconds)
     vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
     return device
 
 
 def _launch(
     executor: str,
+    name: str,
     cpus: Iterable[int] | None,
     extensions: Iterable[str],
     env: Mapping[str, str] | None,
     seconds: float,
 ) -> Device:
-    command = [sys.executable, "-m", "nnburst.driver", "--executor", executor]
+    command = [sys.executable, "-m", "nnburst.driver", "--executor", executor, "--name", name]
     if cpus is not None:
         command += ["--cpus", _cores(cpus)]
     for extension in extensions:
@@ -78,14 +81,15 @@ def _launch(
         except BaseException:
             ours.close()
             raise
-    name = f"driver {executor}"
     # Needed later, and the driver is not there yet.
     importlib.import_module("nnburst.client.burst.burst")
     try:
-        session = Session(ours, name, lambda: DriverDied(process.ending), timeout=seconds)
+        session = Session(
+            ours, f"driver {name}", lambda: DriverDied(process.ending), timeout=seconds
+        )
     except DeadObject:
         process.close()
-        raise DeviceUnavailable(f"{executor}: {process.ending()}") from None
+        raise DeviceUnavailable(f"{name}: {process.ending()}") from None
     except BaseException:
         process.close()
         raise

@@ -154,18 +154,19 @@ def test_an_engine_is_launched_by_the_first_compilation_that_asks_it(
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize(("listed", "name"), [("reference", "reference"), ("own=reference", "own")])
 def test_what_is_known_of_an_engine_is_forgotten_when_somebody_writes_its_capabilities(
-    manager: Managers, monkeypatch: pytest.MonkeyPatch
+    manager: Managers, monkeypatch: pytest.MonkeyPatch, listed: str, name: str
 ) -> None:
-    monkeypatch.setenv("NNBURST_DEVICES", "reference")
-    assert manager().device("reference").capabilities.if_performance.exec_time == 1.0
-    path = Path(os.environ["XDG_CONFIG_HOME"]) / "nnburst" / "capabilities" / "reference.json"
+    monkeypatch.setenv("NNBURST_DEVICES", listed)
+    assert manager().device(name).capabilities.if_performance.exec_time == 1.0
+    path = Path(os.environ["XDG_CONFIG_HOME"]) / "nnburst" / "capabilities" / f"{name}.json"
     path.parent.mkdir(parents=True)
     info = {"exec_time": 0.25, "power_usage": 0.5}
     path.write_text(
         json.dumps({"operands": {}, "relaxed_scalar": info, "relaxed_tensor": info, "if": info})
     )
-    assert manager().device("reference").capabilities.if_performance.exec_time == 0.25
+    assert manager().device(name).capabilities.if_performance.exec_time == 0.25
 
 
 def test_a_broken_cache_of_facts_is_never_an_error(

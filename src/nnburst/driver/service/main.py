@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m nnburst.driver")
     parser.add_argument("--executor", required=True)
+    parser.add_argument("--name", default="", help="of the device (default: the executor's)")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--fd", type=int, help="connected socket of the only client")
     where.add_argument("--serve", metavar="ADDRESS", help="name or path to listen at")
@@ -102,7 +103,8 @@ def _serve_one(args: argparse.Namespace) -> None:
     from nnburst.driver.service.admission import Admission
     from nnburst.driver.service.worker import serve_client
 
-    serve_client(lambda: Admission(socket.socket(fileno=args.fd)), args.executor, args.executor)
+    name = args.name or args.executor
+    serve_client(lambda: Admission(socket.socket(fileno=args.fd)), args.executor, name)
 
 
 def _serve(listener: Listener, args: argparse.Namespace) -> None:

@@ -99,7 +99,9 @@ class EngineDevice:
                 raise Closed(f"device {self.name} is closed")
             if self._started is None:
                 self._started = DriverDevice(
-                    lambda: launch(self.executor), name=self.name, feature_level=self._level
+                    lambda: launch(self.executor, name=self.name),
+                    name=self.name,
+                    feature_level=self._level,
                 )
                 self._learn(self._started)
             return self._started
