@@ -113,9 +113,9 @@ arm64: setup $(WHEEL_TOOLS) ## the wheel for Arm on an emulator: selftest, suite
 
 RUN_C := csrc/tests/run.sh
 
-cts: setup ## Android's conformance program for the C interface: CTS_SOURCES=checkout; WHAT=all, SHARDS=2, JSON=cts.json, SANITIZE=address,undefined
+cts: setup ## Android's conformance program for the C interface: CTS_SOURCES=checkout; WHAT=all, DEVICES=cpu|litert|halves, SHARDS=2, JSON=cts.json, SANITIZE=address,undefined
 	PYTHONPATH=tools $(BIN)/python -m cts $(or $(CTS_SOURCES),$(error say CTS_SOURCES=checkout)) \
-	    --what $(or $(WHAT),core) $(if $(SHARDS),--shards $(SHARDS)) $(if $(JSON),--json $(JSON)) $(if $(SANITIZE),--sanitize $(SANITIZE)) $(CTS_ARGS)
+	    --what $(or $(WHAT),core) $(if $(DEVICES),--devices $(DEVICES)) $(if $(SHARDS),--shards $(SHARDS)) $(if $(JSON),--json $(JSON)) $(if $(SANITIZE),--sanitize $(SANITIZE)) $(CTS_ARGS)
 
 asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at trap points
 	$(RUN_C) address hostile_counters $(or $(ROUNDS),100000000)

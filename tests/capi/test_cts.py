@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cts import report
+from cts.devices import DEVICES, environment
 from cts.expected import unexpected
 from cts.program import Result, cases
 from cts.run import Results, run
+from nnburst.runtime import Manager
 
 #: A program as gtest makes them: Good.One passes, Bad.Fails fails, Bad.Dies dies, Bad.Hangs hangs.
 PROGRAM = """#!{python}
@@ -48,7 +53,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def carry_out(program: Path, *, resume: bool = False) -> dict[str, Result]:
+def carry_out(program: Path, *, resume: bool = False, until: float = math.inf) -> dict[str, Result]:
     results = Results(program.parent / "results.jsonl", resume=resume)
     try:
         run(
@@ -59,6 +64,7 @@ def carry_out(program: Path, *, resume: bool = False) -> dict[str, Result]:
             patience=1.0,
             environment={},
             progress=lambda _done: None,
+            until=until,
         )
     finally:
         results.close()
@@ -91,11 +97,67 @@ def test_what_has_a_result_is_not_run_again(program: Path) -> None:
     assert (program.parent / "ran").read_text() == "Good.One\n"
 
 
+def test_what_time_ran_out_for_is_left_to_the_next_run(program: Path) -> None:
+    assert carry_out(program, until=0.0) == {}
+    assert not (program.parent / "ran").exists()
+    assert len(carry_out(program, resume=True)) == 6
+
+
+def test_executions_of_all_processes_are_added_up_with_the_share_on_drivers(tmp_path: Path) -> None:
+    for pid, by_device, supported, on_drivers in (
+        (17, {"litert": 3, "nnapi-reference": 4}, 4, 2),
+        (18, {"nnapi-reference": 2}, 0, 0),
+        (19, {"litert": 1}, 1, 1),
+    ):
+        counts = report.Executions(by_device, supported, on_drivers)
+        (tmp_path / f"{pid}.json").write_bytes(msgspec.json.encode(counts))
+    executions = report.added_up(tmp_path)
+    assert report.text({}, executions, {}).splitlines()[-1] == (
+        "4 executions by litert, 6 executions by nnapi-reference,"
+        " 3 executions on drivers, of 5 that they support (60.0%)"
+    )
+    assert report.as_json({}, executions, {})["executions"] == {
+        "by_device": {"litert": 4, "nnapi-reference": 6},
+        "supported_by_drivers": 5,
+        "on_drivers": 3,
+        "share": 0.6,
+    }
+
+
+def test_the_share_is_none_without_drivers(tmp_path: Path) -> None:
+    assert report.added_up(tmp_path).share == 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "costs"),
+    [
+        ("cpu", {"nnapi-reference": 1.0}),
+        ("halves", {"sample_a": 0.5, "sample_b": 0.6, "nnapi-reference": 1.0}),
+    ],
+)
+def test_a_set_of_devices_is_what_it_is_called(
+    monkeypatch: pytest.MonkeyPatch, devices: str, costs: dict[str, float]
+) -> None:
+    assert devices in DEVICES
+    with tempfile.TemporaryDirectory() as folder:  # sockets have no room for pytest's path
+        for name, value in environment(devices, Path(folder)).items():
+            monkeypatch.setenv(name, value)
+        with Manager() as manager:
+            found = {
+                device.name: device.capabilities.if_performance.exec_time
+                for device in manager.devices
+            }
+            assert found == costs
+            assert manager._settings.refuses_half == (devices == "halves")
+
+
 def test_the_table_has_a_row_for_each_suite_and_the_reason_of_each_failure(program: Path) -> None:
     results = carry_out(program)
     assert report.rows(results)[-1][:6] == ("all", 6, 2, 1, 2, 1)
-    assert "expected 1, got 2" in report.text(results, {"minutes": 1})
-    assert {row["name"] for row in report.as_json(results, {}, {})["unexpected"]} == {
+    assert "expected 1, got 2" in report.text(results, report.Executions(), {"minutes": 1})
+    assert {
+        row["name"] for row in report.as_json(results, report.Executions(), {})["unexpected"]
+    } == {
         "Bad.Fails",
         "Bad.Dies",
         "Bad.Hangs",

@@ -30,7 +30,9 @@ def test_executions_are_counted_by_device_if_that_is_wanted(
     counts = tmp_path / "counts"
     counts.mkdir()
     assert run_compiled(program, NNBURST_EXECUTION_COUNTS=str(counts)).returncode == 0
-    assert [json.loads(path.read_text()) for path in counts.iterdir()] == [{"nnapi-reference": 1}]
+    assert [json.loads(path.read_text()) for path in counts.iterdir()] == [
+        {"by_device": {"nnapi-reference": 1}, "supported_by_drivers": 0, "on_drivers": 0}
+    ]
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from cts.expected import CANNOT_HOLD, NEVER_CALLED, VACUOUS, reason, unexpected
 from cts.program import Result
@@ -15,6 +16,37 @@ OUTCOMES = ("passed", "failed", "crashed", "skipped")
 #: Results that must not be, shown to people; the JSON has all.
 SHOWN = 20
 COLUMNS = ("suite", "cases", *OUTCOMES, "seconds")
+
+
+class Executions(msgspec.Struct, forbid_unknown_fields=True):
+    """Executions that gave a result, as the library counts them (`NNBURST_EXECUTION_COUNTS`).
+
+    Attributes:
+        by_device: of models and of steps.
+        supported_by_drivers: of whole models of which drivers support an operation or more.
+        on_drivers: those of them of which a driver has executed some.
+    """
+
+    by_device: dict[str, int] = {}
+    supported_by_drivers: int = 0
+    on_drivers: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of what drivers support, how much ran on them: 0 to 1."""
+        return self.on_drivers / self.supported_by_drivers if self.supported_by_drivers else 0.0
+
+    def text(self) -> str:
+        """For people."""
+        by_device = [f"{count} executions by {name}" for name, count in self.by_device.items()]
+        share = (
+            f"{self.on_drivers} executions on drivers, of {self.supported_by_drivers} that they"
+            f" support ({self.share:.1%})"
+        )
+        return ", ".join([*by_device, share])
+
+
+_decode: Final = msgspec.json.Decoder(Executions).decode
 
 
 def suite(name: str) -> str:
@@ -42,29 +74,34 @@ def rows(results: Mapping[str, Result]) -> list[tuple[object, ...]]:
     ]
 
 
-def added_up(folder: Path) -> dict[str, int]:
-    """Executions by device, of the processes that have reported theirs into a folder."""
-    total: Counter[str] = Counter()
+def added_up(folder: Path) -> Executions:
+    """All executions of the processes that have reported theirs into a folder."""
+    by_device: Counter[str] = Counter()
+    total = Executions()
     for path in folder.glob("*.json"):
-        total.update(json.loads(path.read_text(encoding="utf-8")))
-    return {f"executions by {device}": count for device, count in sorted(total.items())}
+        found = _decode(path.read_bytes())
+        by_device.update(found.by_device)
+        total.supported_by_drivers += found.supported_by_drivers
+        total.on_drivers += found.on_drivers
+    total.by_device = dict(sorted(by_device.items()))
+    return total
 
 
 def as_json(
-    results: Mapping[str, Result], executions: Mapping[str, int], facts: Mapping[str, object]
+    results: Mapping[str, Result], executions: Executions, facts: Mapping[str, object]
 ) -> dict[str, Any]:
     """The whole of a run.
 
     Args:
         results: by case.
-        executions: by device.
+        executions: of all its processes.
         facts: minutes, memory and what else was measured.
     """
     total = Counter(result.outcome for result in results.values())
     return {
         **{outcome: total[outcome] for outcome in OUTCOMES},
         **facts,
-        "executions": dict(executions),
+        "executions": {**msgspec.to_builtins(executions), "share": round(executions.share, 4)},
         "suites": [dict(zip(COLUMNS, row, strict=True)) for row in rows(results)],
         "cannot_hold": dict(CANNOT_HOLD),
         "vacuous": {name: why for name in results if (why := reason(name, VACUOUS)) is not None},
@@ -83,11 +120,12 @@ def as_row(result: Result) -> dict[str, object]:
     }
 
 
-def text(results: Mapping[str, Result], facts: Mapping[str, object]) -> str:
+def text(results: Mapping[str, Result], executions: Executions, facts: Mapping[str, object]) -> str:
     """The table, what was measured, and the first results that must not be."""
     line = "{:44} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}"
     lines = [line.format(*map(str, row)) for row in (COLUMNS, *rows(results))]
     lines.append(", ".join(f"{value} {name}" for name, value in facts.items()))
+    lines.append(executions.text())
     lines += [
         f"{result.outcome}: {result.name}\n{result.detail}\n"
         for result in unexpected(results)[:SHOWN]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -57,6 +59,7 @@ def run(
     patience: float,
     environment: Mapping[str, str],
     progress: Callable[[int], None],
+    until: float = math.inf,
 ) -> None:
     """Run every case that has no result yet.
 
@@ -68,6 +71,7 @@ def run(
         patience: seconds that a case may be silent for.
         environment: of the processes, besides this one's.
         progress: is called with the number of results so far.
+        until: when to begin no further process, on `time.monotonic`'s clock.
     """
     todo = [name for name in names if name not in results.by_name]
     random.Random(0).shuffle(todo)  # noqa: S311 - slow suites are spread over all batches
@@ -76,7 +80,7 @@ def run(
 
     def carry_out(batch: Sequence[str]) -> None:
         left = list(batch)
-        while left:
+        while left and time.monotonic() < until:
             for result in run_batch(program, left, both, patience):
                 results.add(result)
                 progress(len(results.by_name))

@@ -1,4 +1,4 @@
-"""Reports how often each device has executed, to a folder that `NNBURST_EXECUTION_COUNTS` names.
+"""Reports how often devices have executed, to a folder that `NNBURST_EXECUTION_COUNTS` names.
 
 A program that is under test ends without a word, or crashes: the file `PID.json` is written anew each time
 that it frees a compilation.
@@ -21,5 +21,5 @@ def write_counts() -> None:
     if _folder is not None:
         path = _folder / f"{os.getpid()}.json"
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(EXECUTIONS.by_device()), encoding="utf-8")
+        partial.write_text(json.dumps(EXECUTIONS.as_json()), encoding="utf-8")
         partial.rename(path)

@@ -401,7 +401,8 @@ EXECUTION_COUNTS: Final = Variable(
     "a folder",
     None,
     reader="libneuralnetworks.so, at the first call",
-    what="where `PID.json` has how often each device has executed (`make cts` adds them up)",
+    what="where `PID.json` has how often each device has executed, and how much of what drivers support ran"
+    " on them (`make cts` adds them up)",
     page="c_interface.md",
 )
 SHARED: Final = Variable(

@@ -12,7 +12,11 @@ from nnburst.runtime.devices.refuse_half import without_half
 
 
 class AskedDevice:
-    """A candidate of planning's; see `nnburst.runtime.planning.candidate`."""
+    """A candidate of planning's; see `nnburst.runtime.planning.candidate`.
+
+    Attributes:
+        supports_some: whether it has taken an operation that it was asked about.
+    """
 
     def __init__(
         self, device: Device, pools: Sequence[Pool], *, refuses_half: bool = False
@@ -26,8 +30,12 @@ class AskedDevice:
         self.feature_level: Final = device.feature_level
         self.is_cpu: Final = device.is_cpu
         self.capabilities: Final = device.capabilities
+        self.supports_some = False
 
     def supported_operations(self, model: Model, pools: Sequence[int]) -> Sequence[bool]:
         """Which operations of the main subgraph the device can run."""
         found = self._device.supported_operations(model, [self._pools[n] for n in pools])
-        return without_half(self.name, model, found) if self._refuses_half else found
+        if self._refuses_half:
+            found = without_half(self.name, model, found)
+        self.supports_some |= any(found)
+        return found

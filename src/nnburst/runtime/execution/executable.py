@@ -91,6 +91,7 @@ class Executable:
         is_explicit: bool,
         recorder: PlanRecorder,
         fell_back: bool = False,
+        drivers_support: bool = False,
     ) -> None:
         """Own the parts.
 
@@ -104,6 +105,7 @@ class Executable:
             is_explicit: see the attributes.
             recorder: see the attributes.
             fell_back: see the attributes.
+            drivers_support: whether a driver supports an operation of the model, for the counts.
         """
         self.plan: Final = plan
         self.interface: Final = interface
@@ -113,6 +115,7 @@ class Executable:
         self.is_explicit: Final = is_explicit
         self.recorder: Final = recorder
         self.fell_back: Final = fell_back
+        self._drivers_support: Final = drivers_support
         self._prepare_on_cpu: Final = prepare_on_cpu
         self._fallback: PreparedPart | None = None
         self._measured: Final[dict[int, float]] = {}
@@ -154,11 +157,11 @@ class Executable:
                 self._measured[0] = time.perf_counter() - began
             if vlog.on("execution"):
                 vlog.write("execution", "%s: %s", self._title, outcome.code.name)
-            answered = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
             on_cpu = self.devices[self.plan.device].is_cpu
-            whole = self.allows_fallback and not on_cpu and outcome.code not in answered
-            if outcome.code in answered:
+            whole = self.allows_fallback and not on_cpu and not outcome.has_result
+            if outcome.has_result:
                 EXECUTIONS.add(device)
+                self._count(on_drivers=not on_cpu)
         else:
             parts = _Parts(self, bursts, chain, options)
             outcome, whole = self._execute_steps(inputs, outputs, options, parts, temporaries)
@@ -229,7 +232,14 @@ class Executable:
                 self._compound.release(temporaries, usable=is_done)
             if is_done and parts.end_when_they_return:
                 self._measured.update(computation.seconds)
+        if found[0].has_result:
+            self._count(on_drivers=any(device >= 0 for device in computation.executed))
         return found
+
+    def _count(self, *, on_drivers: bool) -> None:
+        """Count a computation of the whole model that gave a result."""
+        if self._drivers_support:
+            EXECUTIONS.add_supported(on_drivers=on_drivers)
 
     def begin(
         self, inputs: list[Argument], outputs: list[Argument], options: Options, chain: FenceChain
@@ -344,6 +354,7 @@ class Executable:
             logger.warning("the CPU cannot stand in: %s", error)
             return failure
         EXECUTIONS.add(CPU_NAME)
+        self._count(on_drivers=False)
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
         with trace(Layer.RUNTIME, Phase.EXECUTION, "the whole model on the CPU"):
             return on_plain_memory(self._fallback, inputs, outputs, unlimited)

@@ -21,7 +21,6 @@ from nnburst.runtime.execution.executable import Executable, Interface
 from nnburst.runtime.measuring.measuring import Measuring
 from nnburst.runtime.objects.hal_model import pools_of
 from nnburst.runtime.objects.model import Model
-from nnburst.runtime.planning.candidate import Candidate
 from nnburst.runtime.planning.models.hal_model import hal_model
 from nnburst.runtime.planning.placement.schedule_search import Schedule
 from nnburst.runtime.planning.plan import (
@@ -127,7 +126,7 @@ class PlanCompiler:
         self._options = options
         self._pools = pools_of(model._memories)
         half = manager._settings.refuses_half
-        self.candidates: Final[list[Candidate]] = [
+        self.candidates: Final = [
             AskedDevice(device, self._pools, refuses_half=half) for device in devices
         ]
         self._placed: list[Device] = list(devices)
@@ -184,6 +183,7 @@ class PlanCompiler:
             ),
             is_explicit=options.is_explicit,
             fell_back=planned.fell_back,
+            drivers_support=any(c.supports_some for c in self.candidates if not c.is_cpu),
             recorder=PlanRecorder(self._manager.records, self.facts(planned.plan)),
         )
 
