@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 from executor.litert.networks import F32, I32, largest_doubled
-from nnburst.cli import main
-from nnburst.cli.inspect_graph import drawing_of
+from nnburst.cli import inspect, main
+from nnburst.cli.inspect_graph import colours_of, drawing_of
 from nnburst.cli.inspect_placement import Placement, known_executors, place
+from nnburst.cli.output import Coloured
+from nnburst.hal.diagnostics.graph_dump import dot
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.models.tflite_builder import TfliteBuilder
@@ -130,6 +133,23 @@ def test_tooltip_of_each_unsupported_operation_is_its_own_reason() -> None:
     assert drawn[0].startswith("reference: operation 0 is not supported: ")
     assert drawn[1].startswith("reference: operation 1 is not supported: ")
     assert "TANH" in drawn[1]
+
+
+def test_table_has_the_colours_of_the_picture(
+    network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = largest_doubled()
+    placements = [place(name, model, ()) for name in ("reference", "litert")]
+    found = colours_of(placements)
+    assert list(found) == ["LiteRT", "the reference executor", "reference"]
+    assert len(set(found.values())) == 3
+    picture = dot(model, "x", drawing_of(placements))
+    for by in ("LiteRT", "the reference executor"):
+        assert f'fillcolor="{found[by]}"' in picture
+    cells: list[object] = []
+    monkeypatch.setattr(inspect, "table", lambda *words: cells.extend(chain(*words[2])))
+    inspected(network, "--executor", "reference")
+    assert Coloured("reference", colours_of([place("reference", model, ())])["reference"]) in cells
 
 
 def test_unknown_executor_is_refused(network: Path, capsys: pytest.CaptureFixture[str]) -> None:

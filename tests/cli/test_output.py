@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnburst.cli import output
 from nnburst.cli.output import (
+    Coloured,
     add_json_option,
     microseconds,
     plain_table,
@@ -55,6 +57,29 @@ def test_piped_output_has_no_control_characters(capsys: pytest.CaptureFixture[st
     assert shown.startswith("working ...\n")
     assert "\x1b" not in shown
     assert "\r" not in shown
+
+
+def test_coloured_cells_are_their_text_unless_the_output_has_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich", reason="rich is not installed (extra 'cli')")
+    rows = [[Coloured("x\x1b[0m", "#8dd3c7"), Coloured("y", ""), "[z]"]]
+    table("T", ["a", "b", "c"], rows)
+    assert capsys.readouterr().out.splitlines()[-2].split() == ["x\\x1b[0m", "y", "[z]"]
+    monkeypatch.setattr(output, "_is_rich", lambda: True)
+    for name, value in {
+        "TTY_COMPATIBLE": "1",
+        "FORCE_COLOR": "1",
+        "COLORTERM": "truecolor",
+        "TERM": "xterm",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    table("T", ["a", "b", "c"], rows)
+    shown = capsys.readouterr().out
+    assert shown.count("48;2;141;211;199m") == 1
+    assert r"x\x1b[0m" in shown
+    assert "[z]" in shown
 
 
 @pytest.mark.parametrize(

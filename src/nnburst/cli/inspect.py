@@ -6,10 +6,22 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nnburst.cli.inspect_graph import add_graph_options, check_graph_options, write_graphs
+from nnburst.cli.inspect_graph import (
+    add_graph_options,
+    check_graph_options,
+    colours_of,
+    write_graphs,
+)
 from nnburst.cli.network_options import add_network_options, load_options
 from nnburst.cli.options import Subparsers
-from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
+from nnburst.cli.output import (
+    Coloured,
+    add_json_option,
+    printable,
+    table,
+    text_for_people,
+    write_json,
+)
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -54,13 +66,13 @@ def run(args: argparse.Namespace) -> int:
             **contents(imported),
             "executors": [placement.as_json() for placement in placements],
         }
-        _print(report)
+        _print(report, colours_of(placements))
         write_graphs(args, imported.model, placements)
     write_json(args.json, report)
     return 0 if any(placement.partitions for placement in placements) else 1
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], colours: dict[str, str]) -> None:
     what = report["description"] or "a network"
     print(printable(f"{report['model']}: {report['file_bytes']} bytes, {what}"))
     _print_border(report)
@@ -86,7 +98,7 @@ def _print(report: dict[str, Any]) -> None:
         f"  {report['constant_bytes']} bytes of constants,"
         f" {report['temporary_bytes']} bytes of temporaries, {report['subgraphs']} subgraphs\n"
     )
-    _print_executors(report)
+    _print_executors(report, colours)
 
 
 def _print_dynamic_range(report: dict[str, Any]) -> None:
@@ -127,7 +139,8 @@ def _print_border(report: dict[str, Any]) -> None:
     print()
 
 
-def _print_executors(report: dict[str, Any]) -> None:
+def _print_executors(report: dict[str, Any], colours: dict[str, str]) -> None:
+    """Who runs what, in the picture's colours (TL:53)."""
     total = len(report["operations"])
     rows = []
     for placement in report["executors"]:
@@ -137,7 +150,8 @@ def _print_executors(report: dict[str, Any]) -> None:
             rows.append([*first, "", "", placement["problem"]])
         for at, part in enumerate(partitions):
             begin = first if at == 0 else ["", "", ""]
-            rows.append([*begin, f"{part['first']}-{part['last']}", part["by"], part["why"]])
+            by = Coloured(part["by"], colours[part["by"]])
+            rows.append([*begin, f"{part['first']}-{part['last']}", by, part["why"]])
     columns = ["executor", "supported", "partitions", "operations", "run by", "why"]
     table("executors", columns, rows)
 

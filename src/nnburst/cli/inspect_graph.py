@@ -10,7 +10,7 @@ from typing import Final
 
 from nnburst.cli.inspect_placement import Placement
 from nnburst.cli.options import zero_or_more
-from nnburst.hal.diagnostics.graph_dump import Drawing, DrawnPart, dot, mermaid
+from nnburst.hal.diagnostics.graph_dump import Drawing, DrawnPart, colours, dot, mermaid
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 
@@ -87,13 +87,28 @@ def drawing_of(
 
     An executor whose package is not installed has not looked at the model and counts last.
     """
-    chosen = max(placements, key=lambda p: (len(p.partitions), len(p.supported)), default=None)
+    chosen = _chosen(placements)
     parts: tuple[DrawnPart, ...] = ()
     unsupported: dict[int, str] = {}
     if chosen is not None:
-        parts = tuple(DrawnPart(p.by, range(p.first, p.last + 1), p.why) for p in chosen.partitions)
+        parts = _parts(chosen)
         unsupported = {n: f"{chosen.executor}: {why}" for n, why in chosen.reasons.items()}
     return Drawing(parts, unsupported, constants=constants, focus=focus, depth=depth)
+
+
+def colours_of(placements: Sequence[Placement]) -> dict[str, str]:
+    """The colour of everyone who runs a partition: in the picture's order first, so that both agree."""
+    chosen = _chosen(placements)
+    ordered = sorted(placements, key=lambda placement: placement is not chosen)
+    return colours([part for placement in ordered for part in _parts(placement)])
+
+
+def _chosen(placements: Sequence[Placement]) -> Placement | None:
+    return max(placements, key=lambda p: (len(p.partitions), len(p.supported)), default=None)
+
+
+def _parts(placement: Placement) -> tuple[DrawnPart, ...]:
+    return tuple(DrawnPart(p.by, range(p.first, p.last + 1), p.why) for p in placement.partitions)
 
 
 def _write_dot(text: str, path: Path) -> None:

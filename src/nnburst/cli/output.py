@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from nnburst.hal.errors import InvalidArgument
 
@@ -111,12 +111,31 @@ def printable(text: str) -> str:
     )
 
 
+class Coloured(NamedTuple):
+    """A cell of a table with a colour behind it, if the output has colours.
+
+    Attributes:
+        text: in it.
+        colour: as "#rrggbb", of a light one; "" for none.
+    """
+
+    text: str
+    colour: str
+
+    def __str__(self) -> str:
+        """The text alone."""
+        return self.text
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
     """Print a table: columns of numbers right-aligned, columns of words left-aligned; see `printable`."""
     title, columns = printable(title), [printable(column) for column in columns]
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     if _is_rich():
-        _rich_table(title, columns, texts)
+        colours = [
+            [cell.colour if isinstance(cell, Coloured) else "" for cell in row] for row in rows
+        ]
+        _rich_table(title, columns, texts, colours)
     else:
         print(plain_table(title, columns, texts))
 
@@ -171,14 +190,21 @@ def _is_rich() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 
-def _rich_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _rich_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    colours: Sequence[Sequence[str]],
+) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table()
     for column, numeric in zip(columns, _numeric(columns, rows), strict=True):
         drawn.add_column(column, justify="right" if numeric else "left")
-    for row in rows:
-        drawn.add_row(*row)
+    for row, behind in zip(rows, colours, strict=True):
+        looks = [f"black on {colour}" if colour else "" for colour in behind]
+        drawn.add_row(*map(Text, row, looks))
     console = Console(markup=False, highlight=False)  # brackets in texts are brackets
     console.print(title, drawn, sep="\n")
