@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nnburst.executor.base import Argument, Outcome
 from nnburst.executor.graph.operation import REGISTRY, Node, Run
 from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
@@ -81,6 +82,26 @@ def test_if_runs_the_chosen_branch(
     outcome = execute(if_model(element), [np.array([condition], np.uint8), x], [y])
     assert outcome.status is ErrorStatus.NONE
     assert y.tolist() == expected
+
+
+@pytest.fixture
+def verbose() -> Iterator[None]:
+    vlog.set_tags("cpuexe")
+    yield
+    vlog.set_tags("")
+
+
+@pytest.mark.usefixtures("verbose")
+def test_verbose_log_names_subgraphs_and_not_what_conditions_were(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x, y = np.ones(2, np.float32), np.zeros(2, np.float32)
+    for condition in (1, 0):
+        execute(if_model(), [np.array([condition], np.uint8), x], [y])
+    execute(while_model(3), [np.ones(1, np.float32)], [np.zeros(1, np.float32)])
+    lines = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines.count("IF: subgraph 0 or 1 by a condition") == 2
+    assert lines.count("WHILE: subgraph 1 as long as 0 gives true") == 1
 
 
 def test_if_without_a_condition_fails_the_execution() -> None:

@@ -2,6 +2,9 @@
 
 NNAPI: CpuExecutor.cpp executeIfOperation, executeWhileOperation. That branches, conditions and
 bodies fit their callers is a rule about whole models (validation:P10, P11), not checked here.
+
+DEVIATES: the original's verbose log has what each condition was. That is data, which no line holds (TL:7);
+lines name the subgraphs that a condition decides about.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import time
 
 from nnburst.executor.graph.operation import Node, kernel
 from nnburst.executor.graph.tensor import Tensor
+from nnburst.hal.diagnostics import vlog
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 
@@ -24,8 +28,10 @@ def _is_true(node: Node, condition: Tensor) -> bool:
 @kernel(OperationType.IF, half=True)
 def if_(node: Node) -> list[Tensor]:
     """Run the chosen branch only; its outputs are declared as the operation's own."""
-    chosen = "then_model" if _is_true(node, node.tensor("condition")) else "else_model"
-    return node.evaluation.call(node.value(chosen), node.inputs[3:], node.outputs_declared)
+    branches = node.value("then_model"), node.value("else_model")
+    vlog.write("cpuexe", "IF: subgraph %d or %d by a condition", *branches)
+    chosen = branches[0 if _is_true(node, node.tensor("condition")) else 1]
+    return node.evaluation.call(chosen, node.inputs[3:], node.outputs_declared)
 
 
 @kernel(OperationType.WHILE, half=True)
@@ -36,6 +42,7 @@ def while_(node: Node) -> list[Tensor]:
     """
     evaluation = node.evaluation
     condition, body = node.value("condition_model"), node.value("body_model")
+    vlog.write("cpuexe", "WHILE: subgraph %d as long as %d gives true", body, condition)
     values = list(node.inputs[2:])
     # A condition that runs the body's subgraph, too, overwrites what the body has returned.
     overwritten = evaluation.reaches(condition, body)
