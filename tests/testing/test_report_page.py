@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from browser import chromium
-from nnburst.testing.report.page import page
+from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
+from nnburst.hal.enums import OperandType
+from nnburst.testing.pack.cases import triples
+from nnburst.testing.report.page import SHORT, page
 from nnburst.testing.report.results import (
     About,
     CheckResult,
     Failure,
     Latency,
+    Performance,
     Report,
     TripleResult,
+    performances,
 )
 
 VOID = ("meta", "link", "br", "img", "hr", "input")
@@ -24,8 +31,9 @@ VOID = ("meta", "link", "br", "img", "hr", "input")
 def report(*, good: bool) -> Report:
     """A report with something of everything in it, and names that are no HTML."""
     about = About(
-        "my<adder>:Adder", "adder & co", "nnburst 0 adder", "AIDL_V4", "CPU", "Capabilities(…)",
-        "full", "0.1.0", "2026-11-22T12:00:00+00:00", "x86_64, 2 processors", 12.5,
+        "my<adder>:Adder", "adder & co", "nnburst 0 adder", "AIDL_V4", "CPU",
+        tuple(Performance(*p) for p in (("TENSOR_FLOAT32", 0.5, 1), ("IF", 0.5, 1), ("WHILE", None, None))),
+        "", "full", "0.1.0", "2026-11-22T12:00:00+00:00", "x86_64, 2 processors", 12.5,
     )  # fmt: skip
     failures = () if good else (Failure("ADD-TENSOR_FLOAT32-1-plain_1031", "at [1030] <wrong>"),)
     triples = (
@@ -70,6 +78,33 @@ def test_every_tag_is_closed_and_names_are_text(good: bool) -> None:
     assert found.wrong == []
     assert "<adder>" not in text
     assert "<wrong>" not in text
+
+
+def test_capabilities_are_a_table_in_which_equal_ones_share_a_row() -> None:
+    text = page(report(good=True))
+    same, unknown = "TENSOR_FLOAT32, IF", "WHILE"
+    number = '<td class="count">'
+    assert f"{same}</td>{number}0.5</td>{number}1</td></tr>" in text
+    assert f"{unknown}</td>{number}unknown</td>{number}unknown</td></tr>" in text
+    whole = report(good=True)
+    about = msgspec.structs.replace(
+        whole.about, capabilities=(), unknown_capabilities="no <answer>"
+    )
+    assert "Unknown: no &lt;answer&gt;" in page(msgspec.structs.replace(whole, about=about))
+
+
+def test_capabilities_are_recorded_by_name_and_without_infinities() -> None:
+    half, endless = PerformanceInfo(0.5, 0.25), PerformanceInfo(math.inf, 3.5e38)
+    table = (OperandPerformance(int(OperandType.TENSOR_INT32), half),)
+    found = performances(Capabilities(half, half, table, half, endless))
+    assert found[0] == Performance("TENSOR_INT32", 0.5, 0.25)
+    assert found[-1] == Performance("WHILE", None, None)
+    assert len(found) == 5
+    assert msgspec.json.decode(msgspec.json.encode(found), type=tuple[Performance, ...]) == found
+
+
+def test_matrix_has_a_column_for_every_type_of_the_pack() -> None:
+    assert {triple.kind.name for triple in triples()} == set(SHORT)
 
 
 def test_verdict_comes_first() -> None:

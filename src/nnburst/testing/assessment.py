@@ -38,6 +38,7 @@ from nnburst.testing.report.results import (
     Report,
     TripleResult,
     missing,
+    performances,
 )
 
 #: What is tried: the pack's first cases and the contract; all cases and random graphs; the suites that
@@ -115,9 +116,9 @@ def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
 def describe(device: Device, named: str, profile: str) -> About:
     """What a report has about a driver."""
     try:
-        capabilities = str(device.capabilities)
+        capabilities, unknown = performances(device.capabilities), ""
     except NnburstError as error:
-        capabilities = f"unknown: {error}"
+        capabilities, unknown = (), str(error)
     return About(
         driver=named,
         name=device.name,
@@ -125,6 +126,7 @@ def describe(device: Device, named: str, profile: str) -> About:
         feature_level=device.feature_level.name,
         type=device.type.name,
         capabilities=capabilities,
+        unknown_capabilities=unknown,
         profile=profile,
         nnburst=nnburst.__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -13,6 +13,7 @@ from nnburst.testing.report.results import (
     OPERATIONS,
     PASSED,
     SKIPPED,
+    About,
     Report,
     TripleResult,
 )
@@ -37,13 +38,17 @@ ul { padding-left: 1.2em; } li { margin: .25em 0; } p.note { color: #555; }
 code { font-size: .92em; }
 """
 #: Short names of the types that the pack's cases are of.
-_SHORT: Final = {
+SHORT: Final = {
     "TENSOR_FLOAT32": "float32",
     "TENSOR_FLOAT16": "float16",
     "TENSOR_INT32": "int32",
     "TENSOR_BOOL8": "bool8",
     "TENSOR_QUANT8_ASYMM": "quant8",
     "TENSOR_QUANT8_ASYMM_SIGNED": "quant8 signed",
+    "TENSOR_QUANT8_SYMM": "quant8 symmetric",
+    "TENSOR_QUANT8_SYMM_PER_CHANNEL": "quant8 by channel",
+    "TENSOR_QUANT16_ASYMM": "quant16",
+    "TENSOR_QUANT16_SYMM": "quant16 symmetric",
 }
 
 
@@ -60,6 +65,7 @@ def page(report: Report) -> str:
         _skips(report),
         _left_out(report),
         _about(report),
+        _capabilities(report.about),
     )
     body = "\n".join(part for part in parts if part)
     return (
@@ -100,8 +106,8 @@ def _matrix(report: Report) -> str:
     matrix = report.matrix()
     if not matrix:
         return ""
-    kinds = [kind for kind in _SHORT if any(kind in row for row in matrix.values())]
-    head = "".join(f'<th class="count">{_SHORT[kind]}</th>' for kind in kinds)
+    kinds = [kind for kind in SHORT if any(kind in row for row in matrix.values())]
+    head = "".join(f'<th class="count">{SHORT[kind]}</th>' for kind in kinds)
     rows = []
     for operation, of_it in matrix.items():
         ranks = sorted({t.rank for t in report.triples if t.operation == operation and _tried(t)})
@@ -192,7 +198,6 @@ def _about(report: Report) -> str:
         "version": about.version,
         "feature level": about.feature_level,
         "type": about.type,
-        "capabilities": about.capabilities,
         "profile": about.profile,
         "nnburst": about.nnburst,
         "date": about.date,
@@ -204,6 +209,28 @@ def _about(report: Report) -> str:
         for name, value in facts.items()
     ]
     return f"<h2>About this run</h2>\n{_table((), rows)}"
+
+
+def _capabilities(about: About) -> str:
+    """What the driver reports of its speed: types of the same numbers in one row."""
+    title = "<h2>Capabilities</h2>\n"
+    if about.unknown_capabilities:
+        return f"{title}<p>Unknown: {escape(about.unknown_capabilities)}</p>"
+    alike: dict[tuple[float | None, float | None], list[str]] = {}
+    for each in about.capabilities:
+        alike.setdefault((each.exec_time, each.power_usage), []).append(each.what)
+    rows = [
+        f'<tr><td class="words">{escape(", ".join(names))}</td>'
+        + "".join(f'<td class="count">{_ratio(number)}</td>' for number in numbers)
+        + "</tr>"
+        for numbers, names in alike.items()
+    ]
+    note = '<p class="note">As the driver reports them: ratios to the reference executor.</p>\n'
+    return f"{title}{note}{_table(('operands', 'time', 'power'), rows)}"
+
+
+def _ratio(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:.3g}"
 
 
 def _table(head: Sequence[str], rows: Iterable[str]) -> str:

@@ -8,12 +8,14 @@ from typing import Final
 
 import msgspec
 
-from nnburst.hal.enums import OperationType
+from nnburst.compat.layouts.performance import FLT_MAX
+from nnburst.hal.capabilities import Capabilities, PerformanceInfo
+from nnburst.hal.enums import OperandType, OperationType
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
 SKIPPED: Final = "skipped"
-FORMAT: Final = 1
+FORMAT: Final = 2
 #: What a driver can support: NNAPI's operations without the vendors' own.
 OPERATIONS: Final = tuple(
     sorted(o.name for o in OperationType if o is not OperationType.OEM_OPERATION)
@@ -84,6 +86,41 @@ class Latency(msgspec.Struct, frozen=True):
     slowest_us: float
 
 
+class Performance(msgspec.Struct, frozen=True):
+    """How fast a driver is, as it reports: ratios to the reference executor; None for infinitely slow.
+
+    Attributes:
+        what: an operand type, or what else a driver reports.
+        exec_time: of an execution.
+        power_usage: likewise.
+    """
+
+    what: str
+    exec_time: float | None
+    power_usage: float | None
+
+    @classmethod
+    def of(cls, what: str, info: PerformanceInfo) -> Performance:
+        """As a driver reports it."""
+        numbers = (info.exec_time, info.power_usage)
+        return cls(what, *(number if number < FLT_MAX else None for number in numbers))
+
+
+def performances(capabilities: Capabilities) -> tuple[Performance, ...]:
+    """All that a driver reports."""
+    relaxed = "float32 computed as float16"
+    tensor = capabilities.relaxed_float32_to_float16_performance_tensor
+    scalar = capabilities.relaxed_float32_to_float16_performance_scalar
+    others = {
+        f"{relaxed}, tensors": tensor,
+        f"{relaxed}, scalars": scalar,
+        "IF": capabilities.if_performance,
+        "WHILE": capabilities.while_performance,
+    }
+    types = {OperandType(p.type).name: p.info for p in capabilities.operand_performance}
+    return tuple(Performance.of(what, info) for what, info in {**types, **others}.items())
+
+
 class About(msgspec.Struct, frozen=True):
     """The driver, and how it was tried.
 
@@ -93,7 +130,8 @@ class About(msgspec.Struct, frozen=True):
         version: its version string.
         feature_level: of NNAPI.
         type: of device.
-        capabilities: its performance numbers, in words; "" if it has none.
+        capabilities: its performance numbers.
+        unknown_capabilities: why it has none; "" if it has.
         profile: what was tried.
         nnburst: version of this package.
         date: UTC, ISO 8601.
@@ -106,7 +144,8 @@ class About(msgspec.Struct, frozen=True):
     version: str
     feature_level: str
     type: str
-    capabilities: str
+    capabilities: tuple[Performance, ...]
+    unknown_capabilities: str
     profile: str
     nnburst: str
     date: str
