@@ -155,7 +155,7 @@ sys.exit(main(["inspect", {str(path)!r}, "--dot", {str(tmp_path / "small.dot")!r
 
 
 def test_fields_of_the_format_are_where_its_authors_generated_classes_have_them() -> None:
-    known = json.loads((files("nnburst.importer.tflite") / "format.json").read_text())
+    known = json.loads((files("nnburst.formats.tflite") / "format.json").read_text())
     source = Path(schema().__file__).read_text(encoding="utf-8")
     tables, enumerations = read_format(source)
     for name, fields in known["tables"].items():

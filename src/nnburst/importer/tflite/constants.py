@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.tflite.reader import Malformed
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.constants import Constant
 from nnburst.importer.refused import Refused
 from nnburst.importer.tensor_type import TensorType
-from nnburst.importer.tflite.reader import Malformed
 from nnburst.importer.tflite.sparse import dense_cost, densify
 from nnburst.importer.tflite.tensors import element_type, tensor_type
 from nnburst.importer.tflite.tflite_file import TfliteFile

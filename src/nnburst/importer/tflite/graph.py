@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from nnburst.formats.tflite.reader import Malformed
 from nnburst.importer.constants import ConstantPool
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import SubgraphWriter, Value
 from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.constants import constant_tensor
-from nnburst.importer.tflite.reader import Malformed
 from nnburst.importer.tflite.tensors import tensor_type
 from nnburst.importer.tflite.tflite_file import TENSOR_COST, TfliteFile, text
 

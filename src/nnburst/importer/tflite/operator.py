@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from nnburst.formats.tflite.reader import File, Malformed
+from nnburst.formats.tflite.schema import names, schema
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
 from nnburst.importer.constants import Constant
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import Argument, Missing, Opaque, Scalar, Value
 from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.graph import Graph, indexes
-from nnburst.importer.tflite.reader import File, Malformed
-from nnburst.importer.tflite.schema import names, schema
 from nnburst.importer.tflite.state import Variables
 
 _T = OperandType

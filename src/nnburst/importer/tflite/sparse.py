@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.schema import names, schema
 from nnburst.hal.limits import INT32_MAX, MAX_RANK
 from nnburst.importer.refused import Refused
-from nnburst.importer.tflite.reader import Malformed
-from nnburst.importer.tflite.schema import names, schema
 
 Array = npt.NDArray[Any]
 _Indexes = npt.NDArray[np.int32]

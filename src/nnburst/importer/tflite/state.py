@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.schema import schema
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.constants import Constant, ConstantPool
 from nnburst.importer.refused import Refused
@@ -22,8 +24,6 @@ from nnburst.importer.subgraph import Value
 from nnburst.importer.tensor_type import TensorType
 from nnburst.importer.tflite.constants import constant_tensor
 from nnburst.importer.tflite.graph import Graph
-from nnburst.importer.tflite.reader import Malformed
-from nnburst.importer.tflite.schema import schema
 from nnburst.importer.tflite.tflite_file import OPERATOR_COST, TfliteFile, text
 
 

@@ -6,14 +6,14 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
+from nnburst.formats.tflite.reader import File, Malformed
+from nnburst.formats.tflite.schema import names
 from nnburst.hal.enums import OperandType
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import size_bytes
 from nnburst.importer.refused import Refused
 from nnburst.importer.tensor_type import TensorType
-from nnburst.importer.tflite.reader import File, Malformed
-from nnburst.importer.tflite.schema import names
 
 _T = OperandType
 

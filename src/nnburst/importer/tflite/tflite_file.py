@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.tflite.reader import File, Malformed
+from nnburst.formats.tflite.schema import names, schema
 from nnburst.importer.imported_model import SignatureDef
-from nnburst.importer.tflite.reader import File, Malformed
-from nnburst.importer.tflite.schema import names, schema
 
 _IDENTIFIER: Final = b"TFL3"
 #: Values of `Buffer.offset` up to this one mean that the data lies in the buffer itself.

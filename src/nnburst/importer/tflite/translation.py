@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nnburst.formats.tflite.reader import Malformed
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model, Subgraph
 from nnburst.importer.constants import ConstantPool
@@ -14,7 +15,6 @@ from nnburst.importer.refused import Refused
 from nnburst.importer.tflite import operators
 from nnburst.importer.tflite.graph import Graph, indexes
 from nnburst.importer.tflite.operator import Operator, Translate, translation
-from nnburst.importer.tflite.reader import Malformed
 from nnburst.importer.tflite.state import Variables
 from nnburst.importer.tflite.tflite_file import OPERATOR_COST, TfliteFile, text
 

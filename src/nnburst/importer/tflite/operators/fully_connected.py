@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnburst.formats.tflite.schema import names
 from nnburst.hal.enums import OperandType, OperationType, PaddingScheme
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.importer.constants import integers
@@ -9,7 +10,6 @@ from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import Argument, Value
 from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, SIGNED, Operator, operator
 from nnburst.importer.tflite.operators.weights import bias_input, weights_input
-from nnburst.importer.tflite.schema import names
 
 _T = OperandType
 

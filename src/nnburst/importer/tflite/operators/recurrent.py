@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nnburst.formats.tflite.schema import names
 from nnburst.hal.enums import OperationType
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import Value
 from nnburst.importer.tflite.operator import FLOAT, Operator, operator
-from nnburst.importer.tflite.schema import names
 from nnburst.importer.tflite.state import Variable
 
 #: NNAPI: recurrent operations take these activations by these numbers; an LSTM has no RELU1.

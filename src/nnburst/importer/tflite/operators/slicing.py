@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from nnburst.formats.tflite.schema import names
 from nnburst.hal.enums import OperationType
 from nnburst.importer.constants import integers
 from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, Operator, operator
-from nnburst.importer.tflite.schema import names
 
 
 @operator("SLICE")

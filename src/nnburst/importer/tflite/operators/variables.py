@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nnburst.formats.tflite.reader import Malformed
 from nnburst.importer.tflite.operator import Operator, operator
-from nnburst.importer.tflite.reader import Malformed
 
 
 @operator("VAR_HANDLE")

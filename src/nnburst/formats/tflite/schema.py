@@ -14,7 +14,7 @@ from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any, Final
 
-from nnburst.importer.tflite.reader import NUMBERS, CheckedTable, File
+from nnburst.formats.tflite.reader import NUMBERS, CheckedTable, File
 
 #: Bytes of an offset, which is what vectors of tables and strings hold.
 _OFFSET: Final = 4
