@@ -9,9 +9,8 @@ could have given its model any other values in the first place.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -19,6 +18,9 @@ import numpy as np
 from nnburst.executor.caching import Cached, Octets, without_constants
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.network import Network
+from nnburst.formats.tflite.format import read_format
+from nnburst.formats.tflite.reader import File
+from nnburst.formats.tflite.schema import schema
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model
 
@@ -176,11 +178,11 @@ def _between(spans: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int,
 
 def _constant_spans(content: Octets | memoryview) -> Iterator[tuple[int, int]]:
     """Offset and length of each constant in a lowered network that may be cut out."""
-    schema: Any = import_module("ai_edge_litert.schema_py_generated")
-    model = schema.Model.GetRootAs(content, 0)
+    model = schema().Model()
+    model.Init(File(content), int.from_bytes(content[:4], "little"))
     graph = model.Subgraphs(0)
     start = np.frombuffer(content, np.uint8).ctypes.data
-    values = {getattr(schema.TensorType, name) for name in _VALUES}
+    values = {read_format().enumerations["TensorType"][name] for name in _VALUES}
     tensors = [graph.Tensors(at) for at in range(graph.TensorsLength())]
     steering = {tensor.Buffer() for tensor in tensors if tensor.Type() not in values}
     for buffer in {tensor.Buffer() for tensor in tensors} - steering:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.formats.tflite.format import read_format
+from nnburst.formats.tflite.writer import NewTable, write
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
@@ -32,13 +32,7 @@ _TYPES: Final = {
 #: Operand types that a tensor can have.
 TYPES: Final = frozenset(_TYPES)
 _NONE: Final = 0
-_SCHEMA: Final = "ai_edge_litert.schema_py_generated"
-_BUILDER: Final = "flatbuffers"
-
-# It takes 30 ms, which the workers of a supervisor share and which no prepare pays.
-for _module in (_SCHEMA, _BUILDER):
-    with suppress(ImportError):  # the executor names what is missing
-        import_module(_module)
+_ACTIVATION: Final = "FusedActivationFunction"
 
 
 class UnsupportedByEngine(Exception):
@@ -68,18 +62,20 @@ class Written(msgspec.Struct, frozen=True):
     Attributes:
         name: in BuiltinOperator.
         inputs: what it reads.
-        raw: as the format's classes have it.
+        raw: as it is written.
     """
 
     name: str
     inputs: tuple[Value, ...]
-    raw: Any
+    raw: NewTable
 
     @property
     def activation(self) -> int | None:
         """The fused activation; None if it has no place for one."""
-        found = getattr(self.raw.builtinOptions, "fusedActivationFunction", None)
-        return None if found is None else int(found)
+        options: NewTable | None = self.raw.fields["BuiltinOptions"]
+        if options is None or not options.may_have(_ACTIVATION):
+            return None
+        return int(options.fields.get(_ACTIVATION, _NONE))
 
 
 class GraphWriter:
@@ -89,15 +85,11 @@ class GraphWriter:
     """
 
     def __init__(self) -> None:
-        """Start empty.
-
-        Raises:
-            ImportError: `ai-edge-litert` is not installed.
-        """
-        self._schema: Any = import_module(_SCHEMA)
-        self._buffers = [self._schema.BufferT()]  # buffer 0 is the empty one
-        self._tensors: list[Any] = []
-        self._operators: list[Any] = []
+        """Start empty."""
+        self._enumerations = read_format().enumerations
+        self._buffers = [NewTable("Buffer")]  # buffer 0 is the empty one
+        self._tensors: list[NewTable] = []
+        self._operators: list[NewTable] = []
         self._codes: dict[str, int] = {}
         self._producers: dict[int, Written] = {}
         self._arrays: dict[int, Array] = {}
@@ -114,27 +106,23 @@ class GraphWriter:
             raise UnsupportedByEngine(f"type {meta.type.name}")
         if 0 in meta.dimensions:
             raise UnsupportedByEngine(f"extents {list(meta.dimensions)} with a 0")
-        made = self._schema.TensorT()
-        made.name = f"t{len(self._tensors)}"
-        made.shape = np.array(meta.dimensions, np.int32)
-        made.type = getattr(self._schema.TensorType, name or _TYPES[meta.type])
-        made.buffer = 0
-        made.quantization = self._quantization(meta)
+        made = NewTable(
+            "Tensor",
+            Name=f"t{len(self._tensors)}".encode(),
+            Shape=meta.dimensions,
+            Type=self._enumerations["TensorType"][name or _TYPES[meta.type]],
+            Quantization=_quantization(meta),
+        )
         self._tensors.append(made)
         return Value(len(self._tensors) - 1, meta)
 
     def constant(self, array: Array, meta: TensorType) -> Value:
         """A tensor with these elements."""
         value = self.tensor(meta)
-        buffer = self._schema.BufferT()
         data = np.ascontiguousarray(array, DTYPES[meta.type])
-        buffer.data = (
-            (data != 0).view(np.uint8).reshape(-1)
-            if (meta.type is _T.TENSOR_BOOL8)
-            else data.reshape(-1).view(np.uint8)
-        )
-        self._tensors[value.index].buffer = len(self._buffers)
-        self._buffers.append(buffer)
+        stored = data != 0 if meta.type is _T.TENSOR_BOOL8 else data
+        self._tensors[value.index].fields["Buffer"] = len(self._buffers)
+        self._buffers.append(NewTable("Buffer", Data=stored.reshape(-1).view(np.uint8)))
         self._arrays[value.index] = data
         self._folded.add(value.index)
         return value
@@ -156,16 +144,17 @@ class GraphWriter:
             options: name of its table of options, without "Options"; empty for none.
             fields: of that table.
         """
-        made = self._schema.OperatorT()
-        made.opcodeIndex = self._codes.setdefault(name, len(self._codes))
-        made.inputs = np.array([value.index for value in inputs], np.int32)
         results = [self.tensor(meta) for meta in outputs]
-        made.outputs = np.array([value.index for value in results], np.int32)
-        if options:
-            made.builtinOptionsType = getattr(self._schema.BuiltinOptions, f"{options}Options")
-            made.builtinOptions = getattr(self._schema, f"{options}OptionsT")()
-            for field, value in fields.items():
-                setattr(made.builtinOptions, field, value)
+        kind = f"{options}Options" if options else "NONE"
+        named = {f"{field[0].upper()}{field[1:]}": value for field, value in fields.items()}
+        made = NewTable(
+            "Operator",
+            OpcodeIndex=self._codes.setdefault(name, len(self._codes)),
+            Inputs=_indices(inputs),
+            Outputs=_indices(results),
+            BuiltinOptionsType=self._enumerations["BuiltinOptions"][kind],
+            BuiltinOptions=NewTable(kind, **named) if options else None,
+        )
         for value in inputs:
             self._reads[value.index] = self._reads.get(value.index, 0) + 1
         if all(value.index in self._folded for value in inputs):
@@ -183,7 +172,7 @@ class GraphWriter:
         written = self._producers.get(value.index)
         if written is None or written.activation != _NONE or self._reads.get(value.index):
             return False
-        written.raw.builtinOptions.fusedActivationFunction = activation
+        written.raw.fields["BuiltinOptions"].fields[_ACTIVATION] = activation
         return True
 
     def producer(self, value: Value) -> Written | None:
@@ -202,7 +191,7 @@ class GraphWriter:
         """Let the operator that writes `value` read other operands of the same types."""
         written = self._producers[value.index]
         self._producers[value.index] = Written(written.name, tuple(inputs), written.raw)
-        written.raw.inputs = np.array([each.index for each in inputs], np.int32)
+        written.raw.fields["Inputs"] = _indices(inputs)
 
     def is_folded(self, value: Value) -> bool:
         """Whether an operator writes it from constants: the engine then keeps it in memory of its own."""
@@ -210,54 +199,60 @@ class GraphWriter:
 
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> bytes:
         """The file."""
-        flatbuffers = import_module(_BUILDER)
-        graph = self._schema.SubGraphT()
-        graph.tensors, graph.operators = self._tensors, self._without_unread(outputs)
-        graph.inputs = np.array([value.index for value in inputs], np.int32)
-        graph.outputs = np.array([value.index for value in outputs], np.int32)
-        model = self._schema.ModelT()
-        model.version = 3
-        model.subgraphs, model.buffers = [graph], self._buffers
-        model.operatorCodes = [self._operator_code(name) for name in self._codes]
-        self._drop_unread(graph.operators, outputs)
-        size = sum(b.data.size for b in self._buffers if b.data is not None)
-        builder = flatbuffers.Builder(size + (1 << 16))
-        builder.Finish(model.Pack(builder), b"TFL3")
-        return bytes(builder.Output())
+        operators = self._without_unread(outputs)
+        self._drop_unread(operators, outputs)
+        graph = NewTable(
+            "SubGraph",
+            Tensors=self._tensors,
+            Operators=operators,
+            Inputs=_indices(inputs),
+            Outputs=_indices(outputs),
+        )
+        model = NewTable(
+            "Model",
+            Version=3,
+            Subgraphs=[graph],
+            Buffers=self._buffers,
+            OperatorCodes=[self._operator_code(name) for name in self._codes],
+        )
+        return write(model, b"TFL3")
 
-    def _without_unread(self, outputs: Sequence[Value]) -> list[Any]:
+    def _without_unread(self, outputs: Sequence[Value]) -> list[NewTable]:
         """The operators that outputs depend on."""
         needed = {value.index for value in outputs}
         kept = []
         for raw in reversed(self._operators):
-            if needed.intersection(raw.outputs.tolist()):
-                needed.update(raw.inputs.tolist())
+            if needed.intersection(raw.fields["Outputs"]):
+                needed.update(raw.fields["Inputs"])
                 kept.append(raw)
         return kept[::-1]
 
-    def _drop_unread(self, operators: Sequence[Any], outputs: Sequence[Value]) -> None:
+    def _drop_unread(self, operators: Sequence[NewTable], outputs: Sequence[Value]) -> None:
         """Empty the buffers of constants that neither an operator nor the caller reads."""
-        read = {index for raw in operators for index in raw.inputs.tolist()}
+        read = {index for raw in operators for index in raw.fields["Inputs"]}
         read.update(value.index for value in outputs)
         for index in self._arrays.keys() - read:
-            self._buffers[self._tensors[index].buffer].data = None
-            self._tensors[index].buffer = 0
+            tensor = self._tensors[index].fields
+            self._buffers[tensor.pop("Buffer")].fields["Data"] = None
 
-    def _operator_code(self, name: str) -> Any:  # noqa: ANN401 - generated code without types
-        made = self._schema.OperatorCodeT()
-        made.builtinCode = getattr(self._schema.BuiltinOperator, name)
-        made.deprecatedBuiltinCode = min(made.builtinCode, 127)
-        made.version = 1
-        return made
+    def _operator_code(self, name: str) -> NewTable:
+        code = self._enumerations["BuiltinOperator"][name]
+        return NewTable("OperatorCode", BuiltinCode=code, DeprecatedBuiltinCode=min(code, 127))
 
-    def _quantization(self, meta: TensorType) -> Any:  # noqa: ANN401
-        made = self._schema.QuantizationParametersT()
-        params = meta.extra_params
-        if isinstance(params, SymmPerChannelQuantParams):
-            made.scale = np.array(params.scales, np.float32)
-            made.zeroPoint = np.zeros(len(params.scales), np.int64)
-            made.quantizedDimension = params.channel_dim
-        elif meta.scale or meta.type in QUANTIZED_RANGES:
-            made.scale = np.array([meta.scale], np.float32)
-            made.zeroPoint = np.array([meta.zero_point], np.int64)
-        return made
+
+def _indices(values: Sequence[Value]) -> list[int]:
+    return [value.index for value in values]
+
+
+def _quantization(meta: TensorType) -> NewTable:
+    params = meta.extra_params
+    if isinstance(params, SymmPerChannelQuantParams):
+        return NewTable(
+            "QuantizationParameters",
+            Scale=params.scales,
+            ZeroPoint=[0] * len(params.scales),
+            QuantizedDimension=params.channel_dim,
+        )
+    if meta.scale or meta.type in QUANTIZED_RANGES:
+        return NewTable("QuantizationParameters", Scale=[meta.scale], ZeroPoint=[meta.zero_point])
+    return NewTable("QuantizationParameters")

@@ -9,39 +9,16 @@ memory and time are, too.
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnburst.formats.budget import Budget
+from nnburst.formats.tflite.format import Number
 from nnburst.hal.errors import InvalidArgument
 
 _Numbers = npt.NDArray[Any]
-
-
-class Number(NamedTuple):
-    """A kind of number: how it is unpacked, its bytes, and its dtype in a vector."""
-
-    unpack: Struct
-    size: int
-    dtype: np.dtype[Any]
-
-
-def _number(code: str) -> Number:
-    unpack = Struct(f"<{code}")
-    return Number(unpack, unpack.size, np.dtype(f"<{code}"))
-
-
-#: Numbers of the format by their names.
-NUMBERS: Final = {
-    name: _number(code)
-    for name, code in {
-        "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-        "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
-    }.items()
-}  # fmt: skip
 
 
 class Malformed(InvalidArgument):
@@ -61,7 +38,7 @@ class File(Budget):
 
     __slots__ = ("content",)
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes | bytearray | memoryview) -> None:
         """Start with the whole allowance."""
         super().__init__(len(content))
         self.content = content
@@ -129,7 +106,7 @@ class CheckedTable:
     def Get(self, number: Number, at: int) -> Any:  # noqa: ANN401, N802 - of any kind
         """The number at `at`."""
         self.Bytes.check(at, number.size, "number")
-        return number.unpack.unpack_from(self.Bytes.content, at)[0]
+        return number.packing.unpack_from(self.Bytes.content, at)[0]
 
     def GetVectorAsNumpy(self, number: Number, field: int) -> _Numbers:  # noqa: N802
         """The vector of numbers in a field: a read-only view."""

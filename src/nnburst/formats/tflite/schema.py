@@ -1,20 +1,19 @@
 """Tables of the .tflite format as classes that read through `CheckedTable`, and its enumerations.
 
-`format.json` has each table's fields; `tools/tflite_format.py` reads them out of what the format's authors
-generate. So a file is read without the engine, whose wheel carries those classes: they would read unchecked.
+So a file is read without the engine, whose wheel carries the classes that the format's authors generate: they
+would read unchecked.
 Methods are called as theirs: a field by its name, a vector's elements by position, `…Length`, `…AsNumpy`.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any, Final
 
-from nnburst.formats.tflite.reader import NUMBERS, CheckedTable, File
+from nnburst.formats.tflite.format import NUMBERS, read_format
+from nnburst.formats.tflite.reader import CheckedTable, File
 
 #: Bytes of an offset, which is what vectors of tables and strings hold.
 _OFFSET: Final = 4
@@ -36,11 +35,11 @@ _Method = Callable[..., Any]
 @functools.cache
 def schema() -> Any:  # noqa: ANN401 - made of a file, without types
     """Classes of tables, and enumerations, as attributes."""
-    found = json.loads((files(__package__) / "format.json").read_text(encoding="utf-8"))
+    found = read_format()
     made = SimpleNamespace(
-        **{name: SimpleNamespace(**members) for name, members in found["enumerations"].items()}
+        **{name: SimpleNamespace(**members) for name, members in found.enumerations.items()}
     )
-    for name, fields in found["tables"].items():
+    for name, fields in found.tables.items():
         methods = [_methods(made, field, rule) for field, rule in fields.items()]
         members = {key: value for group in methods for key, value in group.items()}
         setattr(made, name, type(name, (Table,), {"__slots__": (), **members}))

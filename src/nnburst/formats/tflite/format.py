@@ -1,0 +1,59 @@
+"""What the .tflite format consists of: its tables with their fields, its enumerations, and its numbers.
+
+`format.json` has them; `tools/tflite_format.py` reads them out of what the format's authors generate: 20,000
+lines, which neither an importer nor a driver has to load.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The format.
+
+    Attributes:
+        tables: by their names, for each field its place in the table of fields, its kind, and what that
+            is about.
+        enumerations: by their names, the members and their values.
+    """
+
+    tables: dict[str, dict[str, tuple[Any, ...]]]
+    enumerations: dict[str, dict[str, int]]
+
+
+class Number(NamedTuple):
+    """A kind of number: how it is packed, its bytes, and its dtype in a vector."""
+
+    packing: Struct
+    size: int
+    dtype: np.dtype[Any]
+
+
+def _number(code: str) -> Number:
+    packing = Struct(f"<{code}")
+    return Number(packing, packing.size, np.dtype(f"<{code}"))
+
+
+#: Numbers of the format by their names.
+NUMBERS: Final = {
+    name: _number(code)
+    for name, code in {
+        "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+        "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
+    }.items()
+}  # fmt: skip
+
+_decode: Final = msgspec.json.Decoder(Format).decode
+
+
+@functools.cache
+def read_format() -> Format:
+    """Read once, when it is first needed."""
+    return _decode(Path(__file__).with_name("format.json").read_bytes())
