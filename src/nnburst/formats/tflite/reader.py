@@ -21,7 +21,7 @@ from nnburst.hal.errors import InvalidArgument
 _Numbers = npt.NDArray[Any]
 
 
-class Malformed(InvalidArgument):
+class MalformedTflite(InvalidArgument):
     """The bytes are not an intact .tflite file."""
 
     def __init__(self, reason: str) -> None:
@@ -44,9 +44,9 @@ class File(Budget):
         self.content = content
 
     def check(self, offset: int, length: int, what: str) -> None:
-        """Raise Malformed, naming `what`, unless the range lies in the file."""
+        """Raise MalformedTflite, naming `what`, unless the range lies in the file."""
         if offset < 0 or length < 0 or offset + length > self.size:
-            raise Malformed(
+            raise MalformedTflite(
                 f"{what} at byte {offset} needs {length} bytes, the file has {self.size}"
             )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.reader import MalformedTflite
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.constants import Constant
@@ -46,7 +46,7 @@ def constant_tensor(file: TfliteFile, tensor: Any) -> Constant | None:  # noqa: 
             raise Refused(f"sparse {name}: expected FLOAT32, FLOAT16 or INT8")
         dtype = DTYPES[kind.type]
         if len(data) % dtype.itemsize:
-            raise Malformed(f"sparse {name} values take {len(data)} bytes")
+            raise MalformedTflite(f"sparse {name} values take {len(data)} bytes")
         stored = data.view(dtype)
         return Constant(
             kind,
@@ -61,7 +61,9 @@ def _dense(name: str, kind: TensorType, data: npt.NDArray[np.uint8], key: Hashab
     dtype = _STORED.get(name, DTYPES[kind.type])
     expected = (kind.elements + 1) // 2 if name == "INT4" else kind.elements * dtype.itemsize
     if len(data) != expected:
-        raise Malformed(f"a constant has {len(data)} bytes, expected {expected} from its shape")
+        raise MalformedTflite(
+            f"a constant has {len(data)} bytes, expected {expected} from its shape"
+        )
     stored = data.view(dtype)
     convert = _CONVERSIONS.get(name)
     if convert is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.reader import MalformedTflite
 from nnburst.importer.constants import ConstantPool
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import SubgraphWriter, Value
@@ -34,13 +34,13 @@ class Graph(SubgraphWriter):
         self._count = self.subgraph.TensorsLength()
         for tensor in indexes(file, self.subgraph, "Inputs"):
             if tensor in self._values:
-                raise Malformed(f"tensor {tensor} is an input twice")
+                raise MalformedTflite(f"tensor {tensor} is an input twice")
             self._values[tensor] = self.add_input(self.computed_type(tensor))
 
     def tensor(self, index: int) -> Any:  # noqa: ANN401 - generated code without types
         """Tensor `index` of the file."""
         if not 0 <= index < self._count:
-            raise Malformed(f"tensor {index} of {self._count}")
+            raise MalformedTflite(f"tensor {index} of {self._count}")
         return self.subgraph.Tensors(index)
 
     def name(self, index: int) -> str:
@@ -70,7 +70,9 @@ class Graph(SubgraphWriter):
                 raise Refused(f"tensor {index} ({self.name(index)!r}): {refused}") from None
             if constant is None:
                 self.computed_type(index)  # has the better message if NNAPI has no such operand
-                raise Malformed(f"tensor {index} ({self.name(index)!r}) is read but never written")
+                raise MalformedTflite(
+                    f"tensor {index} ({self.name(index)!r}) is read but never written"
+                )
             constant = replace(constant, name=f"tensor {index} ({self.name(index)!r})")
             found = self._values[index] = Value(constant.type, None, constant)
         return found
@@ -78,7 +80,7 @@ class Graph(SubgraphWriter):
     def define(self, index: int, value: Value) -> None:
         """Let tensor `index` hold `value`."""
         if index in self._values:
-            raise Malformed(f"tensor {index} ({self.name(index)!r}) is written twice")
+            raise MalformedTflite(f"tensor {index} ({self.name(index)!r}) is written twice")
         self._values[index] = value
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.formats.tflite.reader import File, Malformed
+from nnburst.formats.tflite.reader import File, MalformedTflite
 from nnburst.formats.tflite.schema import names, schema
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
 from nnburst.importer.constants import Constant
@@ -89,7 +89,7 @@ class Operator:
         """Input `position`, which must be there."""
         tensor = self.optional_tensor(position)
         if tensor is None:
-            raise Malformed(f"input {position} is missing")
+            raise MalformedTflite(f"input {position} is missing")
         return self.graph.value(tensor)
 
     def inputs(self) -> list[Value]:
@@ -136,7 +136,7 @@ class Operator:
     def axis(self, value: int, rank: int) -> int:
         """An axis that may count from the end, counted from the start."""
         if not -rank <= value < rank:
-            raise Malformed(f"axis {value} of {rank} dimensions")
+            raise MalformedTflite(f"axis {value} of {rank} dimensions")
         return value % rank
 
     def require(self, condition: bool, reason: str) -> None:
@@ -162,7 +162,7 @@ class Operator:
         elif kind == name:
             found.Init(union.Bytes, union.Pos)
         else:
-            raise Malformed(f"options are {kind}, expected {name}")
+            raise MalformedTflite(f"options are {kind}, expected {name}")
         return found
 
     @property
@@ -186,7 +186,7 @@ class Operator:
         """The padding scheme."""
         name = names("Padding").get(options.Padding())
         if name is None:
-            raise Malformed(f"padding {options.Padding()} is unknown")
+            raise MalformedTflite(f"padding {options.Padding()} is unknown")
         return int(PaddingScheme[name])
 
     def real(self, value: float, like: Value) -> Scalar:
@@ -199,7 +199,9 @@ class Operator:
     def output_type(self, position: int = 0) -> TensorType:
         """The operand that output `position` becomes."""
         if position >= len(self.output_tensors):
-            raise Malformed(f"{len(self.output_tensors)} outputs, expected more than {position}")
+            raise MalformedTflite(
+                f"{len(self.output_tensors)} outputs, expected more than {position}"
+            )
         return self.graph.computed_type(self.output_tensors[position])
 
     def output(self, position: int = 0) -> Value:
@@ -211,7 +213,9 @@ class Operator:
     def becomes(self, value: Value, position: int = 0) -> None:
         """Let output `position` be a value that is there already."""
         if position >= len(self.output_tensors):
-            raise Malformed(f"{len(self.output_tensors)} outputs, expected more than {position}")
+            raise MalformedTflite(
+                f"{len(self.output_tensors)} outputs, expected more than {position}"
+            )
         self.graph.define(self.output_tensors[position], value)
 
     def emit(

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.reader import MalformedTflite
 from nnburst.formats.tflite.schema import names, schema
 from nnburst.hal.limits import INT32_MAX, MAX_RANK
 from nnburst.importer.refused import Refused
@@ -44,14 +44,14 @@ def densify(sparsity: Any, values: Array, dimensions: tuple[int, ...]) -> Array:
         dimensions: of the tensor.
 
     Raises:
-        Malformed: the tree does not fit the tensor or the values.
+        MalformedTflite: the tree does not fit the tensor or the values.
     """
     levels = sparsity.DimMetadataLength()
     if not len(dimensions) <= levels <= 2 * MAX_RANK or sparsity.TraversalOrderLength() != levels:
-        raise Malformed(f"{levels} sparse levels for {len(dimensions)} dimensions")
+        raise MalformedTflite(f"{levels} sparse levels for {len(dimensions)} dimensions")
     order = [int(sparsity.TraversalOrder(level)) for level in range(levels)]
     if sorted(order) != list(range(levels)):
-        raise Malformed(f"traversal order {order} of a sparse tensor")
+        raise MalformedTflite(f"traversal order {order} of a sparse tensor")
     strides, extents = _level_strides(sparsity, dimensions, order)
     if math.prod(dimensions) > INT32_MAX:
         raise Refused(f"a sparse tensor of shape {list(dimensions)} is too large")
@@ -63,7 +63,7 @@ def densify(sparsity: Any, values: Array, dimensions: tuple[int, ...]) -> Array:
         parents, positions, indexes = _children(meta, positions, extents[dimension], most)
         places = places[parents] + indexes * strides[dimension]
     if not np.array_equal(positions, np.arange(len(values), dtype=np.int32)):
-        raise Malformed(f"{len(positions)} places for {len(values)} sparse values")
+        raise MalformedTflite(f"{len(positions)} places for {len(values)} sparse values")
     dense = np.zeros(math.prod(dimensions), values.dtype)
     dense[places] = values
     return dense.reshape(dimensions)
@@ -80,12 +80,14 @@ def _level_strides(
     """
     count = sparsity.BlockMapLength()
     if count > len(dimensions):
-        raise Malformed(f"blocks of {count} dimensions in a tensor of {len(dimensions)}")
+        raise MalformedTflite(f"blocks of {count} dimensions in a tensor of {len(dimensions)}")
     mapped = [int(sparsity.BlockMap(i)) for i in range(count)]
     if len(set(mapped)) != count or any(not 0 <= axis < len(dimensions) for axis in mapped):
-        raise Malformed(f"block map {mapped} of a tensor of {len(dimensions)} dimensions")
+        raise MalformedTflite(f"block map {mapped} of a tensor of {len(dimensions)} dimensions")
     if len(order) != len(dimensions) + count:
-        raise Malformed(f"{len(order)} sparse levels for {len(dimensions)} dimensions and {count}")
+        raise MalformedTflite(
+            f"{len(order)} sparse levels for {len(dimensions)} dimensions and {count}"
+        )
     # The extent of a block is given by the level that walks it.
     walking = [order.index(len(dimensions) + i) for i in range(count)]
     sizes = [int(sparsity.DimMetadata(level).DenseSize()) for level in walking]
@@ -93,7 +95,7 @@ def _level_strides(
     plain = [math.prod(dimensions[axis + 1 :]) for axis in range(len(dimensions))]
     for axis, size in block.items():
         if size < 1 or dimensions[axis] % size:
-            raise Malformed(f"blocks of {size} do not fill dimension {axis} of {dimensions}")
+            raise MalformedTflite(f"blocks of {size} do not fill dimension {axis} of {dimensions}")
     steps = [stride * block.get(axis, 1) for axis, stride in enumerate(plain)]
     extents = [extent // block.get(axis, 1) for axis, extent in enumerate(dimensions)]
     return steps + [plain[axis] for axis in mapped], extents + sizes
@@ -110,7 +112,9 @@ def _children(
         # Positions may have gaps, which no honest tree has: the numbers below must stay small, too.
         width = int(positions.max(initial=-1)) + 1
         if meta.DenseSize() != extent or width * extent > most or len(positions) * extent > most:
-            raise Malformed(f"a level of {meta.DenseSize()} for {extent} indexes, {most} nodes")
+            raise MalformedTflite(
+                f"a level of {meta.DenseSize()} for {extent} indexes, {most} nodes"
+            )
         parents = np.repeat(np.arange(len(positions), dtype=np.int32), extent)
         indexes = np.tile(np.arange(extent, dtype=np.int32), len(positions))
         return parents, positions[parents] * np.int32(extent) + indexes, indexes
@@ -118,21 +122,21 @@ def _children(
     listed = _numbers(meta, "ArrayIndices", most)
     # Compared, not subtracted: differences of hostile segments wrap.
     if len(segments) <= positions.max(initial=-1) + 1 or (segments[1:] < segments[:-1]).any():
-        raise Malformed("segments of a sparse level are not in order or too few")
+        raise MalformedTflite("segments of a sparse level are not in order or too few")
     if segments[0] < 0 or segments[-1] > len(listed):
-        raise Malformed(f"segments of a sparse level leave its {len(listed)} indexes")
+        raise MalformedTflite(f"segments of a sparse level leave its {len(listed)} indexes")
     starts, ends = segments[positions], segments[positions + 1]
     counts = ends - starts
     total = int(counts.sum(dtype=np.int64))
     if total > most:
-        raise Malformed(f"a sparse level of {total} nodes, expected at most {most}")
+        raise MalformedTflite(f"a sparse level of {total} nodes, expected at most {most}")
     parents = np.repeat(np.arange(len(positions), dtype=np.int32), counts)
     before = np.cumsum(counts, dtype=np.int32) - counts
     offsets = np.arange(total, dtype=np.int32) - np.repeat(before, counts)
     below = starts[parents] + offsets
     indexes = listed[below]
     if total and (indexes.min() < 0 or indexes.max() >= extent):
-        raise Malformed(f"an index of a sparse level is outside its {extent}")
+        raise MalformedTflite(f"an index of a sparse level is outside its {extent}")
     return parents, below, indexes
 
 
@@ -140,14 +144,14 @@ def _numbers(meta: Any, field: str, most: int) -> _Indexes:  # noqa: ANN401
     """A vector of a sparse level of at most `most` elements, whichever integers it is stored in."""
     name = names("SparseIndexVector").get(getattr(meta, f"{field}Type")())
     if name not in _VECTORS:
-        raise Malformed(f"{field} of a sparse level are of type {name}")
+        raise MalformedTflite(f"{field} of a sparse level are of type {name}")
     union = getattr(meta, field)()
     if union is None:
-        raise Malformed(f"a sparse level lacks {field}")
+        raise MalformedTflite(f"a sparse level lacks {field}")
     vector = getattr(schema(), name)()
     vector.Init(union.Bytes, union.Pos)
     if vector.ValuesLength() > most:
-        raise Malformed(
+        raise MalformedTflite(
             f"{vector.ValuesLength()} {field} of a sparse level, expected at most {most}"
         )
     return np.asarray(vector.ValuesAsNumpy() if vector.ValuesLength() else [], np.int32)

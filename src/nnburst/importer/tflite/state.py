@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.reader import MalformedTflite
 from nnburst.formats.tflite.schema import schema
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.constants import Constant, ConstantPool
@@ -89,7 +89,7 @@ class Variables:
     def resource(self, tensor: int) -> Variable:
         """The variable that a tensor stands for."""
         if tensor not in self._resources:
-            raise Malformed(f"tensor {tensor} stands for no variable")
+            raise MalformedTflite(f"tensor {tensor} stands for no variable")
         return self._resources[tensor]
 
     def in_place(self, graph: Graph, tensor: int) -> Variable:
@@ -129,7 +129,7 @@ class Variables:
     def _assign(self, graph: Any, raw: Any, handles: dict[int, Variable]) -> None:  # noqa: ANN401
         handle, tensor = int(raw.Inputs(0)), int(raw.Inputs(1))
         if handle not in handles or not 0 <= tensor < graph.TensorsLength():
-            raise Malformed(f"tensors {handle} and {tensor} of an initial assignment")
+            raise MalformedTflite(f"tensors {handle} and {tensor} of an initial assignment")
         variable = handles[handle]
         variable.initial = constant_tensor(self._file, graph.Tensors(tensor))
         if variable.initial is None:
@@ -156,7 +156,7 @@ def _var_handle_options(raw: Any) -> Any:  # noqa: ANN401
     """The options of a VAR_HANDLE."""
     union = raw.BuiltinOptions()
     if union is None or raw.BuiltinOptionsType() != getattr(schema().BuiltinOptions, _VAR_HANDLE):
-        raise Malformed("a VAR_HANDLE without its options")
+        raise MalformedTflite("a VAR_HANDLE without its options")
     options = getattr(schema(), _VAR_HANDLE)()
     options.Init(union.Bytes, union.Pos)
     return options

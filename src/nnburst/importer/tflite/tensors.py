@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from nnburst.formats.tflite.reader import File, Malformed
+from nnburst.formats.tflite.reader import File, MalformedTflite
 from nnburst.formats.tflite.schema import names
 from nnburst.hal.enums import OperandType
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
@@ -97,7 +97,7 @@ def _per_channel(file: File, params: Any, count: int, plain: TensorType) -> Tens
     if plain.type != _T.TENSOR_QUANT8_ASYMM_SIGNED:
         raise Refused(f"{count} scales: NNAPI quantises only int8 per channel")
     if not 0 <= axis < len(plain.dimensions) or plain.dimensions[axis] != count:
-        raise Malformed(f"{count} scales for dimension {axis} of {list(plain.dimensions)}")
+        raise MalformedTflite(f"{count} scales for dimension {axis} of {list(plain.dimensions)}")
     file.spend(64 * count)
     if params.ZeroPointLength() and params.ZeroPointAsNumpy().any():
         raise Refused("zero points per channel, expected 0")

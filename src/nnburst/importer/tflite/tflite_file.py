@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats.tflite.reader import File, Malformed
+from nnburst.formats.tflite.reader import File, MalformedTflite
 from nnburst.formats.tflite.schema import names, schema
 from nnburst.importer.imported_model import SignatureDef
 
@@ -37,7 +37,7 @@ class TfliteFile:
         """
         self.bytes = File(content)
         if len(content) < 8 or content[4:8] != _IDENTIFIER:
-            raise Malformed(f"bytes 4 to 8 are {content[4:8]!r}, expected {_IDENTIFIER!r}")
+            raise MalformedTflite(f"bytes 4 to 8 are {content[4:8]!r}, expected {_IDENTIFIER!r}")
         self.model = schema().Model()
         self.model.Init(self.bytes, int.from_bytes(content[:4], "little"))
 
@@ -45,14 +45,14 @@ class TfliteFile:
         """Subgraph `index`."""
         count = self.model.SubgraphsLength()
         if not 0 <= index < count:
-            raise Malformed(f"subgraph {index} of {count}")
+            raise MalformedTflite(f"subgraph {index} of {count}")
         return self.model.Subgraphs(index)
 
     def operator_name(self, operator: Any) -> str:  # noqa: ANN401
         """Name of an operator: "CONV_2D", or "CUSTOM 'x'" for one that is not built in."""
         index, count = operator.OpcodeIndex(), self.model.OperatorCodesLength()
         if index >= count:
-            raise Malformed(f"operator code {index} of {count}")
+            raise MalformedTflite(f"operator code {index} of {count}")
         code = self.model.OperatorCodes(index)
         # Files from before there were more than 127 operators have the older field only.
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
@@ -70,7 +70,7 @@ class TfliteFile:
         """The bytes of a buffer, a read-only view; empty if it has none."""
         count = self.model.BuffersLength()
         if not 0 <= index < count:
-            raise Malformed(f"buffer {index} of {count}")
+            raise MalformedTflite(f"buffer {index} of {count}")
         buffer = self.model.Buffers(index)
         offset, size = buffer.Offset(), buffer.Size()
         if offset > _NO_OFFSET:  # models over 2 GB keep their constants behind the flatbuffer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.reader import MalformedTflite
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model, Subgraph
 from nnburst.importer.constants import ConstantPool
@@ -130,7 +130,7 @@ def _interface(graph: Graph) -> tuple[list[int], list[int]]:
     inputs = indexes(graph.file, graph.subgraph, "Inputs")
     outputs = indexes(graph.file, graph.subgraph, "Outputs")
     if not outputs:
-        raise Malformed("a subgraph has no outputs")
+        raise MalformedTflite("a subgraph has no outputs")
     return inputs, outputs
 
 
@@ -148,5 +148,7 @@ def _positions(
 def _placed(tensors: Mapping[str, int], places: Mapping[int, int]) -> dict[str, int]:
     for name, tensor in tensors.items():
         if tensor not in places:
-            raise Malformed(f"a signature's {name!r} is tensor {tensor}, not an input or output")
+            raise MalformedTflite(
+                f"a signature's {name!r} is tensor {tensor}, not an input or output"
+            )
     return {name: places[tensor] for name, tensor in tensors.items()}

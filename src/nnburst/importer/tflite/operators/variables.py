@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnburst.formats.tflite.reader import Malformed
+from nnburst.formats.tflite.reader import MalformedTflite
 from nnburst.importer.tflite.operator import Operator, operator
 
 
@@ -34,4 +34,4 @@ def _call_once(op: Operator) -> None:
 def _require_tensors(op: Operator, inputs: int, outputs: int) -> None:
     found = len(op.input_tensors), len(op.output_tensors)
     if found != (inputs, outputs):
-        raise Malformed(f"{found} inputs and outputs, expected {(inputs, outputs)}")
+        raise MalformedTflite(f"{found} inputs and outputs, expected {(inputs, outputs)}")
