@@ -1,4 +1,4 @@
-"""The worker that waits for the client that comes next."""
+"""The workers that wait for the clients that come next."""
 
 from __future__ import annotations
 
@@ -62,21 +62,50 @@ def wait_for(condition: Callable[[], bool]) -> None:
         pause.wait(0.002)
 
 
-def spare_of(supervisor: int) -> int:
-    wait_for(lambda: bool(spares(supervisor)))
-    (spare,) = spares(supervisor)
-    return spare
+def spares_of(supervisor: int) -> list[int]:
+    """Both, the one first that was forked first."""
+    wait_for(lambda: len(spares(supervisor)) == 2)
+    return spares(supervisor)
 
 
-def test_client_that_comes_gets_the_spare_and_another_one_takes_its_place(serve: Serve) -> None:
+def test_client_that_comes_gets_a_spare_and_another_one_takes_its_place(serve: Serve) -> None:
     supervisor = serve().pid
     for _ in range(3):
-        spare = spare_of(supervisor)
-        assert spare not in children(supervisor)
+        first, second = spares_of(supervisor)
+        assert first not in children(supervisor)
         with nnburst.connect("cam") as device:
-            assert device.pid == spare
-            assert spare in children(supervisor)
-            assert spare_of(supervisor) != spare
+            assert device.pid == first
+            assert first in children(supervisor)
+            others = spares_of(supervisor)
+        assert others[0] == second
+        assert first not in others
+
+
+def test_client_that_comes_right_after_another_gets_a_spare_too(serve: Serve) -> None:
+    supervisor = serve().pid
+    for _ in range(3):
+        waiting = spares_of(supervisor)
+        with nnburst.connect("cam") as one, nnburst.connect("cam") as other:
+            assert [one.pid, other.pid] == waiting
+
+
+def test_second_spare_is_forked_once_the_first_has_its_executor(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        "from nnburst.executor.null import NullExecutor\n"
+        "def Slow():\n"
+        "    os.write(2, b'begins %d\\n' % os.getpid())\n"
+        "    time.sleep(0.3)\n"
+        "    os.write(2, b'ends %d\\n' % os.getpid())\n"
+        "    return NullExecutor()\n"
+    )
+    supervisor = serve("slow:Slow")
+    waiting = spares_of(supervisor.pid)
+    assert supervisor.stderr is not None
+    lines = [supervisor.stderr.readline() for _ in range(4)]
+    assert lines == [f"{what} {pid}\n" for pid in waiting for what in ("begins", "ends")]
 
 
 def test_clients_that_come_together_are_all_served(serve: Serve) -> None:
@@ -99,8 +128,8 @@ def test_clients_that_come_together_are_all_served(serve: Serve) -> None:
 
 @contextlib.contextmanager
 def clients_at_once(supervisor: int) -> Iterator[None]:
-    """Three that come before the supervisor looks; two spares wait then."""
-    spare_of(supervisor)
+    """Three that come before the supervisor looks, one more than spares wait."""
+    spares_of(supervisor)
     address = str(socket_path("cam"))
     with contextlib.ExitStack() as clients:
         os.kill(supervisor, signal.SIGSTOP)
@@ -109,27 +138,23 @@ def clients_at_once(supervisor: int) -> Iterator[None]:
             clients.enter_context(client).connect(address)
         os.kill(supervisor, signal.SIGCONT)
         wait_for(lambda: len(children(supervisor)) == 3)
-        wait_for(lambda: len(spares(supervisor)) == 2)
         yield
 
 
-def test_supervisor_keeps_two_spares_once_clients_came_right_after_one_another(
+def test_third_client_at_once_gets_a_worker_of_its_own_and_two_spares_wait_again(
     serve: Serve,
 ) -> None:
     supervisor = serve().pid
+    before = spares_of(supervisor)
     with clients_at_once(supervisor):
-        pass
-    found = spares(supervisor)
-    wait_for(lambda: not children(supervisor))
-    for spare in found:
-        with nnburst.connect("cam") as device:
-            assert device.pid == spare
+        assert set(before) < set(children(supervisor))
+        assert not set(before) & set(spares_of(supervisor))
 
 
 def test_spare_that_was_killed_costs_no_client(serve: Serve) -> None:
     supervisor = serve().pid
     for _ in range(5):
-        spare = spare_of(supervisor)
+        spare, _ = spares_of(supervisor)
         os.kill(spare, signal.SIGKILL)
         wait_for(lambda pid=spare: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
         with nnburst.connect("cam") as device:
@@ -147,21 +172,22 @@ def test_spare_is_within_limits_and_sandbox_before_it_has_a_client(serve: Serve)
     with nnburst.connect("cam") as device:
         steps = {name: status(device.pid, name) for name in ("NoNewPrivs", "Seccomp")}
     assert steps["NoNewPrivs"] == "1"
-    spare = spare_of(supervisor)
-    wait_for(lambda: {name: status(spare, name) for name in steps} == steps)
-    limits = Path(f"/proc/{spare}/limits").read_text().splitlines()
-    (data,) = (line for line in limits if line.startswith("Max data size"))
-    assert "unlimited" not in data
-    assert spares(supervisor) == [spare]
+    waiting = spares_of(supervisor)
+    for spare in waiting:
+        wait_for(lambda pid=spare: {n: status(pid, n) for n in steps} == steps)  # type: ignore[misc]
+        limits = Path(f"/proc/{spare}/limits").read_text().splitlines()
+        (data,) = (line for line in limits if line.startswith("Max data size"))
+        assert "unlimited" not in data
+    assert spares(supervisor) == waiting
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_spare_ends_with_its_supervisor(serve: Serve, number: signal.Signals) -> None:
     supervisor = serve()
-    spare = spare_of(supervisor.pid)
+    waiting = spares_of(supervisor.pid)
     supervisor.send_signal(number)
     _, errors = supervisor.communicate(timeout=PATIENCE)
-    wait_for(lambda: not is_running(spare))
+    wait_for(lambda: not any(map(is_running, waiting)))
     assert errors == ""
 
 
@@ -179,6 +205,7 @@ def test_no_worker_holds_the_way_to_another_that_waits(serve: Serve) -> None:
         except FileNotFoundError:  # a descriptor that was closed meanwhile
             return False
 
+    wait_for(both_hold_the_same)
     with clients_at_once(supervisor):
         wait_for(both_hold_the_same)
 
@@ -227,6 +254,6 @@ def test_executor_that_cannot_be_made_ahead_is_made_for_the_client(
         "        raise OSError('not yet')\n"
         "    return NullExecutor()\n"
     )
-    spare = spare_of(serve("late:Late").pid)
+    spare, _ = spares_of(serve("late:Late").pid)
     with nnburst.connect("cam") as device:
         assert device.pid == spare

@@ -1,7 +1,7 @@
 """A worker that was forked ahead of need: it has its limits, its sandbox and its executor, but no client yet.
 
 It gets one as a socket, over a pair whose other end only the supervisor has; who may be a client was checked
-before.
+before. The worker sends nothing there: it shuts that direction down when it is ready.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ class SpareWorker:
 
     Attributes:
         pid: of the worker.
+        is_ready: whether it is known to have done all that needs no client.
     """
 
     def __init__(self, pid: int, pair: socket.socket) -> None:
         """Own `pair`, at whose other end process `pid` waits for its client."""
         self.pid = pid
+        self.is_ready = False
         self._pair = pair
+
+    def fileno(self) -> int:
+        """Of the pair, which is at its end once the worker is ready, and hangs up if it has ended."""
+        return self._pair.fileno()
 
     def give(self, admission: Admission) -> bool:
         """Let it serve a client; False if it has ended meanwhile. Closes this, but no socket given."""
@@ -56,6 +62,7 @@ def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
     """
     supervisors.close()
     with pair:
+        pair.shutdown(socket.SHUT_WR)
         _, fds, _, _ = socket.recv_fds(
             pair, len(_CLIENT), len(Admission._fields), socket.MSG_CMSG_CLOEXEC
         )

@@ -1,8 +1,8 @@
 """Accepts connections and gives each a worker, which it forks.
 
 The heavy modules are imported here, once; workers share them copy-on-write and start within
-milliseconds. One worker is forked ahead of need, so that a client that comes alone does not wait
-for its start; two once clients have come faster.
+milliseconds. Two workers are forked ahead of need, so that neither a client that comes alone nor one
+that comes right after it waits for its worker's start.
 A fork copies only the calling thread, so this process never has a second one.
 """
 
@@ -57,11 +57,9 @@ _LAST_GRACE: Final = 0.5
 #: Seconds without accepting if a connection cannot be had, so that one that stays in the backlog costs
 #: no core.
 _PAUSE: Final = 0.1
-#: Workers that wait for a client once one has come before the next could be forked.
-_MOST_SPARES: Final = 2
-#: Milliseconds without an event after which the next spare worker is forked: the client that got the last one
-#: is not slowed down by that.
-_CALM: Final = 5
+#: Milliseconds without an event after which the next spare worker is forked if none waits, and if one does:
+#: the client that came last, and one that comes right after it, are not slowed down by that.
+_CALM: Final = (5, 50)
 
 
 class Supervisor:
@@ -102,8 +100,9 @@ class Supervisor:
         self._manager = ServiceManager()
         #: Workers, and whom they serve: "pid 7", or "user 7" if that is another one.
         self._workers: dict[int, str] = {}
+        #: Workers that wait for a client, the one that is there longest first.
         self._spares: list[SpareWorker] = []
-        self._most_spares = 1
+        self._poller = select.poll()
         #: Whether the next spare waits until a client has come: the one before ended by itself.
         self._spare_failed = False
         self._failures = 0
@@ -129,31 +128,32 @@ class Supervisor:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
-        poller = select.poll()
-        poller.register(self._receiver, select.POLLIN)
-        poller.register(self._listener.socket, select.POLLIN)
+        self._poller.register(self._receiver, select.POLLIN)
+        self._poller.register(self._listener.socket, select.POLLIN)
         if self._front is not None:
-            poller.register(self._front.questions, select.POLLIN)
+            self._poller.register(self._front.questions, select.POLLIN)
         if self._until_stdin_ends:
-            poller.register(sys.stdin.fileno(), select.POLLIN)
+            self._poller.register(sys.stdin.fileno(), select.POLLIN)
         self._manager.ready(self._status())
         patience = self._manager.patience
         while not self._stop:
             if self._front is not None:
                 self._front.tend()
-            wants_spare = self._wants_spare()
-            events = poller.poll(_CALM if wants_spare else self._longest_wait())
-            for fd, _ in events:
+            calm = self._calm()
+            events = self._poller.poll(self._longest_wait() if calm is None else calm)
+            for fd, event in events:
                 if fd == self._receiver.fileno():
                     self._drain()
                 elif self._until_stdin_ends and fd == sys.stdin.fileno():
                     self._stop = not os.read(fd, 4096)
                 elif self._front is not None and fd == self._front.questions.fileno():
                     self._front.answer(self._counts)
-                else:
+                elif fd == self._listener.socket.fileno():
                     self._accept()
+                else:
+                    self._look_at_spare(fd, event)
             self._reap()
-            if wants_spare and not events:
+            if calm is not None and not events:
                 self._fork_spare()
             if patience is not None:
                 self._manager.alive(self._status())
@@ -239,12 +239,19 @@ class Supervisor:
         poller.register(self._receiver, select.POLLIN)
         poller.poll(seconds * 1000)
 
-    def _wants_spare(self) -> bool:
-        return (
-            len(self._spares) < self._most_spares
-            and not self._spare_failed
-            and len(self._workers) < MAX_WORKERS
-        )
+    def _calm(self) -> float | None:
+        """Milliseconds without an event after which the next spare is forked; None if it is not.
+
+        One comes after the other: they do not compete, and an executor that ends its process ends one.
+        """
+        if (
+            len(self._spares) == len(_CALM)
+            or self._spare_failed
+            or len(self._workers) >= MAX_WORKERS
+            or not all(spare.is_ready for spare in self._spares)
+        ):
+            return None
+        return _CALM[len(self._spares)]
 
     def _fork_spare(self) -> None:
         """Fork a worker for the client that comes next."""
@@ -256,15 +263,28 @@ class Supervisor:
             ours.close()
         else:
             self._spares.append(SpareWorker(pid, ours))
+            self._poller.register(ours, select.POLLIN)
+
+    def _look_at_spare(self, fd: int, event: int) -> None:
+        """Note that the spare worker behind `fd` is ready, unless it has ended or got its client just now."""
+        for spare in self._spares:
+            if spare.fileno() == fd:
+                spare.is_ready = not event & select.POLLHUP
+                self._poller.unregister(fd)
+
+    def _release_spare(self, spare: SpareWorker) -> None:
+        """It waits no more."""
+        self._spares.remove(spare)
+        with contextlib.suppress(KeyError):  # once it was ready it was not looked at any more
+            self._poller.unregister(spare.fileno())
 
     def _give_to_spare(self, admission: Admission, whose: str) -> bool:
         """Let the spare worker that is there longest serve a client; False without one."""
-        too_fast = bool(self._workers) and not self._spares and not self._spare_failed
         self._spare_failed = False
         if not self._spares:
-            self._most_spares = _MOST_SPARES if too_fast else self._most_spares
             return False
-        spare = self._spares.pop(0)
+        spare = self._spares[0]
+        self._release_spare(spare)
         self._workers[spare.pid] = whose  # which counts it if it has failed, too
         return spare.give(admission)
 
@@ -346,8 +366,8 @@ class Supervisor:
         for spare in list(self._spares):
             ended, status = os.waitpid(spare.pid, os.WNOHANG)
             if ended:
+                self._release_spare(spare)
                 spare.close()
-                self._spares.remove(spare)
                 self._spare_failed = True
                 self._note_end(ended, status)
         if self._weights is not None and self._weights.pid:
