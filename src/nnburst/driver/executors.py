@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import logging
@@ -69,6 +70,13 @@ def import_executor(name: str) -> None:
         begin_executor(name)()
     except ImportError as error:
         raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
+
+
+def import_engine(name: str) -> None:
+    """Import the module of executor `name` itself, if it is built in; what fails is told when it is made."""
+    with contextlib.suppress(ImportError):
+        for module in MODULES.get(name, ())[:1]:
+            importlib.import_module(module)
 
 
 def make_executor(name: str) -> Executor:

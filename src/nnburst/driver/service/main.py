@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nnburst.control.address import check_length, socket_path
@@ -23,8 +23,13 @@ from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`)."""
+def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = lambda: None) -> int:
+    """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`).
+
+    Args:
+        argv: the words of the command line, unless they are this process's own.
+        imported: called once what serving takes is imported.
+    """
     args = _parser().parse_args(argv)
     configure_logging(args.executor, "WARNING")
     listener: Listener | None = None
@@ -45,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         prefer_performance_cores()
     if listener is None:
-        _serve_one(args)
+        _serve_one(args, imported)
     else:
-        _serve(listener, args)
+        _serve(listener, args, imported)
     return 0
 
 
@@ -91,23 +96,25 @@ def _install(extensions: Sequence[str]) -> None:
             install_from(target)
 
 
-def _serve_one(args: argparse.Namespace) -> None:
+def _serve_one(args: argparse.Namespace, imported: Callable[[], None]) -> None:
     # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A client that ignores the ends of its children would have this process not learn of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(args.fd, False)
-    from nnburst.driver.executors import begin_executor
+    from nnburst.driver.executors import begin_executor, import_engine
 
     begin_executor(args.executor)
     from nnburst.driver.service.admission import Admission
     from nnburst.driver.service.worker import serve_client
 
+    import_engine(args.executor)
+    imported()
     name = args.name or args.executor
     serve_client(lambda: Admission(socket.socket(fileno=args.fd)), args.executor, name)
 
 
-def _serve(listener: Listener, args: argparse.Namespace) -> None:
+def _serve(listener: Listener, args: argparse.Namespace, imported: Callable[[], None]) -> None:
     import json
 
     from nnburst.driver.executors import begin_executor
@@ -133,6 +140,7 @@ def _serve(listener: Listener, args: argparse.Namespace) -> None:
         weights=weights,
     )
     supervisor.prepare()
+    imported()
     _announce(listener.path, args.executor, args.json)
     supervisor.run()
 
