@@ -303,3 +303,13 @@ def test_an_input_that_never_changes_decides_a_branch() -> None:
 def test_options_of_onnx_files_are_refused_for_others() -> None:
     with pytest.raises(InvalidArgument, match=r"are for \.onnx files"):
         nnburst.load(b"\x1c\0\0\0TFL3", as_graph=True)
+
+
+def test_a_number_beyond_float16_is_infinite_in_a_network_of_float16() -> None:
+    made = model(
+        [node("ThresholdedRelu", "x", "y", alpha=1e6)],
+        [value("x", "f2", (3,))],
+        [value("y", "f2", (3,))],
+    )
+    x = np.array([-1, 1, 60000], np.float16)
+    np.testing.assert_array_equal(run(made, x)[0], np.zeros(3, np.float16))

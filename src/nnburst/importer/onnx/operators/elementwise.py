@@ -125,8 +125,9 @@ def unary(node: Node, kind: OperationType, tensor: Tensor, *further: Argument) -
 
 
 def filled(value: float, like: Tensor) -> Tensor:
-    """A known number of a tensor's type, to be broadcast."""
-    return constant(np.array(value, like.dtype))
+    """A known number of a tensor's type, to be broadcast; infinite if the type cannot hold it."""
+    with np.errstate(over="ignore"):
+        return constant(np.array(value, like.dtype))
 
 
 _UNARY: Final = {
