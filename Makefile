@@ -91,6 +91,8 @@ fuzz: setup ## mutated packets, models, control messages and network files
 	$(BIN)/nnburst fuzz models builtin
 	$(BIN)/nnburst fuzz control
 	$(BIN)/nnburst fuzz importer
+	$(BIN)/nnburst fuzz importer --onnx
+	@test ! -e $(NETWORKS) || $(BIN)/nnburst fuzz onnx
 
 faults: setup ## kill clients and drivers at random points, and look what is left; STRICT=1 asserts times, too
 	NNBURST_KILLS=$(or $(KILLS),100) $(if $(STRICT),NNBURST_STRICT_TIMING=1) $(BIN)/python -m pytest -m "" tests/faults $(PYTEST_ARGS)

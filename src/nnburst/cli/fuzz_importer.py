@@ -1,4 +1,4 @@
-"""`nnburst fuzz importer`: mutated .tflite files, read in this process."""
+"""`nnburst fuzz importer`: mutated .tflite or .onnx files, read in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from nnburst.cli.output import add_json_option, progress, table, text_for_people
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
-    parser = subparsers.add_parser("importer", help="mutated .tflite files", description=__doc__)
+    parser = subparsers.add_parser(
+        "importer", help="mutated .tflite or .onnx files", description=__doc__
+    )
     parser.add_argument(
         "networks",
         nargs="*",
@@ -23,6 +25,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--files", type=at_least_one, default=100_000, help="how many (default: %(default)s)"
     )
+    parser.add_argument(
+        "--onnx",
+        action="store_true",
+        help="the built-in ones are the node tests of the package onnx, not .tflite files",
+    )
     parser.add_argument("--seed", type=zero_or_more, default=0, help="default: 0")
     add_json_option(parser)
 
@@ -30,10 +37,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
     from nnburst.testing.fuzzing.importer_fuzzer import fuzz_importer
-    from nnburst.testing.models.tflite_networks import NETWORKS
 
     intact = [path.read_bytes() for path in args.networks]
-    intact += [build() for build in NETWORKS.values()]
+    intact += _node_tests() if args.onnx else _networks()
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated files", args.files) as advance:
         report = fuzz_importer(intact, args.files, args.seed, advance)
@@ -62,3 +68,15 @@ def run(args: argparse.Namespace) -> int:
         },
     )
     return 1 if report.failures else 0
+
+
+def _networks() -> list[bytes]:
+    from nnburst.testing.models.tflite_networks import NETWORKS
+
+    return [build() for build in NETWORKS.values()]
+
+
+def _node_tests() -> list[bytes]:
+    from nnburst.testing.conformance.onnx_nodes import files
+
+    return files()

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +27,7 @@ from nnburst.executor.base import Argument, Executor
 from nnburst.executor.built_in import BUILT_IN
 from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import ErrorStatus, OperandType
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
 from nnburst.hal.operand_types import DTYPES
 from nnburst.hal.validation import validate_model
 from nnburst.importer.imported_model import ImportedModel
@@ -105,6 +107,19 @@ def cases() -> Iterator[NodeCase]:
                 found.rtol,
                 found.atol,
             )
+
+
+def files() -> list[bytes]:
+    """The .onnx files of all cases, smaller than 400 bytes each.
+
+    Raises:
+        DeviceUnavailable: the package `onnx` is not installed.
+    """
+    if find_spec("onnx") is None:
+        raise DeviceUnavailable("the node tests need the package onnx: pip install 'nnburst[onnx]'")
+    with warnings.catch_warnings():  # some cases divide by zero on purpose
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return [bytes(case.model.SerializeToString()) for case in cases()]
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - arrays, scalars, lists, None, tensors of a file
