@@ -19,7 +19,7 @@ from client.burst_helpers import standing_still, wait_until
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst._native import ffi, lib
 from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.steps import BoundSteps
+from nnburst.client.burst.steps import BoundSteps, run_steps
 from nnburst.client.session.one_thread import Gate
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
@@ -52,7 +52,7 @@ class Chain:
 
     def run(self, x: np.ndarray = X) -> np.ndarray:
         self.given[...] = x
-        code = self.steps.call()
+        code = run_steps(self.steps.struct)
         if code:
             self.steps.conclude(code, self._accept)
         return self.taken
@@ -169,7 +169,7 @@ def test_a_run_interrupted_at_any_moment_leaves_the_next_one_right(bursts: list[
         code = 0
         try:
             chain.given[...] = x
-            code = chain.steps.call()
+            code = run_steps(chain.steps.struct)
             if code:
                 chain.steps.conclude(code, lambda _at, _result: None)
         except BaseException:

@@ -7,14 +7,14 @@ import logging
 import math
 import time
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from nnburst.client.burst.core import BUSY_CODE
 from nnburst.client.burst.last_request import LastRequest
+from nnburst.client.burst.steps import run_steps
 from nnburst.client.execution.remembered_requests import request_key
 from nnburst.client.memory.arguments import (
     Array,
@@ -215,8 +215,8 @@ class CompiledRequest(OfOneProcess):
         "_arguments",
         "_bound",
         "_burst",
-        "_call",
         "_last",
+        "_steps",
         "_timeout_ns",
         "in_flight",
         "inputs",
@@ -235,7 +235,7 @@ class CompiledRequest(OfOneProcess):
         self._bound: BoundPlan | None = None
         self._last: ExecutionResult | None = None
         self._timeout_ns = 0
-        self._call: Callable[[], int] = _by_python
+        self._steps: Any = None  # a pointer of cffi's, if nothing is to be copied
         try:
             self._bind()
         except NnburstError as error:
@@ -245,15 +245,15 @@ class CompiledRequest(OfOneProcess):
     def _bind(self) -> None:
         """Bind to the bursts as they are now."""
         burst, before = self._burst, self._bound
-        self._call, self._bound = _by_python, None
+        self._steps = self._bound = None
         if before is not None:
             before.close()
         bound = burst._executable.bind(*self._arguments, burst._bursts)
         if bound is not None:
             weakref.finalize(self, bound.close).atexit = False
-            is_staged = bound.inputs or bound.outputs
-            self._call = partial(_call_staged, bound) if is_staged else bound.steps.call
             self._bound = bound
+            if not bound.inputs and not bound.outputs:
+                self._steps = bound.steps.struct
 
     @property
     def is_bound(self) -> bool:
@@ -283,7 +283,8 @@ class CompiledRequest(OfOneProcess):
             self._set_timeout(timeout_ns)
         code = 0
         try:
-            code = self._call()
+            steps = self._steps
+            code = self._run_staged() if steps is None else run_steps(steps)
             if not code:
                 return self._last  # type: ignore[return-value]
             return self._conclude(code, timeout_ns)
@@ -292,6 +293,16 @@ class CompiledRequest(OfOneProcess):
                 self._bound.steps.abandon()
                 self._timeout_ns = 0  # so that the next run looks whether it is to be bound anew
             raise
+
+    def _run_staged(self) -> int:
+        """Run with the copies that arrays outside of pools need, if it is bound; its status."""
+        bound = self._bound
+        if bound is None:
+            return _BY_PYTHON
+        code = bound.run()
+        if not code:
+            bound.copy_out()
+        return code
 
     def submit(self, timeout: float = 30.0) -> SubmittedPlan:
         """Begin an execution without waiting; its result is in `outputs` once it is there.
@@ -402,18 +413,6 @@ class SubmittedPlan(OfOneProcess):
         if outcome is None:
             raise MissedDeadline(f"timeout: {timeout:g} s: the result is not there yet")
         return result_of(self._gives, self._outputs, outcome)
-
-
-def _by_python() -> int:
-    return _BY_PYTHON
-
-
-def _call_staged(bound: BoundPlan) -> int:
-    bound.copy_in()
-    code = bound.steps.call()
-    if not code:
-        bound.copy_out()
-    return code
 
 
 def _fixed(parameter: Parameter) -> tuple[np.dtype[Any], tuple[int, ...]]:

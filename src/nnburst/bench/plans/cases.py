@@ -16,7 +16,7 @@ from nnburst.bench.drivers import adding_model
 from nnburst.bench.peer import Peer
 from nnburst.bench.plans.timed_wait import TimedWait
 from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.steps import BoundSteps
+from nnburst.client.burst.steps import BoundSteps, run_steps
 from nnburst.client.launch import launch
 from nnburst.client.memory.memory import Memory
 from nnburst.client.session.one_thread import Gate
@@ -154,7 +154,7 @@ class _InOneProcess:
 def steps_in_c(burst: Burst) -> list[Contestant]:
     """Two requests by one call, and each by a call of its own."""
     steps = BoundSteps([burst.bind(), burst.bind()], Gate(), 30.0)
-    code = steps.call()
+    code = run_steps(steps.struct)
     steps.conclude(code, lambda _at, _result: None)
     return [
         _InOneProcess("two_steps_in_c", lib.nnb_bench_steps, steps),

@@ -17,6 +17,10 @@ from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 #: Longer deadlines are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
+#: Runs all steps of a `BoundSteps.struct`: 0 if each ended as before, `BUSY_CODE` if another thread is inside
+#: of the gate, else the status of step `at`, which `BoundSteps.conclude` is to finish. As a partial it would
+#: cost 20 ns more.
+run_steps: Final[Callable[[Any], int]] = lib.nnb_steps_run
 
 
 class InProcess(Protocol):
@@ -56,8 +60,7 @@ class BoundSteps:
     Attributes:
         requests: of each step.
         in_process: whether a step is computed by this process.
-        call: runs all steps: 0 if each ended as before, `BUSY_CODE` if another thread is inside of the
-            gate, else the status of step `at`, which `conclude` is to finish.
+        struct: its struct nnb_steps, for `run_steps`, valid as long as this object.
         abandon: gives the calling thread's run up, if it has one. Not for after `BUSY_CODE`.
     """
 
@@ -68,7 +71,6 @@ class BoundSteps:
         "_own",
         "_rows",
         "abandon",
-        "call",
         "in_process",
         "requests",
         "struct",
@@ -92,7 +94,6 @@ class BoundSteps:
         self.in_process: Final = any(own)
         self._own: Final = _InProcessSteps(own)
         self._handle: Final = ffi.new_handle(self._own)
-        #: Its struct nnb_steps, valid as long as this object.
         self.struct: Final[Any] = ffi.new(
             "struct nnb_steps *",
             {
@@ -104,7 +105,6 @@ class BoundSteps:
             },
         )
         self.set_timeout(int(timeout * 1e9))
-        self.call: Final[Callable[[], int]] = partial(lib.nnb_steps_run, self.struct)
         self.abandon: Final[Callable[[], None]] = partial(lib.nnb_steps_abandon, self.struct)
 
     @property
@@ -132,7 +132,7 @@ class BoundSteps:
         """Finish a run that ended with `code`, going on behind each step whose result is accepted.
 
         Args:
-            code: what `call` returned.
+            code: what `run_steps` returned.
             accept: gets number and result of each step that ended otherwise than before; may raise.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from nnburst.client.burst.steps import BoundSteps
+from nnburst.client.burst.steps import BoundSteps, run_steps
 from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.memory import find_memory
@@ -187,6 +187,11 @@ class BoundPlan(Closing):
         """Whether a burst that it is bound to has died, and another is open in its place."""
         pairs = zip(self._each, self.steps.requests, strict=True)
         return any(step.burst.has_replaced(request) for step, request in pairs)
+
+    def run(self) -> int:
+        """Copy the inputs and run all steps; their status, which `conclude` finishes."""
+        self.copy_in()
+        return run_steps(self.steps.struct)
 
     def copy_in(self) -> None:
         """Bring what lies in no pool to where the steps read it."""

@@ -299,9 +299,7 @@ class Executable:
 
     def run(self, bound: BoundPlan, options: Options, bursts: Bursts) -> Outcome:
         """Run a bound plan once; as `conclude`."""
-        bound.copy_in()
-        code = bound.steps.call()
-        return self.conclude(bound, code, options, bursts)
+        return self.conclude(bound, bound.run(), options, bursts)
 
     def conclude(self, bound: BoundPlan, code: int, options: Options, bursts: Bursts) -> Outcome:
         """What came of a run of a bound plan that ended with `code`: as if `execute` had run it.

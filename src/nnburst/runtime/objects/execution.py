@@ -229,8 +229,7 @@ class Execution(ExecutionSettings):
         options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
         try:
             if code is None:
-                bound.copy_in()
-                code = bound.steps.call()
+                code = bound.run()
             outcome = self._executable.conclude(bound, code, options, burst.bursts)
             outcome = checked(outcome, infos)
         except BurstBusy:
