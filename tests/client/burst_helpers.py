@@ -9,12 +9,22 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from nnburst import Burst, Device, Model, ModelBuilder, OperandType, OperationType
+from nnburst import (
+    Burst,
+    Device,
+    MissedDeadline,
+    Model,
+    ModelBuilder,
+    OperandType,
+    OperationType,
+)
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.testing.faults.footprint import Footprint, footprint
 
 F32 = OperandType.TENSOR_FLOAT32
+T = TypeVar("T")
 
 
 def copy_model(inputs: int = 1) -> Model:
@@ -32,6 +42,14 @@ def numbered_requests(burst: Burst, count: int) -> list[BoundRequest]:
     for number, request in enumerate(bound):
         request.inputs[0][:] = number
     return bound
+
+
+def launched_in_time(launch: Callable[[float], T]) -> T:
+    """Launch with a deadline that passes soon, but not before the driver has answered, however slow it is."""
+    for timeout in (0.01, 0.1, 1.0):
+        with contextlib.suppress(MissedDeadline):
+            return launch(timeout)
+    return launch(10.0)
 
 
 def held_by(device: Device) -> Footprint:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnburst
-from client.burst_helpers import copy_model, held_by, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, launched_in_time, standing_still, wait_until
 from client.conftest import add_model
 from client.scripted_driver import ScriptedDriver
 from descriptors import descriptors
@@ -141,7 +141,9 @@ def test_duration_must_be_positive(relu: PreparedModel, duration: float) -> None
 
 def test_deadline_ends_the_wait_for_fences(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
-    fenced = relu.execute_fenced([X], wait_for=[fence], timeout=0.05)
+    fenced = launched_in_time(
+        lambda timeout: relu.execute_fenced([X], wait_for=[fence], timeout=timeout)
+    )
     assert fenced.fence.wait(HANG) == FenceStatus.ERROR
     with pytest.raises(MissedDeadline, match="F5"):
         fenced.result(HANG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -13,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.burst_helpers import copy_model, held_by, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, launched_in_time, standing_still, wait_until
 from client.conftest import add_model
 from nnburst import (
     BurstBusy,
     Closed,
     DeadObject,
     Device,
+    FencedExecution,
     GeneralFailure,
     InvalidArgument,
     MissedDeadline,
@@ -151,10 +153,22 @@ def test_fenced_run_that_failed_lets_the_next_one_run(relu: PreparedModel) -> No
         assert execution.run().outputs[0].tolist() == [1, 1]
         with pytest.raises(GeneralFailure, match="F4"):
             fenced.result(HANG)
-        late, _signaller = SyncFence.create()
-        slow = execution.run_fenced(wait_for=[late], timeout=0.01)
+        assert execution.run_fenced(duration=HANG).result(HANG).outputs[0].tolist() == [1, 1]
+
+
+def test_fenced_run_that_misses_its_deadline_lets_the_next_one_run(relu: PreparedModel) -> None:
+    never, _signaller = SyncFence.create()
+    with contextlib.ExitStack() as stack:
+
+        def launch(timeout: float) -> tuple[ReusableExecution, FencedExecution]:
+            execution = stack.enter_context(
+                relu.create_reusable_execution([np.ones(2, np.float32)])
+            )
+            return execution, execution.run_fenced(wait_for=[never], timeout=timeout)
+
+        execution, late = launched_in_time(launch)
         with pytest.raises(MissedDeadline):
-            slow.result(HANG)
+            late.result(HANG)
         assert execution.run_fenced(duration=HANG).result(HANG).outputs[0].tolist() == [1, 1]
 
 
