@@ -27,6 +27,7 @@ from nnburst import (
 )
 from nnburst.client import prepared_model
 from nnburst.client.execution import remembered_requests
+from nnburst.client.memory import arguments
 from nnburst.control.messages.prepared_model import ExecuteSynchronously
 from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
 from nnburst.executor.base import Outcome
@@ -242,7 +243,7 @@ def bound(
 
 
 def test_request_that_missed_its_deadline_is_never_used_again(
-    scripted: ScriptedDriver, make_model: Callable[..., Model]
+    scripted: ScriptedDriver, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared, inputs = bound(scripted, make_model)
     gate = Gate()
@@ -252,8 +253,11 @@ def test_request_that_missed_its_deadline_is_never_used_again(
         return Outcome()
 
     scripted.script.on_run = held
+    # The driver, which computes in this process, is to begin whenever it gets to it.
+    far = arguments.boottime_deadline_ns(1000.0)
+    monkeypatch.setattr(prepared_model, "boottime_deadline_ns", lambda _seconds: far)
     with pytest.raises(MissedDeadline):
-        prepared.execute(inputs, timeout=0.05)
+        prepared.execute(inputs, timeout=0.3)
     gate.wait()
     assert not prepared._prepared.remembered._all
     scripted.script.on_run = lambda _execution: Outcome()
