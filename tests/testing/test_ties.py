@@ -85,6 +85,26 @@ def convolved(
     return Vector(name="convolved", spec="c", folder="test", main=graph, buffers=buffers)
 
 
+def connected(value: int, expected: int, *, bias: int) -> Vector:
+    """FULLY_CONNECTED of `value` steps of 0.5 with a weight of 0.4, in steps of 0.8."""
+    operands = (
+        operand(KIND, (1, 1), 0.5, "SUBGRAPH_INPUT", 0),
+        operand(KIND, (1, 1), 0.4, "CONSTANT_COPY", 1),
+        operand("TENSOR_INT32", (1,), 0.2, "CONSTANT_COPY", 2),
+        operand("INT32", (), 0.0, "CONSTANT_COPY", 3),
+        operand(KIND, (1, 1), 0.8, "SUBGRAPH_OUTPUT", 4),
+    )
+    operations = (VectorOperation("FULLY_CONNECTED", (0, 1, 2, 3), (4,)),)
+    numbers = [np.int32(n).tobytes() for n in (bias, 0)]
+    return Vector(
+        name="connected",
+        spec="connected",
+        folder="test",
+        main=VectorGraph(operands, operations, (0,), (4,)),
+        buffers=(bytes([value]), b"\1", *numbers, bytes([expected])),
+    )
+
+
 @pytest.fixture
 def runner() -> LocalRunner:
     return LocalRunner("reference")
@@ -120,6 +140,11 @@ def test_weights_of_each_channel_excuse_a_step_from_the_nearest(
 @pytest.mark.parametrize("expected", [78, 82])
 def test_weights_of_each_channel_excuse_no_two_steps(runner: LocalRunner, expected: int) -> None:
     assert wrong_element(convolved(2, expected, per_channel=True), runner)
+
+
+def test_bias_of_a_fully_connected_layer_is_in_steps_of_what_it_multiplies() -> None:
+    assert wrong_element(connected(80, 22, bias=6), Gives(21)) == ""  # (80 + 6) / 4: 21.5 steps
+    assert "exact 22.0" in wrong_element(connected(80, 22, bias=8), Gives(21))
 
 
 class Gives:

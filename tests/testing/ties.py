@@ -47,8 +47,9 @@ _QUANTISED: Final = {*QUANTIZED_RANGES, OperandType.TENSOR_QUANT8_SYMM_PER_CHANN
 #: How far from the real number a step is that was rounded once, and one that was rounded twice.
 _ONCE: Final = 0.5 + _NEAR
 _TWICE: Final = 0.75 + _NEAR
+_CONVOLUTIONS: Final = {"CONV_2D", "DEPTHWISE_CONV_2D", "GROUPED_CONV_2D", "TRANSPOSE_CONV_2D"}
 #: Operations whose third input is a bias: integers in steps of input scale times filter scale.
-_BIASED: Final = {"CONV_2D", "DEPTHWISE_CONV_2D", "GROUPED_CONV_2D", "TRANSPOSE_CONV_2D"}
+_BIASED: Final = {*_CONVOLUTIONS, "FULLY_CONNECTED"}
 
 
 def unexcused(
@@ -83,7 +84,7 @@ def wrong_element(vector: Vector, runner: Runner, *, rounds_its_own_way: bool = 
     if vector.referenced or any(o.kind not in _QUANTISED for o in vector.outputs):
         return "results that are not quantised are not rounded"
     weights_were_rounded = any(o.channel_quant is not None for o in vector.main.operands)
-    convolves = any(operation.type in _BIASED for operation in vector.main.operations)
+    convolves = any(operation.type in _CONVOLUTIONS for operation in vector.main.operations)
     reach = _TWICE if rounds_its_own_way and convolves else _ONCE
     found = _run(vector, runner)
     twin = _run(_float_twin(vector), LocalRunner("reference"))
