@@ -51,3 +51,18 @@ def test_differences_from_here_and_from_the_engine_there_are_found(
     lines = compare(HERE, {**THERE, name: np.array(values)})
     assert len(lines) == 2
     assert sum(line.startswith("WRONG") for line in lines) == wrong
+
+
+def test_rounded_numbers_are_no_further_apart_than_rounding_takes_them_from_exact_ones() -> None:
+    here = {"litert net": np.array([0.0, 1.0]), "litert net, exact": np.array([0.0, 1.01])}
+    for found, wrong in ((1.009, 0), (1.011, 1)):
+        there = {**here, "litert net": np.array([0.0, found])}
+        there["engine net"] = there["litert net"]
+        lines = compare(here, there)
+        assert [line.startswith("WRONG") for line in lines] == [bool(wrong), False]
+    there = {
+        **here,
+        "litert net, exact": np.array([0.0, 1.01 + 1e-5]),
+        "engine net": here["litert net"],
+    }
+    assert [line.startswith("WRONG") for line in compare(here, there)] == [False, True]

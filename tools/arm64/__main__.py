@@ -37,6 +37,11 @@ DEPENDENCIES: Final = (
     "pytest-xdist",
     "rich",
 )
+#: A test that stands still ends its suite and is named.
+_NAMED: Final = (
+    "--max-worker-restart=0",
+    *("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true"),
+)
 PLATFORMS: Final = (
     "manylinux_2_28",
     "manylinux_2_27",
@@ -117,6 +122,7 @@ def passes(root: Root, suite: str, processor: str) -> bool:
         "-m",
         "pytest",
         "-q",
+        *_NAMED,
         "-n",
         "2",
         "-p",

@@ -25,5 +25,31 @@ CANNOT: Final[dict[str, tuple[str, ...]]] = {
     "a message's descriptors beyond the room for them stay open, and nothing reports them": (
         "control/test_channel.py::test_surplus_descriptors_beyond_the_buffer_are_refused_10000_times_without_a_leak",
         "control/test_channel.py::test_253_descriptors_are_refused_without_a_leak",
+        "driver/weights/test_keeper.py::"
+        "test_taken_over_worker_reads_and_publishes_nothing_by_another_message[two]",
+    ),
+    "limits of memory are taken and not held": (
+        "driver/test_quotas.py::test_memory_beyond_the_quota_is_a_memory_error",
+        "driver/test_quotas.py::test_worker_is_limited",
+        "driver/test_quotas.py::test_buffer_larger_than_the_quota_is_refused",
+        "driver/test_spare_worker.py::test_spare_is_within_limits_and_sandbox_before_it_has_a_client",
+    ),
+    "there is no seccomp": (
+        "driver/test_sandbox.py::test_a_worker_can_neither_gain_privileges_nor_call_all_of_the_kernel",
+    ),
+    "there is no set_robust_list, so no death word, and the log has a line about it": (
+        "driver/test_spare_worker.py::test_spare_ends_with_its_supervisor[15]",
+    ),
+    "there is no SO_PEEK_OFF": (
+        "driver/test_fences.py::"
+        "test_fence_that_is_readable_without_a_status_is_an_error_and_costs_no_time[peeking_elsewhere]",
+    ),
+    "it has a thread of its own beside the one that a test counts": (
+        "driver/test_supervisor_threads.py::"
+        "test_second_thread_is_named_or_let_be_on_an_emulator[1-listens at]",
+    ),
+    "the names of a hundred threads that other tests leave are read 2,000 times, for minutes": (
+        "driver/test_supervisor_threads.py::"
+        "test_threads_that_end_while_their_names_are_read_are_left_out",
     ),
 }
