@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,7 +28,7 @@ from nnburst.testing.contract import checks
 from nnburst.testing.contract.subject import is_whole
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.pack import campaign
-from nnburst.testing.pack.cases import Case, Triple, cases, triples
+from nnburst.testing.pack.cases import Case, Triple, can_be_drawn, cases, conceivable
 from nnburst.testing.pack.graphs import try_graphs
 from nnburst.testing.pack.left_out import left_out
 from nnburst.testing.report.results import (
@@ -154,7 +155,8 @@ def _pack(
 ) -> Iterator[tuple[TripleResult, list[Case]]]:
     most = BASIC if plan.profile == "basic" else None
     session = campaign.Session(lambda: BurstRunner.over(connect(driver.address)))
-    chosen = [triple for triple in triples() if _takes(plan, triple)]
+    taken = (triple for triple in conceivable() if _takes(plan, triple))
+    chosen = list(filter(can_be_drawn, taken))
     try:
         tried = campaign.run(chosen, session, campaign.Options(most, plan.filter, plan.dump))
         for number, found in enumerate(tried):
@@ -182,8 +184,8 @@ def _contract(address: str, subjects: Sequence[Case], advance: Advance) -> Itera
 def other_cases(subjects: Sequence[Case]) -> tuple[Case, ...]:
     """What else a driver is asked about: the first case of some triples, the subjects' operations first."""
     known = {case.triple.operation for case in subjects}
-    chosen = sorted(triples(), key=lambda t: (t.operation not in known, t.rank, t.operation))
-    return tuple(next(cases(triple)) for triple in chosen[:_ASKED])
+    ordered = sorted(conceivable(), key=lambda t: (t.operation not in known, t.rank, t.operation))
+    return tuple(next(cases(triple)) for triple in islice(filter(can_be_drawn, ordered), _ASKED))
 
 
 def _graphs(

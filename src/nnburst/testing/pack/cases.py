@@ -75,15 +75,26 @@ class Case:
 
 
 @cache
-def triples() -> tuple[Triple, ...]:
-    """Every triple that can be drawn, by operation, type and rank."""
+def conceivable() -> tuple[Triple, ...]:
+    """Every operation with every type of its template and every rank, by operation, type and rank."""
     return tuple(
-        triple
+        Triple(operation, kind, rank)
         for operation in sorted(TEMPLATES)
         for kind in TEMPLATES[operation].kinds
-        for triple in (Triple(operation, kind, rank) for rank in _RANKS)
-        if _drawn(triple, Recipe("rank", 2), 0) is not None
+        for rank in _RANKS
     )
+
+
+@cache
+def can_be_drawn(triple: Triple) -> bool:
+    """Whether there are cases of it: not every operation takes tensors of every rank."""
+    return _drawn(triple, Recipe("rank", 2), 0) is not None
+
+
+@cache
+def triples() -> tuple[Triple, ...]:
+    """Every triple that can be drawn, which takes seconds to know; choose before of what is conceivable."""
+    return tuple(filter(can_be_drawn, conceivable()))
 
 
 def cases(triple: Triple) -> Iterator[Case]:
