@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from client.burst_helpers import wait_until
 from nnburst._native import lib
 from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import _other_threads
@@ -48,30 +49,36 @@ def test_second_thread_is_named_or_let_be_on_an_emulator(
     assert (done.returncode == 0) == (emulated == "1")
 
 
-def test_threads_that_end_while_their_names_are_read_are_left_out() -> None:
-    named, stop = threading.Event(), threading.Event()
+def test_threads_that_end_while_their_names_are_read_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named, stop = threading.Barrier(3), {name: threading.Event() for name in ("stays", "ends")}
 
-    def stay() -> None:
-        lib.nnb_set_thread_name(b"stays")
-        named.set()
-        stop.wait()
+    def work(name: str) -> None:
+        lib.nnb_set_thread_name(name.encode())
+        named.wait(60)
+        stop[name].wait()
 
-    def end_one_by_one() -> None:
-        while not stop.is_set():
-            brief = threading.Thread(target=stop.is_set)
-            brief.start()
-            brief.join()
+    threads = {name: threading.Thread(target=work, args=[name], daemon=True) for name in stop}
+    list_tasks = Path.iterdir
 
-    threads = [threading.Thread(target=stay, daemon=True)]
-    threads += [threading.Thread(target=end_one_by_one, daemon=True) for _ in range(2)]
+    def list_then_end_one(folder: Path) -> list[Path]:
+        tasks = list(list_tasks(folder))
+        own = Path(f"/proc/self/task/{threads['ends'].native_id}")
+        assert own in tasks
+        stop["ends"].set()
+        wait_until(lambda: own not in list_tasks(folder))
+        return tasks
+
+    for thread in threads.values():
+        thread.start()
+    named.wait(60)
     try:
-        threads[0].start()
-        assert named.wait(60)
-        for thread in threads[1:]:
-            thread.start()
-        found = [_other_threads() for _ in range(2000)]
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(Path, "iterdir", list_then_end_one)
+            found = _other_threads()
     finally:
-        stop.set()
-    for thread in threads:
-        thread.join()
-    assert all("stays" in names for names in found)
+        for event in stop.values():
+            event.set()
+    assert "stays" in found
+    assert "ends" not in found
