@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import mmap
+import os
+
+from nnburst.bench.clients.private_memory import private_kib
+
+KIB = 4096
+
+
+def test_memory_that_only_this_process_has_is_counted_by_what_is_mapped() -> None:
+    before = private_kib(os.getpid())
+    fd = os.memfd_create("some")
+    os.ftruncate(fd, KIB * 1024)
+    with mmap.mmap(-1, KIB * 1024, mmap.MAP_PRIVATE) as own, mmap.mmap(fd, KIB * 1024) as some:
+        own.write(b"1" * len(own))
+        some.write(b"1" * len(some))
+        gained = private_kib(os.getpid()) - before
+        with mmap.mmap(fd, KIB * 1024) as again:
+            again.read()
+            shared = private_kib(os.getpid())["shared memory: some"]
+    os.close(fd)
+    assert gained["heap and anonymous"] >= KIB
+    assert gained["shared memory: some"] == KIB
+    assert shared == 0
