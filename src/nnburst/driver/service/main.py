@@ -7,17 +7,18 @@ who connects meanwhile waits in the backlog, and is not refused.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nnburst.control.address import check_length, socket_path
 from nnburst.driver.limits.logs import configure_logging
 from nnburst.driver.service.listener import Listener
+from nnburst.driver.service.options import Options
 from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
@@ -30,57 +31,30 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         argv: the words of the command line, unless they are this process's own.
         imported: called once what serving takes is imported.
     """
-    args = _parser().parse_args(argv)
-    configure_logging(args.executor, "WARNING")
+    options = Options(sys.argv[1:] if argv is None else argv)
+    configure_logging(options.executor, "WARNING")
     listener: Listener | None = None
     try:
         logging.getLogger().setLevel(LOG.read())
         check(DRIVERS)
-        if args.serve is not None:
+        if options.serve:
             warn_of_unknown_names()
-            listener = _claim(args.serve, any_user=args.any_user)
-        _install(args.extension)
+            listener = _claim(options.serve, any_user=options.any_user)
+        _install(options.extensions)
     except (NnburstError, OSError) as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
         if listener is not None:
             listener.close()
         return 1
-    if args.cpus:
-        os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    if options.cpus:
+        os.sched_setaffinity(0, options.cpus)
     else:
         prefer_performance_cores()
     if listener is None:
-        _serve_one(args, imported)
+        _serve_one(options, imported)
     else:
-        _serve(listener, args, imported)
+        _serve(listener, options, imported)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m nnburst.driver")
-    parser.add_argument("--executor", required=True)
-    parser.add_argument("--name", default="", help="of the device (default: the executor's)")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--fd", type=int, help="connected socket of the only client")
-    where.add_argument("--serve", metavar="ADDRESS", help="name or path to listen at")
-    parser.add_argument("--cpus", default="", help="cores to run on, comma-separated")
-    parser.add_argument(
-        "--extension",
-        action="append",
-        default=[],
-        metavar="MODULE:ATTRIBUTE",
-        help="a vendor extension to have beside those of entry points",
-    )
-    parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
-    parser.add_argument("--until-stdin-ends", action="store_true", help="end with standard input")
-    parser.add_argument(
-        "--share-weights", choices=("user", "all", "off"), default="user", help="see `serve --help`"
-    )
-    parser.add_argument(
-        "--front", default="", metavar="JSON", help="serve by a front, too, with these words"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write where it listens")
-    return parser
 
 
 def _claim(address: str, *, any_user: bool) -> Listener:
@@ -96,52 +70,53 @@ def _install(extensions: Sequence[str]) -> None:
             install_from(target)
 
 
-def _serve_one(args: argparse.Namespace, imported: Callable[[], None]) -> None:
+def _serve_one(options: Options, imported: Callable[[], None]) -> None:
     # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A client that ignores the ends of its children would have this process not learn of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.set_inheritable(args.fd, False)
+    os.set_inheritable(options.fd, False)
     from nnburst.driver.executors import begin_executor, import_engine
 
-    begin_executor(args.executor)
+    begin_executor(options.executor)
     from nnburst.driver.service.admission import Admission
     from nnburst.driver.service.worker import serve_client
 
-    import_engine(args.executor)
+    import_engine(options.executor)
     imported()
-    name = args.name or args.executor
-    serve_client(lambda: Admission(socket.socket(fileno=args.fd)), args.executor, name)
+    serve_client(
+        lambda: Admission(socket.socket(fileno=options.fd)), options.executor, options.name
+    )
 
 
-def _serve(listener: Listener, args: argparse.Namespace, imported: Callable[[], None]) -> None:
+def _serve(listener: Listener, options: Options, imported: Callable[[], None]) -> None:
     import json
 
     from nnburst.driver.executors import begin_executor
 
     # As in `_serve_one`: what an executor tries first is a child, too.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    begin_executor(args.executor)
+    begin_executor(options.executor)
     from nnburst.driver.service.front_keeper import FrontKeeper
     from nnburst.driver.service.supervisor import Supervisor
     from nnburst.driver.service.weights_keeper import WeightsKeeper
 
     weights: WeightsKeeper | None = None
-    if args.share_weights != "off":
-        weights = WeightsKeeper(args.executor, across_users=args.share_weights == "all")
-    front = FrontKeeper(listener.path, json.loads(args.front)) if args.front else None
+    if options.share_weights != "off":
+        weights = WeightsKeeper(options.executor, across_users=options.share_weights == "all")
+    front = FrontKeeper(listener.path, json.loads(options.front)) if options.front else None
     supervisor = Supervisor(
         listener,
-        args.executor,
-        args.serve,
-        any_user=args.any_user,
+        options.executor,
+        options.serve,
+        any_user=options.any_user,
         front=front,
-        until_stdin_ends=args.until_stdin_ends,
+        until_stdin_ends=options.until_stdin_ends,
         weights=weights,
     )
     supervisor.prepare()
     imported()
-    _announce(listener.path, args.executor, args.json)
+    _announce(listener.path, options.executor, options.json)
     supervisor.run()
 
 
