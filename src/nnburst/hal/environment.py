@@ -105,12 +105,12 @@ def check(reader: str) -> None:
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """A line about each variable of the environment that has our prefix and is not in the registry."""
-    import difflib  # a driver that takes its name has no time for what a typing mistake needs
-
     set_there = os.environ if environ is None else environ
     lines = []
     for name in sorted(set_there):
         if name.startswith(_PREFIX) and name not in _all:
+            import difflib  # a start has no time for what only a typing mistake needs
+
             near = difflib.get_close_matches(name, _all, 1)
             meant = f"did you mean {near[0]}?" if near else "`nnburst env` lists those that count"
             lines.append(f"{name} is set and means nothing: {meant}")
