@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 import nnburst
 from nnburst.hal.enums import OperationType, ResultCode
 from nnburst.hal.errors import BadState, GeneralFailure, InvalidArgument
-from nnburst.hal.model import Model, Operation
+from nnburst.hal.model import Model
 from nnburst.runtime import Compilation, Manager, Measuring
 from nnburst.runtime import Model as RuntimeModel
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.measuring.measured_placement import MeasuredPlacement
+from nnburst.runtime.measuring.part_timer import PartTimer
 from nnburst.runtime.planning.plan import SimplePlan
 from nnburst.testing.framework.computing_device import ComputingDevice
 from runtime.planning.plans import ADD, EXP, chain
@@ -24,19 +25,39 @@ from runtime.planning.plans import ADD, EXP, chain
 X = np.array([0.5, 0.25], np.float32)
 
 
-def device(name: str, *, slow: int | None = None, refuses: int | None = None) -> ComputingDevice:
-    """Computes by the reference executor; takes 20 ms longer for each operation of a kind."""
+class Clock:
+    """Seconds that pass while a device computes and at no other time: however long this machine takes."""
 
-    def supports(operation: Operation, _model: Model) -> bool:
-        return operation.type != refuses
+    def __init__(self) -> None:
+        self.now = 0.0
 
-    def delay(model: Model) -> Outcome | None:
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What measuring reads in place of this machine's."""
+    made = Clock()
+    monkeypatch.setattr("nnburst.runtime.objects.compile_plan.PartTimer", partial(PartTimer, made))
+    return made
+
+
+def device(name: str) -> ComputingDevice:
+    """Computes everything by the reference executor."""
+    return ComputingDevice(name, lambda _operation, _model: True, 0.5)
+
+
+def slow_device(name: str, clock: Clock, slow: int) -> ComputingDevice:
+    """Takes 1 ms for an execution, and 20 ms longer for each operation of a kind."""
+
+    def pass_time(model: Model) -> Outcome | None:
         count = sum(operation.type == slow for operation in model.main.operations)
-        time.sleep(0.02 * count)
+        clock.now += 0.001 + 0.02 * count
         return None
 
-    made = ComputingDevice(name, supports, 0.5)
-    made.on_execute = delay
+    made = device(name)
+    made.on_execute = pass_time
     return made
 
 
@@ -45,8 +66,8 @@ def measured(tmp_path: Path, manager: Manager, model: Model) -> nnburst.Compiled
     return nnburst.compile(model, placement="measured", measuring=measuring, manager=manager)
 
 
-def test_each_operation_goes_to_the_device_that_is_fast_at_it(tmp_path: Path) -> None:
-    with Manager([device("a", slow=EXP), device("b", slow=ADD)]) as manager:
+def test_each_operation_goes_to_the_device_that_is_fast_at_it(tmp_path: Path, clock: Clock) -> None:
+    with Manager([slow_device("a", clock, EXP), slow_device("b", clock, ADD)]) as manager:
         manager.cpu.supported_operations = lambda *_: [False] * 3  # type: ignore[method-assign]
         with measured(tmp_path, manager, chain(ADD, EXP, EXP)) as compiled:
             assert compiled.plan.devices == ("a", "b")
@@ -58,8 +79,8 @@ def test_each_operation_goes_to_the_device_that_is_fast_at_it(tmp_path: Path) ->
             assert "beats b alone: faster in" in str(report)
 
 
-def test_plan_falls_back_as_any_other_does(tmp_path: Path) -> None:
-    first, second = device("a", slow=EXP), device("b", slow=ADD)
+def test_plan_falls_back_as_any_other_does(tmp_path: Path, clock: Clock) -> None:
+    first, second = slow_device("a", clock, EXP), slow_device("b", clock, ADD)
     with Manager([first, second]) as manager:
         manager.cpu.supported_operations = lambda *_: [False] * 2  # type: ignore[method-assign]
         with measured(tmp_path, manager, chain(ADD, EXP)) as compiled:
@@ -68,9 +89,9 @@ def test_plan_falls_back_as_any_other_does(tmp_path: Path) -> None:
             np.testing.assert_allclose(result, np.exp(X + X), rtol=1e-5)
 
 
-def test_device_that_is_slow_at_all_it_does_gets_nothing(tmp_path: Path) -> None:
+def test_device_that_is_slow_at_all_it_does_gets_nothing(tmp_path: Path, clock: Clock) -> None:
     with (
-        Manager([device("slow", slow=ADD)]) as manager,
+        Manager([slow_device("slow", clock, ADD)]) as manager,
         measured(tmp_path, manager, chain(ADD, ADD)) as compiled,
     ):
         plan = compiled.plan._plan
