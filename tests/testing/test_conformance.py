@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,17 @@ def test_command_uses_several_processes(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert main(["conformance", str(tmp_path), "--jobs", "2", "--json", str(report)]) == 0
     assert json.loads(report.read_text())["passed"] == 3
+
+
+def test_each_process_closes_its_runner_which_reports_its_plans(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for number in range(3):
+        vector = msgspec.structs.replace(relu(("run",)), name=f"relu_{number}")
+        write(tmp_path / f"{number}.json.gz", vector)
+    assert main(["conformance", str(tmp_path), "--jobs", "2", "--via", "plans"]) == 0
+    plans = re.findall(r"plans: (\d+) simple", capfd.readouterr().err)
+    assert sum(map(int, plans)) == 3
 
 
 def test_unknown_executor_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

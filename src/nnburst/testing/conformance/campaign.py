@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
@@ -143,7 +144,9 @@ _worker: tuple[Selection, Runner] | None = None
 
 def _start(selection: Selection) -> None:
     global _worker  # one runner per worker process
-    _worker = (selection, RUNNERS[selection.via](selection.executor))
+    runner = RUNNERS[selection.via](selection.executor)
+    _worker = (selection, runner)
+    Finalize(None, runner.close, exitpriority=0)  # a worker of a pool has no other end
 
 
 def _run_in_worker(path: Path) -> list[Result]:
