@@ -144,11 +144,12 @@ def test_integers_of_a_request_are_copied_and_real_numbers_used_where_they_lie()
     assert bound._binding.copied_bytes == 16  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("rounds", [200])
+@pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=pytest.mark.campaign)])
 def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> None:
     made = small()
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
     wrong: list[int] = []
+    whole: list[int] = []
     with nnburst.launch("onnxruntime") as device, device.prepare(imported) as prepared:
 
         def work(seed: int) -> None:
@@ -162,6 +163,7 @@ def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> Non
                     bound.run(timeout=10)
                     if bound.outputs[0].tobytes() != expected:
                         wrong.append(at)
+                whole.append(seed)
 
         threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
         for thread in threads:
@@ -169,6 +171,7 @@ def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> Non
         for thread in threads:
             thread.join(120)
     assert wrong == []
+    assert sorted(whole) == [1, 2]
 
 
 def test_a_model_of_core_operations_runs_beside_graphs() -> None:
