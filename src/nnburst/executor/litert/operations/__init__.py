@@ -6,7 +6,16 @@ from nnburst.executor.litert.operations import (
     movement,
     normalization,
     pooling,
+    recurrence,
     reduction,
 )
 
-__all__ = ["convolution", "elementwise", "movement", "normalization", "pooling", "reduction"]
+__all__ = [
+    "convolution",
+    "elementwise",
+    "movement",
+    "normalization",
+    "pooling",
+    "recurrence",
+    "reduction",
+]

@@ -1,0 +1,112 @@
+"""LSTM in one step on the engine: what it gives, and which ones are left to the reference executor."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from executor.litert.networks import needs_engine
+from nnburst.executor.base import Argument, Executor
+from nnburst.executor.built_in import BUILT_IN
+from nnburst.executor.litert.network import survey
+from nnburst.executor.operations.families.lstm_operands import GATES
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.validation import validate_model
+from nnburst.testing.conformance.runners import SIGNATURES
+
+pytestmark = needs_engine
+
+F32 = OperandType.TENSOR_FLOAT32
+BATCH, INPUTS, CELLS = 2, 3, 5
+
+
+def step(
+    activation: int = 4,
+    clip: float = 0.0,
+    *,
+    peephole: bool = False,
+    coupled: bool = False,
+    normalised: bool = False,
+    constant: bool = True,
+    steered: bool = False,
+) -> Model:
+    """One step of an LSTM with random weights; gives both states and the output without what is below 0."""
+    random, builder = np.random.default_rng(1), ModelBuilder()
+    x, *states = (builder.input(F32, (BATCH, n)) for n in (INPUTS, CELLS, CELLS))
+
+    def weights(*dimensions: int, given: bool = True) -> int:
+        if not given:
+            return builder.no_value(F32)
+        if not constant:
+            return builder.input(F32, dimensions)
+        return builder.constant(F32, random.normal(0, 0.7, dimensions).astype(np.float32))
+
+    kept = [gate != "input" or not coupled for gate in GATES]
+    operands = [weights(CELLS, n, given=g) for n in (INPUTS, CELLS) for g in kept]
+    operands += [weights(CELLS, given=peephole) for _ in range(3)]
+    operands += [weights(CELLS, given=g) for g in kept]
+    operands += [weights(given=False) for _ in range(2)]  # no projection
+    chosen = builder.input(OperandType.INT32, ()) if steered else builder.scalar(activation)
+    settings = [chosen, builder.scalar(clip), builder.scalar(0.0)]
+    norms = [weights(CELLS, given=normalised) for _ in GATES]
+    width = sum(kept) * CELLS
+    outputs = [builder.temporary(F32, (BATCH, width))]
+    outputs += [builder.output(F32, (BATCH, CELLS)) for _ in range(2)]
+    outputs += [builder.temporary(F32, (BATCH, CELLS))]
+    builder.operation(OperationType.LSTM, [x, *operands, *states, *settings, *norms], outputs)
+    builder.operation(OperationType.RELU, [outputs[-1]], [builder.output(F32, (BATCH, CELLS))])
+    return builder.build()
+
+
+def executed(executor: Executor, model: Model) -> list[npt.NDArray[np.float32]]:
+    random = np.random.default_rng(2)
+    given = [random.normal(0, 1, (BATCH, n)).astype(np.float32) for n in (INPUTS, CELLS, CELLS)]
+    found = [
+        np.zeros(model.main.operands[index].dimensions, np.float32)
+        for index in model.main.output_indexes
+    ]
+    arguments = [
+        [Argument(a.reshape(-1).view(np.uint8), a.shape) for a in arrays]
+        for arrays in (given, found)
+    ]
+    prepared = executor.prepare(model, [])
+    execution = prepared.bind(*arguments)
+    assert execution.run().status is ErrorStatus.NONE
+    execution.close()
+    prepared.close()
+    return found
+
+
+@pytest.mark.parametrize("activation", [1, 3, 4, 6])
+def test_step_gives_what_the_reference_executor_gives(route: str, activation: int) -> None:
+    del route
+    model = step(activation)
+    validate_model(model, SIGNATURES)
+    assert survey(model, []).network is not None
+    pairs = zip(
+        executed(BUILT_IN["litert"](), model), executed(BUILT_IN["reference"](), model), strict=True
+    )
+    for found, expected in pairs:
+        assert np.abs(expected).max() > 0.01
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (step(activation=0), "activation 0 of an LSTM"),
+        (step(clip=1.0), "a clip"),
+        (step(peephole=True), "peepholes or a projection"),
+        (step(coupled=True), "coupled gates"),
+        (step(normalised=True), "layer normalisation"),
+        (step(steered=True), "extents that depend on data"),
+        (step(constant=False), "'input_to_input_weights' that is not a constant"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_other_steps_are_refused_with_the_reason(model: Model, why: str) -> None:
+    validate_model(model, SIGNATURES)
+    assert survey(model, []).refusals[0] == why
