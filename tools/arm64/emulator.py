@@ -25,6 +25,7 @@ _MASK: Final = rb"\xff" * 7 + rb"\x00" + rb"\xff" * 8 + rb"\xfe" + rb"\xff" * 3
 _ENTER: Final = """
 root=$0 directory=$1; shift
 mount --rbind /sys "$root/sys" && mount -t proc proc "$root/proc" || exit
+mkdir -p "$root/dev/shm" && mount -t tmpfs shm "$root/dev/shm" || exit
 exec chroot "$root" env --chdir="$directory" "$@"
 """
 #: F: the kernel opens qemu now, so that roots need none of their own.

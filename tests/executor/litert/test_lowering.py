@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,4 +172,33 @@ def test_nearest_neighbours_of_8_bits_are_taken_only_if_the_engine_finds_the_sam
     y = builder.output(kind, (1, 1, target, 1), **quantised)
     arguments = [x, builder.scalar(target), builder.scalar(1), builder.scalar(False)]
     builder.operation(OperationType.RESIZE_NEAREST_NEIGHBOR, arguments, [y])
+    assert survey(builder.build(), []).lowered == (taken,)
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "points", "taken"),
+    [
+        ("aarch64", OperandType.TENSOR_QUANT8_ASYMM, (0, 0), False),
+        ("aarch64", OperandType.TENSOR_QUANT8_ASYMM, (0, 1), True),
+        ("aarch64", OperandType.TENSOR_QUANT8_ASYMM, (1, 0), True),
+        ("aarch64", OperandType.TENSOR_QUANT8_ASYMM_SIGNED, (-128, -128), False),
+        ("aarch64", OperandType.TENSOR_QUANT8_ASYMM_SIGNED, (0, 0), True),
+        ("armv7l", OperandType.TENSOR_QUANT8_ASYMM, (0, 0), False),
+        ("x86_64", OperandType.TENSOR_QUANT8_ASYMM, (0, 0), True),
+    ],
+)
+def test_two_lowest_zero_points_are_not_given_to_the_engine_on_arm(
+    machine: str,
+    kind: OperandType,
+    points: tuple[int, int],
+    taken: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(machine=machine))
+    builder = ModelBuilder()
+    x = builder.input(kind, (3, 5), scale=0.5, zero_point=points[0])
+    w = builder.input(kind, (1, 5), scale=0.5, zero_point=points[1])
+    bias = builder.input(OperandType.TENSOR_INT32, (1,), scale=0.25)
+    y = builder.output(kind, (3, 1), scale=64.0, zero_point=0)
+    builder.operation(OperationType.FULLY_CONNECTED, [x, w, bias, builder.scalar(0)], [y])
     assert survey(builder.build(), []).lowered == (taken,)

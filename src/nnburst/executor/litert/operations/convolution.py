@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,6 +27,19 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
+_LOWEST: Final = {Q8: 0, Q8S: -128}
+
+
+def _require_zero_points(op: Lowering, *names: str) -> None:
+    """Refuse what LiteRT's own kernels for Arm without dot products (Cortex-A53, A57, A72) get wrong.
+
+    They add two products of int8 in 16 bits, which -128 x -128 twice overflows. Rows are filled up with zero
+    points, so if both of them are the lowest, every result is wrong.
+    """
+    metas = [op.node.tensor(name).meta for name in names]
+    lowest = all(_LOWEST.get(meta.type) == meta.zero_point for meta in metas)
+    arm = os.uname().machine.startswith(("aarch64", "arm"))
+    require(not (lowest and arm), f"{' and '.join(names)} with the lowest zero points on Arm")
 
 
 def _kind(op: Lowering, filter_name: str) -> OperandType:
@@ -117,6 +132,7 @@ def _finished(op: Lowering, result: Value, nchw: bool) -> Value:
 @lowers(OperationType.CONV_2D, OperationType.GROUPED_CONV_2D)
 def conv_2d(op: Lowering) -> Value:
     """CONV_2D, whose filter may have fewer channels than the image: then there are groups."""
+    _require_zero_points(op, "input", "filter")
     _, height, width, _ = op.node.tensor("filter").shape
     window = read_window(op.node, height, width)
     image, weights, bias, result = _operands(op, window.nchw)
@@ -166,6 +182,7 @@ def depthwise_conv_2d(op: Lowering) -> Value:
 @lowers(OperationType.FULLY_CONNECTED)
 def fully_connected(op: Lowering) -> Value:
     """FULLY_CONNECTED on a matrix."""
+    _require_zero_points(op, "input", "weights")
     _, width = op.node.tensor("weights").shape
     x, result = op.value("input"), op.result()
     x = op.reshape(x, (math.prod(x.shape) // width, width))
@@ -189,6 +206,7 @@ def fully_connected(op: Lowering) -> Value:
 @lowers(OperationType.BATCH_MATMUL)
 def batch_matmul(op: Lowering) -> Value:
     """BATCH_MATMUL."""
+    _require_zero_points(op, "input0", "input1")
     x, y = op.value("input0"), _real_filter(op, "input1", None)
     require(x.meta.type is not OperandType.TENSOR_INT32, "BATCH_MATMUL of INT32")
     require(x.shape[:-2] == y.shape[:-2], "BATCH_MATMUL that broadcasts")
@@ -203,6 +221,7 @@ def batch_matmul(op: Lowering) -> Value:
 @lowers(OperationType.TRANSPOSE_CONV_2D)
 def transpose_conv_2d(op: Lowering) -> Value:
     """TRANSPOSE_CONV with VALID padding, and SLICE for whatever padding there is."""
+    _require_zero_points(op, "input", "filter")
     window = transposed_window(op.node)
     image, weights, bias, result = _operands(op, window.nchw)
     wanted = nhwc_result(op, window)
