@@ -73,6 +73,16 @@ def test_executor_that_cannot_be_imported_is_named_before_it_is_made(
         import_executor("null")
 
 
+def test_engine_that_cannot_be_imported_gives_its_reason_when_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_engine.py").write_text("raise RuntimeError('the engine is broken')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(executors.MODULES, "null", ("broken_engine",))
+    executors.import_engine("null")
+    assert "broken_engine" not in sys.modules
+
+
 def test_driver_of_litert_starts_without_the_kernels_of_the_reference_executor() -> None:
     pytest.importorskip("ai_edge_litert")
     found = loaded_after(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import logging
@@ -73,10 +72,14 @@ def import_executor(name: str) -> None:
 
 
 def import_engine(name: str) -> None:
-    """Import the module of executor `name` itself, if it is built in; what fails is told when it is made."""
-    with contextlib.suppress(ImportError):
+    """Import the module of executor `name` itself, if it is built in: what that takes is then imported."""
+    try:
         for module in MODULES.get(name, ())[:1]:
             importlib.import_module(module)
+    except Exception as error:
+        logger.debug(
+            "executor %s is imported when it is made, which gives the reason: %s", name, error
+        )
 
 
 def make_executor(name: str) -> Executor:
