@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 import nnburst.executor.operations
@@ -132,6 +133,21 @@ def test_extents_reach_from_one_beyond_a_thousand() -> None:
     }
     assert {1, 2, 7, 64, LARGE} <= extents
     assert LARGE > 1000
+
+
+@pytest.mark.parametrize("operation", [OperationType.CONV_2D, OperationType.FULLY_CONNECTED])
+def test_biases_leave_room_for_sums(operation: OperationType) -> None:
+    """Int32 that overflows is not defined: engines wrap where the naive evaluator has no bound."""
+    kind = OperandType.TENSOR_QUANT8_ASYMM
+    chosen = next(
+        triple for triple in triples() if (triple.operation, triple.kind) == (operation, kind)
+    )
+    edges = [case for case in cases(chosen) if case.recipe.edge is not None]
+    assert edges
+    for case in edges:
+        bias = case.graph.operands[case.graph.operations[0].inputs[2]].value
+        assert bias.meta.kind is OperandType.TENSOR_INT32
+        assert np.abs(bias.array).max() < 1000
 
 
 def test_pack_takes_little_room_in_a_wheel() -> None:

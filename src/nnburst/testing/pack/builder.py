@@ -21,7 +21,7 @@ from nnburst.testing.models.random_graphs.builder import (
     Unsuitable,
 )
 from nnburst.testing.pack.edges import elements
-from nnburst.testing.pack.recipes import Recipe
+from nnburst.testing.pack.recipes import Edge, Recipe
 
 #: Elements of a tensor; operations of several axes have one long one.
 _MOST: Final = 4200
@@ -45,6 +45,7 @@ class PackBuilder(GraphBuilder):
         asked: extents asked for.
         first: the first tensor's rank, once there is one.
         varied: operands whose elements may lie in any order: what else can be fed.
+        edge: of the tensor that is drawn now.
     """
 
     recipe: Recipe = field(default_factory=lambda: Recipe(""))
@@ -53,6 +54,7 @@ class PackBuilder(GraphBuilder):
     asked: int = 0
     first: int = 0
     varied: list[int] = field(default_factory=list)
+    edge: Edge | None = None
 
     def extent(self, low: int, high: int) -> int:
         """The recipe's extent for one axis, small ones for the others."""
@@ -106,14 +108,17 @@ class PackBuilder(GraphBuilder):
         """A new tensor that may as well hold its elements in another order."""
         if math.prod(dims) > _MOST:
             raise Unsuitable
+        # A bias at the end of int32 leaves sums no room, and NNAPI does not define what comes of them.
+        is_bias = kind is OperandType.TENSOR_INT32 and meta is not None
+        self.edge = None if is_bias else self.recipe.edge
         index = super().fresh(kind, dims, low, high, meta)
         self.varied.append(index)
         return index
 
     def _elements(self, kind: OperandType, dims: tuple[int, ...], low: float, high: float) -> Array:
         array = super()._elements(kind, dims, low, high)
-        if self.recipe.edge is not None:
-            edgy = elements(self.recipe.edge, kind)
+        if self.edge is not None:
+            edgy = elements(self.edge, kind)
             # Between ordinary elements if there are some; saturated tensors are so throughout.
             place = array.reshape(-1)[:: 2 if kind in _SPRINKLED else 1]
             place[...] = np.resize(np.array(edgy, array.dtype), place.size)
