@@ -330,6 +330,7 @@ struct nnb_exchange {
     void (*offer_template)(uint64_t compilation, struct nnb_template *template);
     void (*offer_memory)(uint64_t memory, uint64_t size);
     void (*lend)(uint64_t burst, struct nnb_loan *const *loans, uint32_t count);
+    uint32_t (*end)(void);
 };
 extern "Python" int64_t nnb_capi_call(uint32_t function, int64_t *words);
 extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);

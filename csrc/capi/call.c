@@ -109,12 +109,7 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
         return ANEURALNETWORKS_BAD_STATE; /* RT:E9 */
     }
     const struct nnb_fast_run *offer = slot->fast.offer;
-    slot->fast.offer = NULL;
-    slot->fast.template = NULL; /* which is offered again when it is wanted, and so is what is behind it */
-    slot->fast.loans = NULL;
-    slot->fast.loan_count = 0;
-    /* SYNC POINT Y: see offer_memory. */
-    nnb_store_release_u64(&slot->fast.size, 0);
+    nnb_slot_withdraw(slot); /* all but the offer is offered again when it is wanted */
     int code = (int)nnb_services.call(function, words);
     if (code == ANEURALNETWORKS_NO_ERROR) {
         nnb_handle_end_locked(slot, handle);
@@ -131,6 +126,19 @@ static int ready_for_python(const struct nnb_function_description *description, 
     return first->passing == NNB_PASS_HANDLE && first->kind == NNB_EXECUTION
                ? nnb_draft_adopted((uint64_t)words[0], description->name)
                : ANEURALNETWORKS_NO_ERROR;
+}
+
+static int call_python(enum nnb_function function, int64_t *words, int new_object) {
+    const struct nnb_function_description *description = &nnb_descriptions[function];
+    int code = ready_for_python(description, words);
+    if (code != ANEURALNETWORKS_NO_ERROR) {
+        return code;
+    }
+    if (description->frees) {
+        return call_that_frees(function, words);
+    }
+    return new_object >= 0 ? call_that_makes(function, words, (uint32_t)new_object)
+                           : (int)nnb_services.call(function, words);
 }
 
 int nnb_enter(enum nnb_function function, int64_t *words) {
@@ -155,18 +163,12 @@ int nnb_enter(enum nnb_function function, int64_t *words) {
     if (function == NNB_MEMORY_CREATE_FROM_AHARDWARE_BUFFER) {
         return ANEURALNETWORKS_BAD_DATA; /* without starting anything */
     }
-    if (!nnb_interpreter_started()) {
+    if (!nnb_interpreter_enter()) {
         return ANEURALNETWORKS_UNAVAILABLE_DEVICE;
     }
-    code = ready_for_python(description, words);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-        return code;
-    }
-    if (description->frees) {
-        return call_that_frees(function, words);
-    }
-    return new_object >= 0 ? call_that_makes(function, words, (uint32_t)new_object)
-                           : (int)nnb_services.call(function, words);
+    code = call_python(function, words, new_object);
+    nnb_interpreter_leave();
+    return code;
 }
 
 static void copy(const struct nnb_copy *copies, uint32_t count) {
@@ -200,6 +202,9 @@ static int compute(enum nnb_function function, int64_t *words) {
     uint64_t burst = function == NNB_EXECUTION_BURST_COMPUTE ? (uint64_t)words[1] : 0;
     /* SYNC POINT R: the offer is complete. */
     if (!nnb_try_lock(&slot->fast.busy)) {
+        if (nnb_interpreter_gone()) { /* which may be why it is locked */
+            return nnb_enter(function, words);
+        }
         nnb_log("%s: it is computing already", nnb_descriptions[function].name);
         return ANEURALNETWORKS_BAD_STATE; /* RT:E4 */
     }
@@ -227,7 +232,7 @@ static int compute(enum nnb_function function, int64_t *words) {
 
 int nnb_enter_fast(enum nnb_function function, int64_t *words) {
     int code = ANEURALNETWORKS_NO_ERROR;
-    if (nnb_forked()) {
+    if (nnb_interpreter_gone()) {
         return nnb_enter(function, words);
     }
     if (nnb_draft_call(function, words, &code)) {

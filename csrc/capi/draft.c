@@ -9,27 +9,17 @@
 #include "interpreter.h"
 #include "log.h"
 
-static struct nnb_draft *draft_of(struct nnb_slot *slot) {
-    /* SYNC POINT W: the draft is there before its address is. TRUST: memory of this process. */
-    return (struct nnb_draft *)(uintptr_t)nnb_load_acquire_u64(&slot->fast.draft);
-}
-
-static void set_draft(struct nnb_slot *slot, struct nnb_draft *draft) {
-    /* SYNC POINT W: see draft_of; or the Python side has all that the draft had. */
-    nnb_store_release_u64(&slot->fast.draft, (uint64_t)(uintptr_t)draft);
-}
-
 /* The slot of an execution that is a draft, locked; NULL for any other, and if C computes it: then `*computes`. */
 static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
     struct nnb_slot *slot;
     *computes = false;
     while ((slot = nnb_handle_slot(execution, NNB_EXECUTION)) != NULL) {
         *computes = nnb_slot_computes(slot);
-        if (*computes || draft_of(slot) == NULL) {
+        if (*computes || nnb_slot_draft(slot) == NULL) {
             return NULL;
         }
         if (nnb_handle_try_lock(execution, NNB_EXECUTION) == slot) {
-            if (draft_of(slot) != NULL) {
+            if (nnb_slot_draft(slot) != NULL) {
                 return slot;
             }
             nnb_handle_unlock(slot); /* the Python side has got it meanwhile */
@@ -38,16 +28,6 @@ static struct nnb_slot *lock_draft(uint64_t execution, bool *computes) {
         (void)sched_yield();
     }
     return NULL;
-}
-
-/* Lets go of a draft that has been adopted, or whose execution ends. */
-static void drop(struct nnb_slot *slot) {
-    struct nnb_draft *draft = draft_of(slot);
-    set_draft(slot, NULL);
-    /* SYNC POINT U: nothing looks at the template any more. */
-    nnb_fence();
-    (void)nnb_count_u32(&draft->template->drafts, UINT32_MAX); /* one less */
-    free(draft);
 }
 
 /* A compilation's template, which stays until its draft is dropped; NULL if it has none. */
@@ -79,7 +59,7 @@ static bool create(uint64_t compilation, uint64_t *room) {
         return false; /* the Python side finds no room either */
     }
     draft->template = template;
-    set_draft(slot, draft);
+    nnb_slot_set_draft(slot, draft);
     *room = handle;
     return true;
 }
@@ -194,7 +174,7 @@ static struct nnb_loan *borrow(uint64_t burst, const struct nnb_draft *draft, bo
 
 /* Runs a borrowed request for a draft whose slot is locked, and gives it back. */
 static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan) {
-    struct nnb_draft *draft = draft_of(slot);
+    struct nnb_draft *draft = nnb_slot_draft(slot);
     int code = ANEURALNETWORKS_NO_ERROR;
     bool is_in_place = false;
     copy_in(draft, loan);
@@ -212,7 +192,7 @@ static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan)
     }
     draft->completed = code == ANEURALNETWORKS_NO_ERROR;
     if (draft->adopted) {
-        drop(slot);
+        nnb_slot_drop_draft(slot);
     }
     nnb_slot_set_computing(slot, false);
     /* SYNC POINT V: the pool is the next borrower's. */
@@ -222,7 +202,7 @@ static int run(struct nnb_slot *slot, uint64_t execution, struct nnb_loan *loan)
 
 /* burstCompute of a draft that is locked; false if the Python side must do it. */
 static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code) {
-    const struct nnb_draft *draft = draft_of(slot);
+    const struct nnb_draft *draft = nnb_slot_draft(slot);
     const struct nnb_template *template = draft->template;
     if (draft->completed || draft->set != template->input_count + template->output_count) {
         return false;
@@ -241,15 +221,15 @@ static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code
 static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const int64_t *words, int *code) {
     switch (function) {
     case NNB_EXECUTION_SET_INPUT:
-        return note_address(draft_of(slot), false, words);
+        return note_address(nnb_slot_draft(slot), false, words);
     case NNB_EXECUTION_SET_OUTPUT:
-        return note_address(draft_of(slot), true, words);
+        return note_address(nnb_slot_draft(slot), true, words);
     case NNB_EXECUTION_SET_INPUT_FROM_MEMORY:
-        return note_range(draft_of(slot), false, words);
+        return note_range(nnb_slot_draft(slot), false, words);
     case NNB_EXECUTION_SET_OUTPUT_FROM_MEMORY:
-        return note_range(draft_of(slot), true, words);
+        return note_range(nnb_slot_draft(slot), true, words);
     case NNB_EXECUTION_SET_REUSABLE: /* it is not, unless that is asked for */
-        return words[1] == 0 && !draft_of(slot)->completed;
+        return words[1] == 0 && !nnb_slot_draft(slot)->completed;
     case NNB_EXECUTION_BURST_COMPUTE:
         return burst_compute(slot, words, code);
     default:
@@ -268,7 +248,7 @@ bool nnb_draft_call(enum nnb_function function, const int64_t *words, int *code)
         return false; /* one that computes is refused once the arguments have been checked */
     }
     if (function == NNB_EXECUTION_FREE) {
-        drop(slot);
+        nnb_slot_drop_draft(slot);
         nnb_handle_end_locked(slot, (uint64_t)words[0]);
         return true;
     }
@@ -286,10 +266,10 @@ int nnb_draft_adopted(uint64_t execution, const char *name) {
         }
         return computes ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR; /* RT:E4 */
     }
-    struct nnb_draft *draft = draft_of(slot);
+    struct nnb_draft *draft = nnb_slot_draft(slot);
     int code = (int)nnb_services.adopt(execution, draft);
     if (draft->adopted) {
-        drop(slot);
+        nnb_slot_drop_draft(slot);
     }
     nnb_handle_unlock(slot);
     return code;

@@ -15,7 +15,7 @@
 #include "functions.h"
 
 /* Carries a call out if it is of a draft, or makes one, and C can do it alone: its code. False if nothing was done,
- * and the call is to go on as any other. Not for a forked child. */
+ * and the call is to go on as any other. Not if the interpreter is gone. */
 bool nnb_draft_call(enum nnb_function function, const int64_t *words, int *code);
 
 /* Has the Python side adopt an execution that is a draft. A ResultCode: BAD_STATE while C computes it, draft or not. */

@@ -7,7 +7,7 @@
 #include "fast.h"
 
 /* Changes with every change of this file or of the numbers in functions.h. */
-#define NNB_EXCHANGE_VERSION 5u
+#define NNB_EXCHANGE_VERSION 6u
 
 /* Of `finish`: the run went well after all, and the next may be made like it. */
 #define NNB_KEEP_OFFER 0x10000
@@ -31,6 +31,7 @@ struct nnb_exchange {
     void (*offer_template)(uint64_t compilation, struct nnb_template *template);
     void (*offer_memory)(uint64_t memory, uint64_t size); /* any range of it may be an argument of a draft */
     void (*lend)(uint64_t burst, struct nnb_loan *const *loans, uint32_t count); /* instead of those before */
+    uint32_t (*end)(void); /* the interpreter ends: no call begins any more; how many are under way, or may be */
 };
 
 #endif

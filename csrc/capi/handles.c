@@ -113,6 +113,55 @@ void nnb_handle_unlock(struct nnb_slot *slot) {
     nnb_unlock(&slot->fast.busy);
 }
 
+struct nnb_draft *nnb_slot_draft(struct nnb_slot *slot) {
+    /* SYNC POINT W: the draft is there before its address is. TRUST: memory of this process. */
+    return (struct nnb_draft *)(uintptr_t)nnb_load_acquire_u64(&slot->fast.draft);
+}
+
+void nnb_slot_set_draft(struct nnb_slot *slot, struct nnb_draft *draft) {
+    /* SYNC POINT W: see nnb_slot_draft; or the Python side has all that the draft had. */
+    nnb_store_release_u64(&slot->fast.draft, (uint64_t)(uintptr_t)draft);
+}
+
+void nnb_slot_drop_draft(struct nnb_slot *slot) {
+    struct nnb_draft *draft = nnb_slot_draft(slot);
+    if (draft == NULL) {
+        return;
+    }
+    nnb_slot_set_draft(slot, NULL);
+    /* SYNC POINT U: nothing looks at the template any more. */
+    nnb_fence();
+    (void)nnb_count_u32(&draft->template->drafts, UINT32_MAX); /* one less */
+    free(draft);
+}
+
+void nnb_slot_withdraw(struct nnb_slot *slot) {
+    slot->fast.offer = NULL;
+    slot->fast.template = NULL;
+    slot->fast.loans = NULL;
+    slot->fast.loan_count = 0;
+    /* SYNC POINT Y: see offer_memory. */
+    nnb_store_release_u64(&slot->fast.size, 0);
+}
+
+uint32_t nnb_handles_visit(void (*visit)(struct nnb_slot *slot)) {
+    pthread_mutex_lock(&lock);
+    uint32_t count = slots_made;
+    pthread_mutex_unlock(&lock);
+    uint32_t left_out = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct nnb_slot *slot = at(i);
+        /* SYNC POINT R: what is offered is complete. */
+        if (slot == NULL || !nnb_try_lock(&slot->fast.busy)) {
+            left_out++;
+            continue;
+        }
+        visit(slot);
+        nnb_handle_unlock(slot);
+    }
+    return left_out;
+}
+
 bool nnb_slot_computes(struct nnb_slot *slot) {
     /* SYNC POINT X: nothing but that a run is inside, or is not. TRUST: memory of this process. */
     return nnb_load_acquire_u32(&slot->fast.computing) != 0;

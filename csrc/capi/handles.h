@@ -37,6 +37,19 @@ struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind)
 
 void nnb_handle_unlock(struct nnb_slot *slot);
 
+/* The draft that an execution is; NULL if the Python side has it. */
+struct nnb_draft *nnb_slot_draft(struct nnb_slot *slot);
+void nnb_slot_set_draft(struct nnb_slot *slot, struct nnb_draft *draft);
+
+/* Lets go of a draft that has been adopted, or whose execution ends; nothing if it has gone. The slot is locked. */
+void nnb_slot_drop_draft(struct nnb_slot *slot);
+
+/* Takes back what the Python side has offered under a handle, but for a draft; the slot is locked. */
+void nnb_slot_withdraw(struct nnb_slot *slot);
+
+/* Calls `visit` with each slot, locked; how many it left out because another thread had locked them. */
+uint32_t nnb_handles_visit(void (*visit)(struct nnb_slot *slot));
+
 /* Whether C computes an execution, whose slot then is locked. */
 bool nnb_slot_computes(struct nnb_slot *slot);
 

@@ -13,10 +13,13 @@
 #define OLDEST_MINOR 11
 
 enum state { UNTRIED, STARTING, STARTED, REFUSED };
+enum end { NOT_GONE, FORKED, FINALIZED };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static nnb_atomic_u32 state; /* of enum state */
-static nnb_atomic_u32 forked;
+static nnb_atomic_u32 gone;   /* of enum end */
+static nnb_atomic_u32 inside; /* calls of the Python side */
+static nnb_atomic_u32 explained;
 
 static uint64_t new_handle(uint32_t kind) { return nnb_handle_new((enum nnb_handle_kind)kind); }
 
@@ -26,7 +29,7 @@ static void offer(uint64_t execution, const struct nnb_fast_run *run) {
     struct nnb_slot *slot = run == NULL ? nnb_handle_lock(execution, NNB_EXECUTION)
                                         : nnb_handle_try_lock(execution, NNB_EXECUTION);
     if (slot != NULL) {
-        slot->fast.offer = run;
+        slot->fast.offer = nnb_interpreter_gone() ? NULL : run;
         nnb_handle_unlock(slot);
     }
 }
@@ -34,7 +37,7 @@ static void offer(uint64_t execution, const struct nnb_fast_run *run) {
 static void offer_template(uint64_t compilation, struct nnb_template *template) {
     struct nnb_slot *slot = nnb_handle_lock(compilation, NNB_COMPILATION);
     if (slot != NULL) {
-        slot->fast.template = template;
+        slot->fast.template = nnb_interpreter_gone() ? NULL : template;
         nnb_handle_unlock(slot);
     }
 }
@@ -52,9 +55,28 @@ static void lend(uint64_t burst, struct nnb_loan *const *loans, uint32_t count) 
     struct nnb_slot *slot = nnb_handle_lock(burst, NNB_BURST);
     if (slot != NULL) {
         slot->fast.loans = loans;
-        slot->fast.loan_count = count;
+        slot->fast.loan_count = nnb_interpreter_gone() ? 0 : count;
         nnb_handle_unlock(slot);
     }
+}
+
+static void withdraw(struct nnb_slot *slot) {
+    nnb_slot_withdraw(slot);
+    nnb_slot_drop_draft(slot);
+}
+
+/* Called by the Python side when its interpreter ends, until it returns 0. Each slot is visited once it is not locked:
+ * what runs without the interpreter holds such a lock, and what is offered from then on is not taken. */
+static uint32_t end(void) {
+    /* SYNC POINT S: see in_child. TRUST: memory of this process. */
+    if (nnb_load_acquire_u32(&gone) == FORKED) {
+        return 0; /* threads that the child has not may hold the locks */
+    }
+    /* SYNC POINT S: a call that does not see this is counted by nnb_interpreter_enter. */
+    nnb_store_release_u32(&gone, FINALIZED);
+    nnb_fence();
+    /* SYNC POINT Z: a call that has left does nothing more with the interpreter. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&inside) + nnb_handles_visit(withdraw);
 }
 
 struct nnb_exchange nnb_services = {
@@ -64,6 +86,7 @@ struct nnb_exchange nnb_services = {
     .offer_template = offer_template,
     .offer_memory = offer_memory,
     .lend = lend,
+    .end = end,
 };
 
 static void say_why(const struct nnb_python *python, const char *what) {
@@ -143,15 +166,15 @@ static void in_child(void) {
     /* SYNC POINT S: a word of this process alone, which has one thread now. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&state) != UNTRIED) {
         /* SYNC POINT S: see above. */
-        nnb_store_release_u32(&forked, 1);
+        nnb_store_release_u32(&gone, FORKED);
     }
 }
 
 __attribute__((constructor)) static void mind_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }
 
-bool nnb_forked(void) {
-    /* SYNC POINT S: see in_child. TRUST: memory of this process. */
-    return nnb_load_acquire_u32(&forked) != 0;
+bool nnb_interpreter_gone(void) {
+    /* SYNC POINT S: see in_child and end. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&gone) != NOT_GONE;
 }
 
 static bool start(void) {
@@ -163,11 +186,7 @@ static bool start(void) {
                                       : start_own();
 }
 
-bool nnb_interpreter_started(void) {
-    if (nnb_forked()) {
-        nnb_log("this process was forked from one that used NNAPI: it cannot use it itself");
-        return false;
-    }
+static bool is_started(void) {
     /* SYNC POINT T: nnb_services is complete. TRUST: memory of this process. */
     uint32_t now = nnb_load_acquire_u32(&state);
     if (now == STARTED || now == REFUSED) {
@@ -184,4 +203,33 @@ bool nnb_interpreter_started(void) {
     }
     pthread_mutex_unlock(&lock);
     return now == STARTED;
+}
+
+static void say_that_it_is_gone(void) {
+    /* SYNC POINT S: see in_child. TRUST: memory of this process. */
+    if (nnb_load_acquire_u32(&gone) == FORKED) {
+        nnb_log("this process was forked from one that used NNAPI: it cannot use it itself");
+    } else if (nnb_fetch_or_u32(&explained, 1) == 0) { /* SYNC POINT S: nothing but that it was said */
+        nnb_complain("the Python of this process has ended: NNAPI can no longer be used in it");
+    }
+}
+
+bool nnb_interpreter_enter(void) {
+    if (!nnb_interpreter_gone() && !is_started()) {
+        return false;
+    }
+    (void)nnb_count_u32(&inside, 1);
+    nnb_fence(); /* either `end` sees this call, or this call that the interpreter is gone */
+    if (nnb_interpreter_gone()) {
+        nnb_interpreter_leave();
+        say_that_it_is_gone();
+        return false;
+    }
+    return true;
+}
+
+void nnb_interpreter_leave(void) {
+    /* SYNC POINT Z: see end. */
+    nnb_fence();
+    (void)nnb_count_u32(&inside, UINT32_MAX); /* one less */
 }

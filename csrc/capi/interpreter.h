@@ -6,13 +6,16 @@
 
 #include "exchange.h"
 
-/* What the Python side offers; complete once nnb_interpreter_started has been true. */
+/* What the Python side offers; complete once nnb_interpreter_enter has been true. */
 extern struct nnb_exchange nnb_services;
 
-/* Whether calls can be made; starts the interpreter if it has not been tried. One line on stderr gives the reason if not. */
-bool nnb_interpreter_started(void);
+/* Begins a call of the Python side, after which nnb_interpreter_leave comes; starts the interpreter if it has not been
+ * tried. False if it cannot: one line on stderr has given the reason. */
+bool nnb_interpreter_enter(void);
+void nnb_interpreter_leave(void);
 
-/* Whether this process was forked from one that had started: there is no interpreter then, and never will be. */
-bool nnb_forked(void);
+/* Whether there is no interpreter and never will be: this process was forked from one that had started, or the
+ * program has ended its Python. */
+bool nnb_interpreter_gone(void);
 
 #endif

@@ -238,6 +238,7 @@ class nnb_exchange:
     offer_template: Any
     offer_memory: Any
     lend: Any
+    end: Any
     def __getitem__(self, index: int) -> Self: ...
 
 class nnb_bench_interface:

@@ -199,6 +199,21 @@ class Drafts:
                     del self._by_address[_address(each.struct)]
                     each.close()
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the library looks at anything of it."""
+        with self._lock:
+            return any(each.is_in_use for each in self._by_address.values())
+
+    def close(self) -> None:
+        """Give all templates and loans up, none of which is in use any more."""
+        with self._lock:
+            ended = [*self._by_address.values()]
+            self._templates.clear()
+            self._lenders.clear()
+            self._bound_to.clear()
+        self._close_unused(ended)
+
     def _know(self, made: Template | Loan) -> None:
         self._by_address[_address(made.struct)] = made
 

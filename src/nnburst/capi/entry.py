@@ -6,9 +6,11 @@ number; an error becomes its code, whatever it is: nothing is raised into C.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from nnburst.capi import handlers  # noqa: F401 - documents where the functions 
 from nnburst.capi.addresses import unsigned
 from nnburst.capi.counts import write_counts
 from nnburst.capi.drafts import DRAFTS
+from nnburst.capi.ending import end
 from nnburst.capi.fast_path import FAST_PATH
 from nnburst.capi.handlers import compilation, device, event, execution, memory, model
 from nnburst.capi.interface.arguments import Argument, Pass
@@ -57,6 +60,8 @@ def start(address: int, ours: int) -> None:
     exchange.adopt = ffi.addressof(lib, "nnb_capi_adopt")
     exchange.finish_loan = ffi.addressof(lib, "nnb_capi_finish_loan")
     exchange.call = ffi.addressof(lib, "nnb_capi_call")
+    weakref.finalize(end, int).atexit = False  # has weakref register what closes drivers at exit
+    atexit.register(end, exchange)  # and this later, so that it comes first
 
 
 def _log_as_asked() -> None:

@@ -103,5 +103,10 @@ class FastPath:
         self._offers.pop(handle, None)
         self._latest.pop(handle, None)
 
+    def close(self) -> None:
+        """Give all offers up, which the library does not look at any more."""
+        self._offers.clear()
+        self._latest.clear()
+
 
 FAST_PATH: Final = FastPath()

@@ -57,6 +57,11 @@ class Living:
         """Forget the object of a handle."""
         self._handles.pop(id(self._objects.pop(handle)), None)
 
+    def close(self) -> None:
+        """Forget all objects."""
+        self._objects.clear()
+        self._handles.clear()
+
     def add(self, kind: HandleKind, value: object) -> int:
         """A new handle for an object.
 
