@@ -98,3 +98,18 @@ def test_an_execution_that_the_cpu_had_to_repeat_is_not_on_drivers(counts: Execu
         "supported_by_drivers": 1,
         "on_drivers": 0,
     }
+
+
+def test_an_execution_that_fails_on_the_cpu_too_is_not_counted(counts: ExecutionCounts) -> None:
+    builder = ModelBuilder()
+    a, b, y = builder.input(T, (0, 3)), builder.input(T, (0, 3)), builder.output(T, (0, 3))
+    builder.operation(OperationType.ADD, [a, b, builder.scalar(0)], [y])
+    device = ComputingDevice("adder", only(OperationType.ADD), 0.5)
+    with (
+        Manager([device]) as manager,
+        nnburst.compile(builder.build(), manager=manager) as compiled,
+        pytest.raises(nnburst.NnburstError, match="broadcast"),
+    ):
+        compiled.execute([np.zeros((2, 3), np.float32), np.zeros((3, 3), np.float32)])
+    assert device.executed == 1
+    assert counts.as_json() == {"by_device": {}, "supported_by_drivers": 0, "on_drivers": 0}

@@ -351,11 +351,13 @@ class Executable:
         except NnburstError as error:
             logger.warning("the CPU cannot stand in: %s", error)
             return failure
-        EXECUTIONS.add(CPU_NAME)
-        self._count(on_drivers=False)
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
         with trace(Layer.RUNTIME, Phase.EXECUTION, "the whole model on the CPU"):
-            return on_plain_memory(self._fallback, inputs, outputs, unlimited)
+            outcome = on_plain_memory(self._fallback, inputs, outputs, unlimited)
+        if outcome.has_result:
+            EXECUTIONS.add(CPU_NAME)
+            self._count(on_drivers=False)
+        return outcome
 
     def step_on_cpu(self, number: int) -> PreparedPart:
         """Execution step `number` as the CPU prepares it, once.
