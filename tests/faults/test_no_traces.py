@@ -171,6 +171,11 @@ def gone(use):
     return not Path(f"/proc/{pid}").exists()
 
 
+def spares(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [Path(f"/proc/{child}/comm").read_text() for child in children].count("nnburst spare\\n")
+
+
 served = None
 if sys.argv[1] == "connect":
     command = [sys.executable, "-m", "nnburst.driver", "--executor", "reference", "--serve", "cam"]
@@ -185,6 +190,7 @@ check_sum(prepared.execute(summands(1)).outputs[0], 1)
 uses = [bound.run, lambda: prepared.execute(summands(1)), lambda: device.prepare(sum_model())]
 pid = device.pid
 if served:
+    wait_until(lambda: spares(served.pid) == 2)  # or the next one could be given the number
     served.send_signal(signal.SIGSTOP)  # so that the number is there for a while
 os.kill(pid, signal.SIGKILL)
 wait_until(lambda: not device.is_alive)
@@ -226,14 +232,18 @@ def test_a_process_that_has_a_dead_drivers_number_is_somebody_else(
 ) -> None:
     if not may_choose_numbers():
         pytest.skip("needs `unshare` and a kernel that lets users have namespaces of processes")
-    done = subprocess.run(
-        [*_NAMESPACE, "--kill-child", sys.executable, "-c", _NUMBER_USED_AGAIN, way],
-        env=driver_environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    for _ in range(5):
+        done = subprocess.run(
+            [*_NAMESPACE, "--kill-child", sys.executable, "-c", _NUMBER_USED_AGAIN, way],
+            env=driver_environment(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        # A thread of the client's may get it first.
+        if "nobody gets number" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert len(said) == 9, said
