@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy.typing as npt
 
 from nnburst.formats.onnx.external_data import ExternalData
 from nnburst.formats.onnx.model import read_model
+from nnburst.formats.tflite.format import IDENTIFIER
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions.custom_operators import ClaimsOperators
 from nnburst.importer.extensions import Extensions
@@ -19,8 +20,6 @@ from nnburst.importer.onnx.translation import OnnxTranslation
 from nnburst.importer.onnx.whole_graph import whole_graph
 from nnburst.importer.tflite.tflite_file import TfliteFile
 from nnburst.importer.tflite.translation import Translation
-
-_TFLITE: Final = b"TFL3"
 
 
 def load(
@@ -119,7 +118,7 @@ def _load(
 
 def is_onnx(content: bytes) -> bool:
     """Whether `load` takes a file for an .onnx one."""
-    return content[4:8] != _TFLITE and _may_be_onnx(content)
+    return content[4:8] != IDENTIFIER and _may_be_onnx(content)
 
 
 def _may_be_onnx(content: bytes) -> bool:

@@ -20,7 +20,7 @@ from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.network import Network
 from nnburst.formats.tflite.format import read_format
 from nnburst.formats.tflite.reader import File
-from nnburst.formats.tflite.schema import schema
+from nnburst.formats.tflite.schema import root_table
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model
 
@@ -178,8 +178,7 @@ def _between(spans: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int,
 
 def _constant_spans(content: Octets | memoryview) -> Iterator[tuple[int, int]]:
     """Offset and length of each constant in a lowered network that may be cut out."""
-    model = schema().Model()
-    model.Init(File(content), int.from_bytes(content[:4], "little"))
+    model = root_table(File(content))
     graph = model.Subgraphs(0)
     start = np.frombuffer(content, np.uint8).ctypes.data
     values = {read_format().enumerations["TensorType"][name] for name in _VALUES}

@@ -215,7 +215,7 @@ class GraphWriter:
             Buffers=self._buffers,
             OperatorCodes=[self._operator_code(name) for name in self._codes],
         )
-        return write(model, b"TFL3")
+        return write(model)
 
     def _without_unread(self, outputs: Sequence[Value]) -> list[NewTable]:
         """The operators that outputs depend on."""

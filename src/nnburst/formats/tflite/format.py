@@ -14,6 +14,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+#: Bytes 4 to 8 of a file.
+IDENTIFIER: Final = b"TFL3"
+
 
 class Format(msgspec.Struct, frozen=True):
     """The format.

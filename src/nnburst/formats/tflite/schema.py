@@ -46,6 +46,13 @@ def schema() -> Any:  # noqa: ANN401 - made of a file, without types
     return made
 
 
+def root_table(file: File) -> Any:  # noqa: ANN401 - as `schema`
+    """The table `Model` that all others of a file hang on."""
+    found = schema().Model()
+    found.Init(file, int.from_bytes(file.content[:4], "little"))
+    return found
+
+
 @functools.cache
 def names(enumeration: str) -> dict[int, str]:
     """Name of every value of one of the format's enumerations ("BuiltinOperator", …)."""

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nnburst.formats.tflite.format import NUMBERS, read_format
+from nnburst.formats.tflite.format import IDENTIFIER, NUMBERS, read_format
 
 _OFFSET: Final = Struct("<I")
 #: Of a table: the bytes of its table of fields and its own; how far before it that lies.
@@ -48,25 +48,24 @@ class _Field(NamedTuple):
     refers_to: tuple[str, list[Any], Any] | None = None
 
 
-def write(root: NewTable, identifier: bytes) -> bytes:
+def write(root: NewTable) -> bytes:
     """The bytes of a file.
 
     Args:
         root: the table that all others hang on.
-        identifier: four bytes that say which format it is.
 
     Raises:
         KeyError: a table or a field is not in the format.
     """
-    return _Writer(root, identifier).written()
+    return _Writer(root).written()
 
 
 class _Writer:
     """A file being written."""
 
-    def __init__(self, root: NewTable, identifier: bytes) -> None:
+    def __init__(self, root: NewTable) -> None:
         self._tables = read_format().tables
-        self._content = bytearray(_OFFSET.size) + identifier
+        self._content = bytearray(_OFFSET.size) + IDENTIFIER
         self._refer(0, self._table(root))
 
     def written(self) -> bytes:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.tflite.format import IDENTIFIER
 from nnburst.formats.tflite.reader import File, MalformedTflite
-from nnburst.formats.tflite.schema import names, schema
+from nnburst.formats.tflite.schema import names, root_table
 from nnburst.importer.imported_model import SignatureDef
 
-_IDENTIFIER: Final = b"TFL3"
 #: Values of `Buffer.offset` up to this one mean that the data lies in the buffer itself.
 _NO_OFFSET: Final = 1
 #: Charges for objects that are made of the file's parts, generously rounded up.
@@ -36,10 +36,9 @@ class TfliteFile:
             InvalidArgument: it is not a .tflite file.
         """
         self.bytes = File(content)
-        if len(content) < 8 or content[4:8] != _IDENTIFIER:
-            raise MalformedTflite(f"bytes 4 to 8 are {content[4:8]!r}, expected {_IDENTIFIER!r}")
-        self.model = schema().Model()
-        self.model.Init(self.bytes, int.from_bytes(content[:4], "little"))
+        if len(content) < 8 or content[4:8] != IDENTIFIER:
+            raise MalformedTflite(f"bytes 4 to 8 are {content[4:8]!r}, expected {IDENTIFIER!r}")
+        self.model = root_table(self.bytes)
 
     def subgraph(self, index: int) -> Any:  # noqa: ANN401 - generated code without types
         """Subgraph `index`."""
