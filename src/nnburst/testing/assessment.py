@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,7 +29,7 @@ from nnburst.testing.contract import checks
 from nnburst.testing.contract.subject import is_whole
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.pack import campaign
-from nnburst.testing.pack.cases import Case, Triple, can_be_drawn, cases, conceivable
+from nnburst.testing.pack.cases import Case, Triple, can_be_drawn, cases, conceivable, wanted
 from nnburst.testing.pack.graphs import try_graphs
 from nnburst.testing.pack.left_out import left_out
 from nnburst.testing.report.results import (
@@ -155,8 +156,7 @@ def _pack(
 ) -> Iterator[tuple[TripleResult, list[Case]]]:
     most = BASIC if plan.profile == "basic" else None
     session = campaign.Session(lambda: BurstRunner.over(connect(driver.address)))
-    taken = (triple for triple in conceivable() if _takes(plan, triple))
-    chosen = list(filter(can_be_drawn, taken))
+    chosen = list(wanted(partial(_takes, plan)))
     try:
         tried = campaign.run(chosen, session, campaign.Options(most, plan.filter, plan.dump))
         for number, found in enumerate(tried):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import cache
@@ -91,10 +91,15 @@ def can_be_drawn(triple: Triple) -> bool:
     return _drawn(triple, Recipe("rank", 2), 0) is not None
 
 
+def wanted(is_wanted: Callable[[Triple], bool]) -> Iterator[Triple]:
+    """The triples that are wanted and can be drawn: to know that of all takes seconds."""
+    return (triple for triple in conceivable() if is_wanted(triple) and can_be_drawn(triple))
+
+
 @cache
 def triples() -> tuple[Triple, ...]:
-    """Every triple that can be drawn, which takes seconds to know; choose before of what is conceivable."""
-    return tuple(filter(can_be_drawn, conceivable()))
+    """Every triple that can be drawn."""
+    return tuple(wanted(lambda _triple: True))
 
 
 def cases(triple: Triple) -> Iterator[Case]:

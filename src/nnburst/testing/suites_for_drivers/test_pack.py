@@ -14,7 +14,7 @@ from nnburst.testing.conformance.driver_runners import BurstRunner
 from nnburst.testing.contract import checks
 from nnburst.testing.models.random_graphs.templates import TEMPLATES
 from nnburst.testing.pack import campaign
-from nnburst.testing.pack.cases import Case, can_be_drawn, conceivable
+from nnburst.testing.pack.cases import Case, wanted
 from nnburst.testing.report.results import FAILED, grouped, missing
 
 pytestmark = [pytest.mark.nnburst_values, pytest.mark.nnburst_pack]
@@ -29,8 +29,7 @@ def test_cases_of_an_operation_give_what_a_naive_evaluator_gives(
 ) -> None:
     basic = pytestconfig.getoption("nnburst_profile") == "basic"
     session = campaign.Session(lambda: BurstRunner.over(connect(nnburst_address)))
-    taken = (triple for triple in conceivable() if triple.operation == operation)
-    chosen = list(filter(can_be_drawn, taken))
+    chosen = list(wanted(lambda triple: triple.operation == operation))
     try:
         tried = campaign.run(chosen, session, campaign.Options(BASIC if basic else None))
         results = [result for result, _ in tried]
@@ -52,12 +51,9 @@ def subjects(nnburst_address: str) -> list[Case]:
     session = campaign.Session(lambda: BurstRunner.over(connect(nnburst_address)))
     found: dict[OperationType, Case] = {}
     try:
-        for triple in filter(can_be_drawn, conceivable()):
-            if triple.operation not in found:
-                (_, passed), *_ = campaign.run(
-                    [triple], session, campaign.Options(campaign.SCREENED)
-                )
-                found.update({case.triple.operation: case for case in passed})
+        for triple in wanted(lambda triple: triple.operation not in found):
+            (_, passed), *_ = campaign.run([triple], session, campaign.Options(campaign.SCREENED))
+            found.update({case.triple.operation: case for case in passed})
             if len(found) == 2:
                 break
     finally:
