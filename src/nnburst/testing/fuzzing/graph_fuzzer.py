@@ -19,10 +19,7 @@ from msgspec.structs import replace
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, MissedDeadline, NnburstError
-from nnburst.hal.extensions.whole_graph import DTYPES
-from nnburst.hal.operand_types import DTYPES as CORE_DTYPES
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load
 from nnburst.testing.driver_under_test import DriverUnderTest
@@ -35,8 +32,6 @@ _PATIENCE: Final = 20.0
 _OF_ONE_CLIENT: Final = 200
 #: Failures after which a campaign stops: more of them add nothing.
 _ENOUGH: Final = 20
-#: Number of an operand type within its extension.
-_WITHIN: Final = 0xFFFF
 
 
 @dataclass(slots=True)
@@ -151,7 +146,7 @@ def _outcome(clients: _Clients, graph: ImportedModel) -> str:
         return f"the driver takes no client any more: {error!r}"
     try:
         with device.prepare(graph, timeout=_PATIENCE) as prepared:
-            return _run(prepared, graph)
+            return _run(prepared)
     except MissedDeadline:
         clients.release()
         return _LATE
@@ -165,17 +160,9 @@ def _outcome(clients: _Clients, graph: ImportedModel) -> str:
         return repr(error)
 
 
-def _run(prepared: PreparedModel, graph: ImportedModel) -> str:
+def _run(prepared: PreparedModel) -> str:
     """Once, on zeros of the extents that the intact file has, ones for those that it leaves open."""
-    main = graph.model.main
-    values = []
-    for index in main.input_indexes:
-        operand = main.operands[index]
-        if operand.type > _WITHIN:
-            dtype = DTYPES[operand.type & _WITHIN]
-        else:
-            dtype = CORE_DTYPES[OperandType(operand.type)]
-        values.append(np.zeros([extent or 1 for extent in operand.dimensions], dtype))
+    values = [np.zeros([n or 1 for n in each.dimensions], each.dtype) for each in prepared.inputs]
     try:
         prepared.execute(values, timeout=_PATIENCE)
     except (MissedDeadline, DeadObject, DeviceUnavailable):
