@@ -43,9 +43,9 @@ class Options:
             given = {option.removeprefix("--"): value for option, value in pairs}
             self.executor = given.get("executor", "")
             self.name = given.get("name", "") or self.executor
-            self.fd = int(given.get("fd", -1))
+            self.fd = _number("fd", given.get("fd", "-1"))
             self.serve = given.get("serve", "")
-            self.cpus = [int(cpu) for cpu in given.get("cpus", "").split(",") if cpu]
+            self.cpus = [_number("cpus", cpu) for cpu in given.get("cpus", "").split(",") if cpu]
             self.extensions = [value for option, value in pairs if option == "--extension"]
             self.any_user = "any-user" in given
             self.until_stdin_ends = "until-stdin-ends" in given
@@ -65,3 +65,10 @@ class Options:
             raise ValueError("expected either --fd or --serve")
         if self.share_weights not in _SHARING:
             raise ValueError(f"--share-weights {self.share_weights}, expected one of {_SHARING}")
+
+
+def _number(option: str, word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"--{option} {word}: expected a number") from None
