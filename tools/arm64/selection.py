@@ -55,8 +55,4 @@ CANNOT: Final[dict[str, tuple[str, ...]]] = {
         "client/test_in_place.py::test_aligned_tensors_in_a_pool_are_copied_nowhere[litert]",
         "client/test_in_place.py::test_the_note_of_used_pages_shows_a_copy_where_there_is_one",
     ),
-    "the names of a hundred threads that other tests leave are read 2,000 times, for minutes": (
-        "driver/test_supervisor_threads.py::"
-        "test_threads_that_end_while_their_names_are_read_are_left_out",
-    ),
 }
