@@ -148,7 +148,7 @@ def successor(pid):
             return process
         process.kill()
         process.wait()
-    raise AssertionError(f"nobody gets number {pid}")
+    raise AssertionError(f"no process gets number {pid}")
 
 
 def check(device, uses):
@@ -242,7 +242,7 @@ def test_a_process_that_has_a_dead_drivers_number_is_somebody_else(
             check=False,
         )
         # A thread of the client's may get it first.
-        if "nobody gets number" not in done.stderr:
+        if "no process gets number" not in done.stderr:
             break
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()

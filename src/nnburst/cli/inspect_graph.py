@@ -97,7 +97,7 @@ def drawing_of(
 
 
 def colours_of(placements: Sequence[Placement]) -> dict[str, str]:
-    """The colour of everyone who runs a partition: in the picture's order first, so that both agree."""
+    """The colour of each executor that runs a partition: in the picture's order first, so that both agree."""
     chosen = _chosen(placements)
     ordered = sorted(placements, key=lambda placement: placement is not chosen)
     return colours([part for placement in ordered for part in _parts(placement)])

@@ -38,15 +38,15 @@ def lstm(op: Lowering) -> list[Value]:
     product = op.emit("FULLY_CONNECTED", operands, scratch, "FullyConnected")
     axis = op.integers(np.array(1, np.int32))
     parts = op.graph.operator("SPLIT", [axis, product], [like] * 4, "Split", numSplits=4)
-    gate_in, forget, heard, gate_out = (
+    gate_in, forget, candidate, gate_out = (
         op.emit(name if gate == "cell" else "LOGISTIC", [part], like)
         for gate, part in zip(GATES, parts, strict=True)
     )
-    kept, added = op.binary("MUL", forget, cells), op.binary("MUL", gate_in, heard)
+    kept, added = op.binary("MUL", forget, cells), op.binary("MUL", gate_in, candidate)
     next_cells = op.binary("ADD", kept, added)
-    shown = op.emit(name, [next_cells], like)
+    activated = op.emit(name, [next_cells], like)
     # Twice: what reads the one alone may become part of its operator, and the other is a state.
-    next_state, output = (op.binary("MUL", gate_out, shown) for _ in range(2))
+    next_state, output = (op.binary("MUL", gate_out, activated) for _ in range(2))
     return [product, next_state, next_cells, output]
 
 
