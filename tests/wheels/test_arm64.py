@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,17 @@ import pytest
 from tools.arm64.__main__ import same_results
 from tools.arm64.emulator import Root
 from tools.arm64.networks import compare
+
+ROOT = Path(__file__).resolve().parents[2]
+#: A program in a "root" that is this machine's own; it says when it runs, and does not end by itself.
+ENDLESS = """
+from pathlib import Path
+from tools.arm64.emulator import Root
+
+root = object.__new__(Root)  # the constructor makes a root of Debian
+root.folder = Path("/")
+root.run("sh", "-c", "echo runs; sleep 1000; true", processor="cortex-a53")
+"""
 
 HERE = {"litert net": np.array([0.0, 1.0, 2.0]), "reference net": np.array([0, 100, 200])}
 THERE = {**HERE, "engine net": HERE["litert net"]}
@@ -66,3 +80,19 @@ def test_rounded_numbers_are_no_further_apart_than_rounding_takes_them_from_exac
         "engine net": here["litert net"],
     }
     assert [line.startswith("WRONG") for line in compare(here, there)] == [False, True]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="wants root")
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="wants setpriv, of util-linux")
+def test_programs_in_the_root_end_when_the_tool_is_killed() -> None:
+    probe = ["unshare", "--mount", "--pid", "--fork", "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("namespaces of its own are refused here")
+    command = [sys.executable, "-c", ENDLESS]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as tool:
+        assert tool.stdout is not None
+        try:
+            assert tool.stdout.readline() == "runs\n"
+        finally:
+            tool.kill()
+        assert tool.communicate(timeout=60)[0] == ""  # by the end of all that can write there

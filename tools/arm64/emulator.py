@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 QEMU: Final = Path("/usr/bin/qemu-aarch64-static")
-NEEDED: Final = ("mmdebstrap", "arch-test", "unshare", QEMU.name)
+NEEDED: Final = ("mmdebstrap", "arch-test", "setpriv", "unshare", QEMU.name)
 #: Debian 12 has Python 3.11, the oldest that nnburst supports.
 SUITE: Final = "bookworm"
 PACKAGES: Final = "python3,python3-venv"
@@ -59,11 +59,14 @@ class Root:
     def run(
         self, *words: str, directory: str = "/", processor: str, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program in it, with mounts and processes of its own; its output goes through."""
+        """Run a program in it, with mounts and processes of its own; its output goes through.
+
+        All of them end with this thread, however that ends.
+        """
         path = "/venv/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         settings = {"PATH": path, "HOME": "/root", "QEMU_CPU": processor}
-        command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _ENTER]
-        command += [str(self.folder), directory, *words]
+        command = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork"]
+        command += ["--kill-child", "sh", "-c", _ENTER, str(self.folder), directory, *words]
         sys.stdout.flush()
         return subprocess.run(command, env=settings | environment, text=True, check=False)
 
