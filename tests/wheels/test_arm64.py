@@ -25,8 +25,12 @@ root.folder = Path("/")
 root.run("sh", "-c", "echo runs; sleep 1000; true", processor="cortex-a53")
 """
 
-HERE = {"litert net": np.array([0.0, 1.0, 2.0]), "reference net": np.array([0, 100, 200])}
+HERE = {"litert net": np.array([[0.0, 1.0, 2.0]]), "reference net": np.array([[0, 100, 200]])}
 THERE = {**HERE, "engine net": HERE["litert net"]}
+ROUNDED = {
+    "litert net": np.array([[0.0, 1.01]]),
+    "litert net, hybrid kernels": np.array([[0.0, 1.0]]),
+}
 
 
 def emulator(folder: Path, exit_code: int) -> Root:
@@ -62,24 +66,28 @@ def test_networks_that_did_not_run_are_a_failure_whatever_ran_before(
 def test_differences_from_here_and_from_the_engine_there_are_found(
     name: str, values: list[float], wrong: int
 ) -> None:
-    lines = compare(HERE, {**THERE, name: np.array(values)})
+    lines = compare(HERE, {**THERE, name: np.array([values])})
     assert len(lines) == 2
     assert sum(line.startswith("WRONG") for line in lines) == wrong
 
 
-def test_rounded_numbers_are_no_further_apart_than_rounding_takes_them_from_exact_ones() -> None:
-    here = {"litert net": np.array([0.0, 1.0]), "litert net, exact": np.array([0.0, 1.01])}
+def test_hybrid_kernels_differ_no_more_than_rounding_takes_them_from_exact_ones() -> None:
     for found, wrong in ((1.009, 0), (1.011, 1)):
-        there = {**here, "litert net": np.array([0.0, found])}
-        there["engine net"] = there["litert net"]
-        lines = compare(here, there)
-        assert [line.startswith("WRONG") for line in lines] == [bool(wrong), False]
-    there = {
-        **here,
-        "litert net, exact": np.array([0.0, 1.01 + 1e-5]),
-        "engine net": here["litert net"],
-    }
-    assert [line.startswith("WRONG") for line in compare(here, there)] == [False, True]
+        there = {**ROUNDED, "litert net, hybrid kernels": np.array([[0.0, found]])}
+        there["engine net"] = there["litert net, hybrid kernels"]
+        lines = compare(ROUNDED, there)
+        assert [line.startswith("WRONG") for line in lines] == [False, bool(wrong)]
+
+
+def test_file_with_hybrid_kernels_is_held_to_the_limit_of_all_in_exact_arithmetic() -> None:
+    there = {**ROUNDED, "litert net": np.array([[0.0, 1.01 + 1e-5]])}
+    there["engine net"] = ROUNDED["litert net, hybrid kernels"]
+    assert [line.startswith("WRONG") for line in compare(ROUNDED, there)] == [True, False]
+
+
+def test_hybrid_kernels_that_are_not_the_engines_are_found() -> None:
+    there = {**ROUNDED, "engine net": np.array([[0.0, 1.0 + 1e-9]])}
+    assert [line.startswith("WRONG") for line in compare(ROUNDED, there)] == [False, True]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="wants root")
