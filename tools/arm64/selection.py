@@ -39,9 +39,6 @@ CANNOT: Final[dict[str, tuple[str, ...]]] = {
     "there is no seccomp": (
         "driver/test_sandbox.py::test_a_worker_can_neither_gain_privileges_nor_call_all_of_the_kernel",
     ),
-    "there is no set_robust_list, so no death word, and the log has a line about it": (
-        "driver/test_spare_worker.py::test_spare_ends_with_its_supervisor[15]",
-    ),
     "there is no SO_PEEK_OFF": (
         "driver/test_fences.py::"
         "test_fence_that_is_readable_without_a_status_is_an_error_and_costs_no_time[peeking_elsewhere]",
