@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import traceback
@@ -151,15 +152,15 @@ def test_module_that_a_bundle_has_is_found_in_its_folder_once_it_is_closed(
     path = tmp_path / "codes"
     imported(path)
     bundle = CodeBundle(PACKAGE, str(path))
-    assert bundle.find_spec(f"{PACKAGE}.first") is not None
+    assert bundle.find_spec(f"{PACKAGE}.first", [str(package)]) is not None
     assert bundle.find_spec("nnburst.hal") is None
     bundle.close()
-    assert bundle.find_spec(f"{PACKAGE}.first") is None
+    assert bundle.find_spec(f"{PACKAGE}.first", [str(package)]) is None
     bundle.close()
 
 
 def test_second_driver_takes_its_modules_from_the_bundle_of_the_first(tmp_path: Path) -> None:
-    """And what a process needs later is found in its folder."""
+    """And what of numpy and of Python a driver imports; what a process needs later is found in its folder."""
     code = (
         "import gc, sys\n"
         "from nnburst.driver.code_bundle import import_from_bundle\n"
@@ -167,7 +168,9 @@ def test_second_driver_takes_its_modules_from_the_bundle_of_the_first(tmp_path: 
         "import nnburst.driver.service.worker as worker\n"
         "bundle.close()\n"
         "import nnburst.executor.reference.executor as later\n"
-        "print(*(type(m.__loader__).__module__ for m in (worker, later)))\n"
+        "import inspect, numpy.linalg\n"
+        "modules = (worker, numpy.linalg, inspect, later)\n"
+        "print(*(type(m.__loader__).__module__ for m in modules))\n"
     )
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -182,6 +185,37 @@ def test_second_driver_takes_its_modules_from_the_bundle_of_the_first(tmp_path: 
         for _ in range(2)
     ]
     folders = "_frozen_importlib_external"
-    assert outcomes == [[folders, folders], ["nnburst.driver.code_bundle", folders]]
+    assert outcomes == [[folders] * 4, ["nnburst.driver.code_bundle"] * 3 + [folders]]
     [path] = tmp_path.rglob("*.codes")
     assert path.stat().st_size > 100_000
+
+
+def test_module_that_another_would_hide_is_not_taken_from_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, first = tmp_path / "site", tmp_path / "first"
+    (site / PACKAGE).mkdir(parents=True)
+    (site / PACKAGE / "__init__.py").write_text("VALUE = 1\n")
+    first.mkdir()
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.syspath_prepend(first)
+
+    def found() -> tuple[int, bool]:
+        forget()
+        bundle = CodeBundle(PACKAGE, str(tmp_path / "codes"))
+        sys.meta_path.insert(0, bundle)
+        module = importlib.import_module(PACKAGE)
+        bundle.close()
+        return module.VALUE, type(module.__loader__).__module__ == CodeBundle.__module__
+
+    try:
+        assert [found(), found()] == [(1, False), (1, True)]
+        (first / PACKAGE).mkdir()
+        (first / PACKAGE / "__init__.py").write_text("VALUE = 2\n")
+        assert [found(), found()] == [(2, False), (2, True)]
+        shutil.rmtree(first / PACKAGE)
+        assert found() == (1, False)
+    finally:
+        forget()

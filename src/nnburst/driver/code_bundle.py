@@ -1,9 +1,10 @@
-"""The compiled modules of a package in one file, from which a driver imports them.
+"""The compiled modules that a driver imports in one file, from which the next driver imports them.
 
-A driver imports some two hundred small modules. To find each in its folder and to open and check its own
-compiled file takes longer than to execute it; one file is read at once. Like Python's compiled files it lies
-in a folder `__pycache__`, is written by the first process that may, and counts for a module only as long as
-the source is what it was. What it lacks is imported as ever, and is in the next one (ADR 38).
+A driver imports some two hundred small modules, and as many of numpy and of the standard library. To find
+each in its folder and to open and check its own compiled file takes longer than to execute it. Like Python's
+compiled files the one file lies in a folder `__pycache__`, is written by the first process that may, and
+counts for a module only as long as the source is what it was and is the one that would be found. What it
+lacks is imported as ever, and is in the next one (ADR 38).
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import MAGIC_NUMBER, cache_from_source
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from types import CodeType, ModuleType
 from typing import Final
 
 #: What reading a file that is not there, or is no bundle, raises.
 _UNREADABLE: Final = (OSError, EOFError, ValueError, TypeError)
 _HEAD: Final = len(MAGIC_NUMBER) + 4
+#: What every driver imports of others. Executors of others are imported from their folders.
+_OTHERS: Final = frozenset({"numpy", "msgspec", "typing_extensions"}) | sys.stdlib_module_names
 
 #: When a source was written and put where it is, in nanoseconds, and its bytes.
 _About = tuple[int, int, int]
@@ -30,41 +33,67 @@ _Entry = tuple[str, _About, str | None, bool, int, int]
 
 
 class CodeBundle:
-    """Finds modules of a package in one file, as an entry of `sys.meta_path`. Not thread-safe."""
+    """Finds modules in one file, as an entry of `sys.meta_path`. Not thread-safe."""
 
     def __init__(self, package: str, path: str) -> None:
-        """Read the bundle of `package` at `path`; without one for this Python, nothing is found."""
-        self._package = package
+        """Open the bundle of `package` at `path`; without one for this Python, nothing is found."""
+        self._bundled = _OTHERS | {package}
         self._path = path
         self._entries: dict[str, _Entry] = {}
-        self._codes = memoryview(b"")
+        self._codes_start = 0
         self._before = frozenset(sys.modules)
+        #: What lies in each folder of `sys.path` that was looked into, without suffixes.
+        self._names: dict[str, frozenset[str] | None] = {}
+        self._fd = -1
         with contextlib.suppress(*_UNREADABLE):
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib is imported from here
-                content = memoryview(file.read())
-            size = int.from_bytes(content[len(MAGIC_NUMBER) : _HEAD], "little")
-            *about, entries = marshal.loads(content[_HEAD : _HEAD + size])  # noqa: S302 - as below
-            codes = content[_HEAD + size :]
-            if content[: len(MAGIC_NUMBER)] == MAGIC_NUMBER and about == [path, len(codes)]:
-                self._entries, self._codes = entries, codes
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            start = os.pread(self._fd, _HEAD, 0)
+            self._codes_start = _HEAD + int.from_bytes(start[len(MAGIC_NUMBER) :], "little")
+            codes_size = os.fstat(self._fd).st_size - self._codes_start
+            if start.startswith(MAGIC_NUMBER) and codes_size >= 0:
+                head = os.pread(self._fd, self._codes_start - _HEAD, _HEAD)
+                *about, entries = marshal.loads(head)  # noqa: S302 - as below
+                if about == [path, codes_size]:
+                    self._entries = entries
 
     def find_spec(
         self,
         name: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 - a module of the package has one place
+        path: Sequence[str] | None = None,
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder` has it; None for what is not here, or has changed."""
+        """As `importlib.abc.MetaPathFinder` has it; None for what is not here or has changed.
+
+        So it is if another module of that name would be found first.
+        """
         entry = self._entries.get(name)
-        if entry is None or _about(entry[0]) != entry[1]:
+        if entry is None:
             return None
-        file, _, cached, is_package, *_ = entry
+        file, about, cached, is_package, *_ = entry
+        inside = os.path.dirname(file)  # noqa: PTH120 - pathlib is imported from here
+        folder = os.path.dirname(inside) if is_package else inside  # noqa: PTH120
+        if not self._is_found_in(folder, name, path) or _about(file) != about:
+            return None
         spec = ModuleSpec(name, _Loader(name, file, self), origin=file, is_package=is_package)
         spec.has_location = True
         spec.cached = cached
         if is_package:
-            spec.submodule_search_locations = [os.path.dirname(file)]  # noqa: PTH120
+            spec.submodule_search_locations = [inside]
         return spec
+
+    def _is_found_in(self, folder: str, name: str, path: Sequence[str] | None) -> bool:
+        """Whether `folder` is the first of those to search that has the module `name`."""
+        if path is not None:  # of a package: what lies in its first folder comes first
+            return bool(path) and path[0] == folder
+        for searched in sys.path:
+            if searched == folder:
+                return True
+            if searched not in self._names:
+                self._names[searched] = _names_in(searched)
+            names = self._names[searched]
+            if names is None or name in names:
+                return False
+        return False
 
     def code(self, name: str) -> CodeType | None:
         """The code of a module; None if it is not here.
@@ -73,12 +102,15 @@ class CodeBundle:
         """
         if name not in self._entries:
             return None
-        *_, start, end = self._entries[name]
         try:
-            found: CodeType = marshal.loads(self._codes[start:end])  # noqa: S302
+            found: CodeType = marshal.loads(self._marshalled(name))  # noqa: S302
         except _UNREADABLE:
             return None
         return found
+
+    def _marshalled(self, name: str) -> bytes:
+        *_, start, end = self._entries[name]
+        return os.pread(self._fd, end - start, self._codes_start + start)
 
     def close(self) -> None:
         """Find nothing more. If modules were imported that the file lacks, they are in it from now on.
@@ -92,26 +124,30 @@ class CodeBundle:
             if lacking and not sys.dont_write_bytecode:
                 with contextlib.suppress(OSError):
                     self._write(lacking)
-        self._entries, self._codes = {}, memoryview(b"")
+        self._entries = {}
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _lacking(self) -> dict[str, ModuleSpec]:
         """Modules that were imported from folders."""
         return {
-            name: module.__spec__
+            name: spec
             for name, module in sys.modules.copy().items()
-            if name.partition(".")[0] == self._package
+            if name.partition(".")[0] in self._bundled
             and name not in self._before
-            and module.__spec__ is not None
-            and type(module.__spec__.loader) is SourceFileLoader
+            and (spec := getattr(module, "__spec__", None)) is not None
+            and spec.name == name  # a module may have more than one name: os.path is posixpath
+            and type(spec.loader) is SourceFileLoader
         }
 
     def _write(self, lacking: dict[str, ModuleSpec]) -> None:
         entries: dict[str, _Entry] = {}
         codes = bytearray()
-        for name, (file, about, cached, is_package, start, end) in self._entries.items():
+        for name, (file, about, cached, is_package, *_) in self._entries.items():
             if name not in lacking and _about(file) == about:
                 begin = len(codes)
-                codes += self._codes[start:end]
+                codes += self._marshalled(name)
                 entries[name] = file, about, cached, is_package, begin, len(codes)
         for name, spec in lacking.items():
             loader = spec.loader
@@ -154,9 +190,23 @@ def _about(file: str) -> _About:
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
+def _names_in(folder: str) -> frozenset[str] | None:
+    """Of what may be modules, without suffixes; None if that cannot be seen, as in an archive."""
+    try:
+        return frozenset(name.partition(".")[0] for name in os.listdir(folder or "."))  # noqa: PTH208
+    except FileNotFoundError:
+        return frozenset()
+    except OSError:
+        return None
+
+
 def import_from_bundle() -> CodeBundle:
-    """Import this package's modules from their bundle until it is closed."""
-    own = cache_from_source(__file__)
-    bundle = CodeBundle(__name__.partition(".")[0], f"{own.removesuffix('.pyc')}.codes")
+    """Import what a driver imports from its bundle until that is closed.
+
+    There is one for each installation of Python that has this package, because others have another numpy.
+    """
+    own = cache_from_source(__file__).removesuffix(".pyc")
+    installation = source_hash(sys.prefix.encode()).hex()
+    bundle = CodeBundle(__name__.partition(".")[0], f"{own}-{installation}.codes")
     sys.meta_path.insert(0, bundle)
     return bundle
