@@ -169,6 +169,7 @@ def test_second_driver_takes_its_modules_from_the_bundle_of_the_first(tmp_path: 
         "bundle.close()\n"
         "import nnburst.executor.reference.executor as later\n"
         "import inspect, numpy.linalg\n"
+        "assert numpy.add(numpy.arange(3), 1).sum() == 6 and numpy.linalg.inv.__doc__\n"
         "modules = (worker, numpy.linalg, inspect, later)\n"
         "print(*(type(m.__loader__).__module__ for m in modules))\n"
     )

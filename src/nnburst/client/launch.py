@@ -69,7 +69,9 @@ def _launch(
     env: Mapping[str, str] | None,
     seconds: float,
 ) -> Device:
-    command = [sys.executable, "-m", "nnburst.driver", "--executor", executor, "--name", name]
+    # Python imports ten modules to find what `-m` names; the folder of a file must not be searched then (-P).
+    file = Path(nnburst.__file__).with_name("driver") / "__main__.py"
+    command = [sys.executable, "-P", str(file), "--executor", executor, "--name", name]
     if cpus is not None:
         command += ["--cpus", _cores(cpus)]
     for extension in extensions:

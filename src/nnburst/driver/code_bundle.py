@@ -9,27 +9,35 @@ lacks is imported as ever, and is in the next one (ADR 38).
 
 from __future__ import annotations
 
-import contextlib
+import _imp
 import marshal
 import os
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
-from types import CodeType, ModuleType
-from typing import Final
+
+# What is imported here comes from its folder: contextlib and typing alone have twenty modules behind them.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import CodeType, ModuleType
+    from typing import Final
 
 #: What reading a file that is not there, or is no bundle, raises.
 _UNREADABLE: Final = (OSError, EOFError, ValueError, TypeError)
-_HEAD: Final = len(MAGIC_NUMBER) + 4
+_MARK: Final = b"nnburst codes 2\n"
+_HEAD: Final = len(_MARK) + 4
+#: Gives functions of numpy their documentation, which a driver shows to no one. It is empty in a bundle, so
+#: that a driver goes without it as every Python under -OO does.
+_DOCUMENTATION: Final = "numpy._core._add_newdocs"
 #: What every driver imports of others. Executors of others are imported from their folders.
 _OTHERS: Final = frozenset({"numpy", "msgspec", "typing_extensions"}) | sys.stdlib_module_names
 
-#: When a source was written and put where it is, in nanoseconds, and its bytes.
-_About = tuple[int, int, int]
-#: Of a module: its source and what that was; where Python keeps its own compiled form; whether it is a
-#: package; where its code begins and ends behind all entries.
-_Entry = tuple[str, _About, str | None, bool, int, int]
+if TYPE_CHECKING:
+    #: When a source was written and put where it is, in nanoseconds, and its bytes.
+    About = tuple[int, int, int]
+    #: Of a module: its source and what that was; where Python keeps its own compiled form; whether it is a
+    #: package; where its code begins and ends behind all entries.
+    Entry = tuple[str, About, str | None, bool, int, int]
 
 
 class CodeBundle:
@@ -39,22 +47,27 @@ class CodeBundle:
         """Open the bundle of `package` at `path`; without one for this Python, nothing is found."""
         self._bundled = _OTHERS | {package}
         self._path = path
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._codes_start = 0
         self._before = frozenset(sys.modules)
         #: What lies in each folder of `sys.path` that was looked into, without suffixes.
         self._names: dict[str, frozenset[str] | None] = {}
         self._fd = -1
-        with contextlib.suppress(*_UNREADABLE):
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            start = os.pread(self._fd, _HEAD, 0)
-            self._codes_start = _HEAD + int.from_bytes(start[len(MAGIC_NUMBER) :], "little")
-            codes_size = os.fstat(self._fd).st_size - self._codes_start
-            if start.startswith(MAGIC_NUMBER) and codes_size >= 0:
-                head = os.pread(self._fd, self._codes_start - _HEAD, _HEAD)
-                *about, entries = marshal.loads(head)  # noqa: S302 - as below
-                if about == [path, codes_size]:
-                    self._entries = entries
+        try:
+            self._open()
+        except _UNREADABLE:
+            pass
+
+    def _open(self) -> None:
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        start = os.pread(self._fd, _HEAD, 0)
+        self._codes_start = _HEAD + int.from_bytes(start[len(_MARK) :], "little")
+        codes_size = os.fstat(self._fd).st_size - self._codes_start
+        if start.startswith(_MARK) and codes_size >= 0:
+            head = os.pread(self._fd, self._codes_start - _HEAD, _HEAD)
+            *about, entries = marshal.loads(head)  # noqa: S302 - as below
+            if about == [sys.version, self._path, codes_size]:
+                self._entries = entries
 
     def find_spec(
         self,
@@ -122,8 +135,10 @@ class CodeBundle:
             sys.meta_path.remove(self)
             lacking = self._lacking()
             if lacking and not sys.dont_write_bytecode:
-                with contextlib.suppress(OSError):
+                try:
                     self._write(lacking)
+                except OSError:
+                    pass
         self._entries = {}
         if self._fd >= 0:
             os.close(self._fd)
@@ -142,7 +157,7 @@ class CodeBundle:
         }
 
     def _write(self, lacking: dict[str, ModuleSpec]) -> None:
-        entries: dict[str, _Entry] = {}
+        entries: dict[str, Entry] = {}
         codes = bytearray()
         for name, (file, about, cached, is_package, *_) in self._entries.items():
             if name not in lacking and _about(file) == about:
@@ -154,15 +169,16 @@ class CodeBundle:
             assert isinstance(loader, SourceFileLoader)
             file, begin = loader.path, len(codes)
             about = _about(file)  # before it is read: what is written meanwhile is not taken for it
-            codes += marshal.dumps(loader.get_code(name))
+            empty = name == _DOCUMENTATION
+            codes += marshal.dumps(compile("", file, "exec") if empty else loader.get_code(name))
             is_package = spec.submodule_search_locations is not None
             entries[name] = file, about, spec.cached, is_package, begin, len(codes)
-        head = marshal.dumps((self._path, len(codes), entries))
+        head = marshal.dumps((sys.version, self._path, len(codes), entries))
         temporary = f"{self._path}.{os.getpid()}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             with os.fdopen(fd, "wb") as bundle:
-                bundle.write(MAGIC_NUMBER + len(head).to_bytes(4, "little") + head + codes)
+                bundle.write(_MARK + len(head).to_bytes(4, "little") + head + codes)
             os.replace(temporary, self._path)  # noqa: PTH105 - at once: what is read is whole
         except OSError:
             os.unlink(temporary)  # noqa: PTH108
@@ -181,7 +197,7 @@ class _Loader(SourceFileLoader):
         return self._bundle.code(fullname) or super().get_code(fullname)
 
 
-def _about(file: str) -> _About:
+def _about(file: str) -> About:
     """Of a source; zeros without it. An installer may give two versions one time, but not one change."""
     try:
         found = os.stat(file)  # noqa: PTH116
@@ -205,8 +221,9 @@ def import_from_bundle() -> CodeBundle:
 
     There is one for each installation of Python that has this package, because others have another numpy.
     """
-    own = cache_from_source(__file__).removesuffix(".pyc")
-    installation = source_hash(sys.prefix.encode()).hex()
+    assert __spec__ is not None
+    own = (__spec__.cached or __file__).removesuffix(".pyc")
+    installation = _imp.source_hash(0, sys.prefix.encode()).hex()
     bundle = CodeBundle(__name__.partition(".")[0], f"{own}-{installation}.codes")
     sys.meta_path.insert(0, bundle)
     return bundle
