@@ -44,7 +44,7 @@ def begin_executor(name: str) -> Callable[[], object]:
     """Begin what executor `name` can do while this process imports the rest of a driver.
 
     Returns:
-        Waits for it; only a process that forks afterwards has to call that.
+        Waits for it; for a process that forks afterwards, or that may then no longer write.
     """
     try:
         if name in BEGINNINGS:

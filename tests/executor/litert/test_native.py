@@ -13,14 +13,16 @@ import pytest
 from executor.litert.networks import addition, aligned, bind, needs_engine
 from nnburst._native import ffi, lib
 from nnburst.executor.built_in import litert
-from nnburst.executor.litert import native
+from nnburst.executor.litert import native, passed_trial
 
 pytestmark = needs_engine
 
 
 @pytest.fixture(autouse=True)
-def _own_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native, "_trials", {})
+    monkeypatch.setattr(passed_trial, "place", lambda: tmp_path / "passed.txt")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
 
 
 def test_library_of_the_wheel_passes_its_trial() -> None:
@@ -38,8 +40,9 @@ def test_network_with_another_result_fails_the_trial(monkeypatch: pytest.MonkeyP
 
 #: A process that forks; both print what keeps the library from use, the child "1" for the same trial first.
 _FORK: Final = """
-import os, sys
-from nnburst.executor.litert import native
+import os, pathlib, sys
+from nnburst.executor.litert import native, passed_trial
+passed_trial.place = lambda: pathlib.Path("/dev/null/none")
 wait, trial = native.begin_trial(), native._trial()
 if sys.argv[1] == "after":
     assert wait() == ""
@@ -93,9 +96,58 @@ def test_library_that_was_replaced_is_tried_again(
     assert after.failure() == ""
 
 
+def test_library_that_has_passed_is_tried_again_only_if_something_has_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert native._failed_trial() == ""
+    assert (tmp_path / "passed.txt").is_file()
+    monkeypatch.setattr(native, "_trials", {})
+    trial = native._trial()
+    assert (trial._child, trial.failure(), trial.counts_here) == (None, "", True)
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
+        monkeypatch.setattr(native, "_trials", {})
+        monkeypatch.setenv(name, str(tmp_path))
+        assert native._trial()._child is not None
+        assert native._failed_trial() == ""
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(native, "_trials", {})
+    monkeypatch.setattr(passed_trial, "_BOOT", tmp_path / "boot")
+    assert native._trial()._child is not None  # the start of the machine cannot be told
+    assert native._failed_trial() == ""
+
+
+def test_failed_trial_is_not_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    graph = native.GraphWriter()
+    vector = native._trial_network()[1]
+    x = graph.tensor(vector)
+    content = graph.finish([x], graph.operator("RELU", [x], [vector]))
+    monkeypatch.setattr(native, "_trial_network", lambda: (content, vector))
+    assert native._failed_trial() != ""
+    assert not (tmp_path / "passed.txt").exists()
+
+
+def test_nothing_is_noted_where_python_may_not_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert native._failed_trial() == ""
+    assert not (tmp_path / "passed.txt").exists()
+
+
+def test_note_that_is_cut_or_noise_counts_for_nothing(tmp_path: Path) -> None:
+    assert native._failed_trial() == ""
+    now = (tmp_path / "passed.txt").read_text()
+    assert passed_trial.has_passed(now)
+    for harmed in (now[:-1].encode(), b"", b"\xff\xfe"):
+        (tmp_path / "passed.txt").write_bytes(harmed)
+        assert not passed_trial.has_passed(now)
+
+
 def test_trial_begins_while_a_driver_imports_the_rest() -> None:
     program = (
-        "import sys\n"
+        "import pathlib, sys\n"
+        "from nnburst.executor.litert import passed_trial\n"
+        "passed_trial.place = lambda: pathlib.Path('/dev/null/none')\n"
         "from nnburst.driver.executors import begin_executor\n"
         "wait = begin_executor('litert')\n"
         "assert 'nnburst.driver.service.worker' not in sys.modules\n"

@@ -78,11 +78,12 @@ def _serve_one(options: Options, imported: Callable[[], None]) -> None:
     os.set_inheritable(options.fd, False)
     from nnburst.driver.executors import begin_executor, import_engine
 
-    begin_executor(options.executor)
+    begun = begin_executor(options.executor)
     from nnburst.driver.service.admission import Admission
     from nnburst.driver.service.worker import serve_client
 
     import_engine(options.executor)
+    begun()  # what it has found out is noted while this process may write
     imported()
     serve_client(
         lambda: Admission(socket.socket(fileno=options.fd)), options.executor, options.name

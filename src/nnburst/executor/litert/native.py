@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from nnburst import _native
 from nnburst._native import ffi, lib
 from nnburst.executor.base import Bytes, NativeCall
 from nnburst.executor.graph.arena import byte_size
 from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.litert import passed_trial
 from nnburst.executor.litert.graph import GraphWriter
 from nnburst.executor.litert.network import Network
 from nnburst.hal.enums import ErrorStatus, OperandType
@@ -54,7 +56,8 @@ _opening: Final = threading.Lock()
 def available() -> bool:
     """Whether this process can use the library: the right version, and a trial run that is right.
 
-    The trial runs in a child process, so that a library with other functions cannot harm this one.
+    The trial runs in a child process, so that a library with other functions cannot harm this one; once for
+    each library and start of the machine.
     Set NNBURST_LITERT_ROUTE=interpreter to do without the library.
     """
     if LITERT_ROUTE.read() == "interpreter":
@@ -71,9 +74,11 @@ def package_version() -> str:
     """The wheel's version; "unknown" if its metadata are missing."""
     library = _library()
     folder = library.parent.parent if library is not None else Path()
-    named = list(folder.glob(f"{PACKAGE.replace('-', '_')}-*.dist-info"))
-    if library is not None and len(named) == 1:  # as a wheel is unpacked: 10 ms less of every start
-        return named[0].name.removesuffix(".dist-info").rpartition("-")[2]
+    start, end = f"{PACKAGE.replace('-', '_')}-", ".dist-info"
+    inside = os.listdir(folder) if library is not None else []  # noqa: PTH208 - glob takes a millisecond
+    named = [name for name in inside if name.startswith(start) and name.endswith(end)]
+    if len(named) == 1:  # as a wheel is unpacked: 10 ms less of every start
+        return named[0].removesuffix(end).rpartition("-")[2]
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -104,16 +109,27 @@ def _failed_open() -> str:
 
 
 class _Trial:
-    """A trial run in a child process, begun when this is made: this process goes on meanwhile."""
+    """A trial run in a child process, begun when this is made: this process goes on meanwhile.
+
+    It is begun only if none has passed before; see passed_trial.py.
+    """
 
     def __init__(self, library: Path) -> None:
+        self._begun_by = os.getpid()
+        self._facts = passed_trial.facts(str(library), _native.__file__)
+        self._child: int | None = None
+        self._failure: str | None = ""
+        if not passed_trial.has_passed(self._facts):
+            self._failure = None
+            self._child = self._begin(library)
+
+    @staticmethod
+    def _begin(library: Path) -> int:
         content, shape = _trial_network()
         given = _aligned(np.array([1, -2, 3, -4], np.float32))
         found = _aligned(np.zeros(4, np.float32))
         expected = np.array([0, 7, 0, 23], np.float32)
-        self._failure: str | None = None
-        self._begun_by = os.getpid()
-        self._child = int(
+        return int(
             lib.nnb_litert_trial_begin(
                 str(library).encode(),
                 ffi.from_buffer("uint8_t[]", content),
@@ -132,9 +148,12 @@ class _Trial:
     def failure(self) -> str:
         """Why the library cannot be used; empty if it can. Waits for the end."""
         if self._failure is None:
+            assert self._child is not None
             status = lib.nnb_litert_trial_end_unlocked(self._child)
             ok = status == lib.NNB_LITERT_OK
             self._failure = "" if ok else f"its trial run ended with status {status}"
+            if ok:
+                passed_trial.note(self._facts)
         return self._failure
 
 
