@@ -55,6 +55,33 @@ def test_onnx_file_is_run_by_onnxruntime_as_it_is(tmp_path: Path) -> None:
     assert found["differences"] == dict.fromkeys(names, 0.0)
 
 
+def test_whole_graph_is_compared_with_the_engine_on_bound_buffers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    made = model(
+        [node("Mul", "x rate", "a"), node("Relu", "a", "y")],
+        [value("x", "f4", (1, "n")), value("rate", "f4", ())],
+        [value("y", "f4", (1, "n"))],
+    )
+    network, report = tmp_path / "half.onnx", tmp_path / "report.json"
+    network.write_bytes(made.SerializeToString())
+    (tmp_path / "broken.onnx").write_bytes(b"this is no network")
+    words = ["bench", "network", "--as-graph", str(tmp_path / "broken.onnx"), str(network)]
+    words += ["--shape", "x=1,64", "--constant", "rate=0.5", "--rounds", "2"]
+    assert main([*words, "--json", str(report)]) == 1
+    found = json.loads(report.read_text())
+    (half,) = found["networks"]
+    assert (half["network"], half["different"]) == ("half", False)
+    burst, bound = half["cases"]
+    assert (burst["name"], bound["name"]) == ("graph", "bound")
+    within = [b - 1.01 * a for a, b in zip(bound["typical_ns"], burst["typical_ns"], strict=True)]
+    assert half["beyond_ns"] == pytest.approx(sum(within) / 2, abs=1)
+    assert half["ratio"] > 0
+    assert list(found["failures"]) == [str(tmp_path / "broken.onnx")]
+    assert "the same bits" in capsys.readouterr().out
+
+
 def test_network_that_fails_is_named_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,10 @@ class Measured:
         """Likewise of their differences, in nanoseconds."""
         return float(np.median(np.asarray(self.typical) - np.asarray(other.typical)))
 
+    def typical_beyond(self, other: Measured, share: float) -> float:
+        """Likewise of the differences from `share` of the other's, in nanoseconds."""
+        return float(np.median(np.asarray(self.typical) - share * np.asarray(other.typical)))
+
     def as_json(self) -> dict[str, Any]:
         """As `--json` writes it."""
         return {

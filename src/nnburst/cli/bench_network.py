@@ -5,6 +5,9 @@ blocks, and ratios are medians of the ratios within a round: of the blocks' mean
 single executions, which do not change if other programs take time slices. `litert` is the file itself by
 LiteRT's C library, called from C: what an execution costs if there is no driver. Of an .onnx file it is what
 the network is lowered to, and onnxruntime runs the file itself.
+
+With --as-graph .onnx files run as one operation on an onnxruntime driver, beside onnxruntime's C library in
+this process, on bound buffers and called from C.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.cli.network_options import add_network_options, options_for
 from nnburst.cli.options import Subparsers, at_least_one
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
     Column = tuple[str, Callable[[dict[str, Any]], object]]
 
 
+#: The package that runs networks, and the extra that brings it: by operations, and as graphs.
+_ENGINES: Final = (("ai_edge_litert", "litert"), ("onnxruntime", "onnxruntime"))
+
+
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser(
@@ -47,6 +54,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "networks", nargs="*", type=Path, help=".tflite and .onnx files; one ADD is always run"
+    )
+    parser.add_argument(
+        "--as-graph",
+        action="store_true",
+        help="run .onnx files as whole graphs, with extents of --shape and values of --constant",
     )
     add_network_options(parser)
     parser.add_argument(
@@ -57,8 +69,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
-    if find_spec("ai_edge_litert") is None:
-        print("bench network needs ai-edge-litert: pip install nnburst[litert]")
+    package, extra = _ENGINES[args.as_graph]
+    if find_spec(package) is None:
+        print(f"bench network needs {package}: pip install nnburst[{extra}]")
         return 1
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -67,8 +80,12 @@ def run(args: argparse.Namespace) -> int:
     found: list[dict[str, Any]] = []
     failures: dict[str, str] = {}
     with text_for_people(args.json):
-        _measure_all(args, cores[0], cores[1], found, failures)
-        _print(found)
+        if args.as_graph:
+            _measure_graphs(args, cores[0], cores[1], found, failures)
+            _print_graphs(found)
+        else:
+            _measure_all(args, cores[0], cores[1], found, failures)
+            _print(found)
         for name, failure in failures.items():
             print(f"{name} failed: {failure}")
     machine = {"kernel": platform.release(), "machine": platform.machine(), "cores": os.cpu_count()}
@@ -142,6 +159,64 @@ def _measure(
         "remarks": cases.remarks,
         "cases": [case.as_json() for case in measured.values()],
     }
+
+
+def _measure_graphs(
+    args: argparse.Namespace,
+    here: int,
+    there: int,
+    found: list[dict[str, Any]],
+    failures: dict[str, str],
+) -> None:
+    """Whole graphs, one after the other, each with a driver of its own."""
+    import numpy as np
+
+    from nnburst.bench.drivers import pinned
+    from nnburst.bench.network.whole_graphs import SHARE, InProcessGraph, graph_lineup
+    from nnburst.bench.rounds import run_rounds
+    from nnburst.client.launch import launch
+
+    with progress("networks", args.rounds * len(args.networks)) as advance:
+        for path in args.networks:
+            try:
+                content = path.read_bytes()
+                engine = InProcessGraph(content)
+                values = engine.values(
+                    np.random.default_rng(1), dict(args.shape), dict(args.constant)
+                )
+                with (
+                    launch("onnxruntime", cpus={there}) as device,
+                    pinned(here),
+                    graph_lineup(content, engine, device, there, values) as lineup,
+                ):
+                    pair = [lineup.burst, lineup.bound]
+                    measured = run_rounds(pair, args.rounds, lambda: advance(1))
+            except (NnburstError, OSError) as error:
+                failures[str(path)] = f"{type(error).__name__}: {error}"
+                continue
+            burst, bound = (measured[case.name] for case in pair)
+            found.append(
+                {
+                    "network": path.stem,
+                    "different": lineup.different,
+                    "ratio": burst.typical_ratio_to(bound),
+                    "beyond_ns": burst.typical_beyond(bound, SHARE),
+                    "cases": [case.as_json() for case in measured.values()],
+                }
+            )
+
+
+def _print_graphs(found: list[dict[str, Any]]) -> None:
+    columns: list[Column] = [
+        ("network", lambda n: n["network"]),
+        ("burst µs", lambda n: microseconds(n["cases"][0]["median_ns"])),
+        ("onnxruntime µs", lambda n: microseconds(n["cases"][1]["median_ns"])),
+        ("/ onnxruntime", lambda n: f"{n['ratio']:.3f}"),
+        ("- 1.01 onnxruntime µs", lambda n: microseconds(n["beyond_ns"])),
+        ("result", lambda n: "different" if n["different"] else "the same bits"),
+    ]
+    title = "whole graphs, one thread, the same core and input: medians"
+    _table(title, columns, found)
 
 
 def _print(found: list[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ since two cores of a virtual machine may have neighbours of different appetite.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -147,15 +147,34 @@ class Lineup:
 
 
 class InProcess:
-    """A bound LiteRT request that a loop in C runs on one core."""
+    """A bound request of an engine's that a loop in C runs on one core."""
 
-    def __init__(self, name: str, binding: native.NativeBinding, core: int, warm_up: int) -> None:
-        """Run `binding` on `core`, `warm_up` times before each block."""
+    def __init__(
+        self,
+        name: str,
+        loop: Callable[[Any, int, Any], int],
+        call: Any,  # noqa: ANN401 - a cffi struct
+        core: int,
+        warm_up: int,
+        *,
+        keep: object,
+    ) -> None:
+        """Have `loop` run `call` on `core`, `warm_up` times before each block.
+
+        Args:
+            name: of the case.
+            loop: a function of csrc/bench.h.
+            call: what it runs.
+            core: where.
+            warm_up: runs before each block that do not count.
+            keep: what owns `call`.
+        """
         self.name = name
-        self._binding = binding
-        self._call = ffi.cast("struct nnb_litert_call *", binding.native.context)
+        self._loop = loop
+        self._call = call
         self._core = core
         self._warm_up = warm_up
+        self._keep = keep
 
     def block(self, count: int) -> float:
         """See `Contestant`."""
@@ -169,11 +188,17 @@ class InProcess:
 
     def _run(self, count: int, samples: object) -> int:
         with pinned(self._core):
-            lib.nnb_bench_litert(self._call, self._warm_up, ffi.NULL)
-            total = int(lib.nnb_bench_litert(self._call, count, samples))
+            self._loop(self._call, self._warm_up, ffi.NULL)
+            total = int(self._loop(self._call, count, samples))
         if total == 0:
             raise GeneralFailure(f"{self.name}: the engine failed")
         return total
+
+
+def litert_in_c(name: str, binding: native.NativeBinding, core: int, warm_up: int) -> InProcess:
+    """A bound request of LiteRT's that a loop in C runs on `core`."""
+    call = ffi.cast("struct nnb_litert_call *", binding.native.context)
+    return InProcess(name, lib.nnb_bench_litert, call, core, warm_up, keep=binding)
 
 
 class OnCore:
@@ -222,8 +247,8 @@ def lineup(
         same, same_out = in_process(subject.model, bytes(subject.lowered.content), bound)
         found = Lineup(
             Looped(f"{subject.name}: burst", bound.run, warm_up),
-            InProcess(f"{subject.name}: litert", file, core, warm_up),
-            InProcess(f"{subject.name}: litert, as lowered", same, core, warm_up),
+            litert_in_c(f"{subject.name}: litert", file, core, warm_up),
+            litert_in_c(f"{subject.name}: litert, as lowered", same, core, warm_up),
         )
         found.differences = {
             "litert": _difference(bound, file_out),

@@ -5,7 +5,8 @@
 For each network how far the results by operations (executor litert) are from onnxruntime's, in parts of the
 output's range over all inputs; whether those of the whole graph through a driver have the same bits; and what
 a burst takes beside the engines in process: onnxruntime by its C library with bound buffers, and LiteRT on
-what the network was lowered to. All compute on the driver's core with one thread, rounds of each in turn.
+what the network was lowered to. All compute on the driver's core with one thread, in turn, in blocks that
+begin with runs that do not count; times are medians of single runs, ratios those of a round.
 """
 
 from __future__ import annotations
@@ -15,70 +16,35 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 import nnburst
+from nnburst.bench.contestants import Contestant, Looped
 from nnburst.bench.drivers import pinned
-from nnburst.bench.network.networks import in_process
+from nnburst.bench.network.networks import in_process, litert_in_c, warm_up_of
+from nnburst.bench.network.whole_graphs import (
+    SHARE,
+    InProcessGraph,
+    bind_in_process,
+    graph_in_c,
+    graph_lineup,
+)
+from nnburst.bench.rounds import Measured, run_rounds
 from nnburst.executor.litert.network import survey
-from nnburst.executor.onnxruntime.native import Border, Room, Session
 from nnburst.hal.enums import OperationType
-from nnburst.hal.errors import GeneralFailure, NnburstError
-from nnburst.hal.extensions.whole_graph import BY_NUMBER
+from nnburst.hal.errors import NnburstError
 from nnburst.testing.models.onnx_networks import NETWORKS, OnnxNetwork
 
 Array = npt.NDArray[Any]
 
-#: Runs of a round, and rounds of each contestant: as many as the time allows.
-_RUNS: Final = 10
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 1000
-_LONGEST_NS: Final = 4_000_000_000
-
-
-class InProcessGraph:
-    """onnxruntime in this process: one thread, everything else as the executor has it."""
-
-    def __init__(self, content: bytes) -> None:
-        """Make a session by its own Python interface."""
-        ort = import_module("onnxruntime")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4
-        self._session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
-        self.inputs = self._session.get_inputs()
-
-    def run(self, values: Sequence[Array]) -> list[Array]:
-        """All outputs."""
-        names = [info.name for info in self.inputs]
-        return [
-            np.asarray(a) for a in self._session.run(None, dict(zip(names, values, strict=True)))
-        ]
-
-
-def values_for(
-    network: OnnxNetwork, engine: InProcessGraph, random: np.random.Generator
-) -> list[Array]:
-    """Values of all inputs, in order: between -1 and 1, or bytes."""
-    values = []
-    for info in engine.inputs:
-        if info.name in network.constants:
-            values.append(np.array(network.constants[info.name], np.int64))
-            continue
-        open_shape = [extent if isinstance(extent, int) else 1 for extent in info.shape]
-        shape = tuple(network.shapes.get(info.name, open_shape))
-        if "float" in info.type:
-            values.append(random.uniform(-1, 1, shape).astype(np.float32))
-        else:
-            dtype = np.int64 if "int64" in info.type else np.int32
-            values.append(random.integers(0, 256, shape).astype(dtype))
-    return values
+#: Rounds of each network, as many more as the time allows.
+_FEWEST_ROUNDS: Final = 5
+_SECONDS: Final = 4.0
 
 
 def by_operations(
@@ -94,7 +60,7 @@ def by_operations(
     here, there = sorted(os.sched_getaffinity(0))[:2]
     main = imported.model.main
     kinds = Counter(OperationType(operation.type).name for operation in main.operations)
-    kept = [at for at, info in enumerate(engine.inputs) if info.name not in network.constants]
+    kept = [at for at, name in enumerate(engine.names) if name not in network.constants]
     random, distances = np.random.default_rng(0), Distances()
     with (
         nnburst.launch("litert", cpus={there}) as device,
@@ -104,34 +70,34 @@ def by_operations(
     ):
         bound = burst.bind()
         for _ in range(inputs):
-            values = values_for(network, engine, random)
+            values = engine.values(random, network.shapes, network.constants)
             for room, at in zip(bound.inputs, kept, strict=True):
                 room[...] = values[at].reshape(room.shape)
             bound.run(timeout=60)
             expected = engine.run(values)
             distances.add(bound.outputs, expected)
-        cases: dict[str, tuple[Callable[[], object], int]] = {}
-        cases["burst"] = (lambda: bound.run(timeout=60), here)
-        floor, refusal = None, ""
+        warm_up = warm_up_of(bound)
+        cases: dict[str, Contestant] = {"burst": Looped("burst", bound.run, warm_up)}
+        refusal = ""
         try:
-            floor = _bound(content, values, [a.shape for a in expected])
-            _done(floor.run())
-            cases["onnxruntime"] = (floor.run, there)
+            floor = bind_in_process(content, values, [array.shape for array in expected])
+            cases["onnxruntime"] = graph_in_c("onnxruntime", floor, there, warm_up)
         except NnburstError as error:  # such as a file that declares another rank than it computes
             refusal = str(error)
         lowered = survey(imported.model, list(imported.pools)).network
         if lowered is not None:
             same, _ = in_process(imported.model, bytes(lowered.content), bound)
-            cases["litert"] = (lambda: same.run(), there)
-        times = _in_turn(cases)
+            cases["litert"] = litert_in_c("litert", same, there, warm_up)
+        measured = _measure(cases)
+    ratios = {name: measured["burst"].typical_ratio_to(other) for name, other in measured.items()}
     return {
         "operations": sum(kinds.values()),
         "transposes": kinds["TRANSPOSE"],
         "off": distances.in_parts_of_range(),
         "off_at_worst": distances.at_worst,
-        "us": {name: time / 1e3 for name, time in times.items()},
-        "to_litert": times["burst"] / times["litert"] if "litert" in times else None,
-        "to_onnxruntime": refusal or times["burst"] / times["onnxruntime"],
+        "us": _medians(measured),
+        "to_litert": ratios.get("litert"),
+        "to_onnxruntime": refusal or ratios["onnxruntime"],
     }
 
 
@@ -175,25 +141,6 @@ def _range(low: float, high: float) -> float:
     return max(reach if reach > 1e-3 * size else size, 1e-9)
 
 
-def _in_turn(cases: Mapping[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
-    """Shortest time of each: rounds in turn, of a few runs each, so that caches are the runner's own.
-
-    Each is called on the core that it names.
-    """
-    best = dict.fromkeys(cases, float("inf"))
-    until = perf_counter_ns() + _LONGEST_NS
-    for rounds in range(_MOST_ROUNDS):
-        for name, (function, core) in cases.items():
-            with pinned(core):
-                for _ in range(_RUNS):
-                    began = perf_counter_ns()
-                    function()
-                    best[name] = min(best[name], float(perf_counter_ns() - began))
-        if rounds >= _FEWEST_ROUNDS and perf_counter_ns() > until:
-            break
-    return best
-
-
 def as_graph(
     network: OnnxNetwork, content: bytes, engine: InProcessGraph, inputs: int
 ) -> dict[str, Any]:
@@ -208,60 +155,37 @@ def as_graph(
         pinned(here),
     ):
         for _ in range(inputs):
-            values = values_for(network, engine, random)
+            values = engine.values(random, network.shapes, network.constants)
             given = [value.reshape(value.shape or (1,)) for value in values]
             found = burst.execute(given, timeout=120).outputs
             expected = engine.run(values)
             different += any(
                 a.tobytes() != b.tobytes() for a, b in zip(found, expected, strict=True)
             )
-        shapes = [array.shape for array in expected]
-        shape = {i.name: v.shape for i, v in zip(engine.inputs, values, strict=True) if v.shape}
-        fixed = nnburst.load(content, as_graph=True, shapes=shape)
         try:
-            again = device.prepare(fixed)
-            floor = _bound(fixed.pools[0].tobytes(), values, shapes)  # the same file in both
-            _done(floor.run())
+            with graph_lineup(content, engine, device, there, values) as lineup:
+                different += lineup.different
+                measured = _measure({"graph": lineup.burst, "bound": lineup.bound})
         except NnburstError as error:
             return {"different": different, "with_shapes": f"refused: {error}"}
-        with again, again.open_burst() as second:
-            bound = second.bind(output_bytes=[a.nbytes for a in expected])
-            for room, value in zip(bound.inputs, values, strict=True):
-                room[...] = value.reshape(room.shape)
-            cases: dict[str, tuple[Callable[[], object], int]] = {
-                "graph": (lambda: bound.run(timeout=120), here),
-                "bound": (lambda: _done(floor.run()), there),
-            }
-            times = _in_turn(cases)
-    us = {name: time / 1e3 for name, time in times.items()}
-    return {"different": different, "us": us, "to_bound": times["graph"] / times["bound"]}
+    graph, bound = measured["graph"], measured["bound"]
+    return {
+        "different": different,
+        "us": _medians(measured),
+        "to_bound": graph.typical_ratio_to(bound),
+        "us_beyond_1_percent": graph.typical_beyond(bound, SHARE) / 1e3,
+    }
 
 
-def _done(failure: str) -> None:
-    if failure:
-        raise GeneralFailure(f"the engine in process: {failure}")
+def _measure(cases: Mapping[str, Contestant]) -> dict[str, Measured]:
+    """Rounds of short blocks, in turn, for some seconds."""
+    found = run_rounds(list(cases.values()), _FEWEST_ROUNDS, seconds=_SECONDS)
+    return {name: found[case.name] for name, case in cases.items()}
 
 
-def _bound(content: bytes, values: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Any:  # noqa: ANN401
-    """The engine in this process by its C library, on memory that stays."""
-    session = Session(content, {}, 1)
-    given = [
-        _room(np.ascontiguousarray(v), b, v.shape)
-        for v, b in zip(values, session.inputs, strict=True)
-    ]
-    results = [
-        _room(np.zeros(shape, BY_NUMBER[border.element].dtype), border, shape)
-        for shape, border in zip(shapes, session.outputs, strict=True)
-    ]
-    return session.bind(given, results)
-
-
-def _room(array: Array, border: Border, shape: tuple[int, ...]) -> Room:
-    memory = np.zeros(array.nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    place = memory[start : start + array.nbytes]
-    place[...] = array.reshape(-1).view(np.uint8)
-    return Room(place, border.element, shape, apart=False)
+def _medians(measured: Mapping[str, Measured]) -> dict[str, float]:
+    """Microseconds of a run."""
+    return {name: float(np.median(case.typical)) / 1e3 for name, case in measured.items()}
 
 
 def main(arguments: Sequence[str]) -> int:
