@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -69,6 +70,24 @@ class Node:
         self._proto = proto
         self._inputs = inputs
         self._decode = decode
+
+    def likewise(
+        self,
+        kind: str,
+        version: int,
+        inputs: Sequence[Tensor | None],
+        quantization: Quantization | None,
+    ) -> Node:
+        """Another operator with these inputs in the node's place, with its attributes.
+
+        Args:
+            kind: operator of ONNX's own domain.
+            version: of the operators of that domain.
+            inputs: of the operator.
+            quantization: into which its first output goes.
+        """
+        proto = replace(self._proto, op_type=kind, domain="")
+        return Node(proto, version, self.graph, inputs, self._decode, quantization)
 
     # What it reads
 

@@ -55,6 +55,8 @@ _UNFIT: Final = (
     TypeError,
     ValueError,
 )
+#: How operators begin that take integers followed by their step and zero point.
+_READING_INTEGERS: Final = ("DequantizeLinear", "QLinear", "QGemm")
 _HINT: Final = "nnburst.load(…, as_graph=True) runs the whole graph as one operation"
 
 
@@ -193,7 +195,7 @@ class OnnxTranslation:
         """The real numbers that an input's integers stand for, if the node that reads it dequantises."""
         for proto in scope.readers(name):
             at = proto.inputs.index(name)
-            if proto.op_type == "DequantizeLinear" or proto.op_type.startswith("QLinear"):
+            if proto.op_type.startswith(_READING_INTEGERS):
                 names = proto.inputs[at + 1 : at + 3]
                 if len(names) == 2 and all(scope.holds(each) for each in names):
                     node = self._node(proto, 13, [scope.get(each) for each in names])

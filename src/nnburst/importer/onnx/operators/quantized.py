@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.onnx.node import Node, Quantization, operator
+from nnburst.importer.onnx.node import TABLE, Node, Quantization, operator
 from nnburst.importer.onnx.operators.activation import mul
 from nnburst.importer.onnx.operators.convolution import as_integers
 from nnburst.importer.onnx.operators.elementwise import broadcast, quantized_binary
@@ -82,7 +83,7 @@ def _by_parts(node: Node, x: Tensor, by: Quantization) -> Tensor:
     return mul(node, moved, by.scale)
 
 
-_BINARY = {"QLinearAdd": _O.ADD, "QLinearMul": _O.MUL}
+_BINARY: Final = {"QLinearAdd": _O.ADD, "QLinearMul": _O.MUL}
 
 
 @operator(*_BINARY, domain="com.microsoft")
@@ -140,6 +141,59 @@ def _qlinear_concat(node: Node) -> None:
     node.quantization = saved
     if found.is_quantized_real:
         node.put(found)
+        as_integers(node, into)
+        return
+    _put_quantized(node, found, into)
+
+
+#: Operators on integers that compute what these compute on real numbers.
+_ON_REAL_NUMBERS: Final = {
+    "QLinearAveragePool": "AveragePool",
+    "QLinearGlobalAveragePool": "GlobalAveragePool",
+    "QLinearSoftmax": "Softmax",
+}
+
+
+@operator(*_ON_REAL_NUMBERS, domain="com.microsoft")
+def _qlinear_as_real(node: Node) -> None:
+    """Inputs: x, its scale and zero point; scale and zero point of the result."""
+    node.require(not node.integer("channels_last"), "channels behind the image's axes")
+    into = parameters(node, 3, 4)
+    version = node.integer("opset", 11)  # of Softmax, which joined axes before 13
+    kind = _ON_REAL_NUMBERS[node.kind]
+    _put_real(node, node.likewise(kind, version, [_integers(node, 0)], into), into)
+
+
+@operator("QGemm", domain="com.microsoft")
+def _q_gemm(node: Node) -> None:
+    """Inputs: a, its scale and zero point; b, likewise; c of int32; those of y, which is real without."""
+    node.require(node.real_number("alpha", 1.0) == 1.0, "a factor alpha")
+    by = parameters(node, 1, 2)
+    stored, scale = node.array(3, "weights"), node.array(4, "scale").reshape(-1)
+    zero = node.array(5, "zero point").reshape(-1)
+    kept = QuantizedConstant(stored, scale, zero, 0 if node.integer("transB") else 1)
+    inputs: list[Tensor | None] = [_integers(node, 0), _real_constant(kept), None]
+    if node.optional(6) is not None:
+        offsets = node.array(6, "bias")
+        steps = np.float32(by.scale) * scale
+        made = QuantizedConstant(offsets, steps, np.zeros(1, np.int32), max(offsets.ndim - 1, 0))
+        inputs[2] = _real_constant(made)
+    into = parameters(node, 7, 8) if node.optional(7) is not None else None
+    _put_real(node, node.likewise("Gemm", 13, inputs, into), into)
+
+
+def _real_constant(kept: QuantizedConstant) -> Tensor:
+    return Tensor(kept.stored.shape, np.dtype(np.float32), quantized=kept)
+
+
+def _put_real(node: Node, inner: Node, into: Quantization | None) -> None:
+    """Translate what computes on real numbers, and give its result, as integers if it becomes some."""
+    TABLE["", inner.kind](inner)
+    found = inner.results[0]
+    node.put(found)
+    if into is None:
+        return
+    if found.is_quantized_real:
         as_integers(node, into)
         return
     _put_quantized(node, found, into)
