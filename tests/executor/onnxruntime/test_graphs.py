@@ -174,6 +174,42 @@ def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> Non
     assert sorted(whole) == [1, 2]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_thread_of_an_idle_graph_spins(count: int) -> None:
+    imported = nnburst.load(small().SerializeToString(), as_graph=True)
+    with (
+        nnburst.launch("onnxruntime") as device,
+        device.prepare(imported, num_threads=count) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound = burst.bind()
+        for _ in range(100):
+            bound.run()
+        busy_for(0.05)  # a thread that looks for more work right after a run found none
+        before = cpu_ns(device.pid)
+        busy_for(0.4)
+        used = cpu_ns(device.pid) - before
+    assert used * 1e-9 < 0.4 / 20
+
+
+def cpu_ns(pid: int) -> int:
+    """Time that the threads of a process have been running."""
+    found = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+    return found
+
+
+def busy_for(seconds: float) -> None:
+    """Use so much CPU: time that passes for threads that spin beside."""
+    began = time.process_time()
+    while time.process_time() - began < seconds:
+        pass
+
+
 def test_a_model_of_core_operations_runs_beside_graphs() -> None:
     made = model([node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))])
     imported = nnburst.load(made.SerializeToString())

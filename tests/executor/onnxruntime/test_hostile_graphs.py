@@ -248,6 +248,41 @@ def test_a_provider_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) 
         onnxruntime()
 
 
+def serving(address: Path, *options: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "nnburst", "serve", str(address), "--provider", "Abacus"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*words, *options], stdout=pipe, stderr=pipe, text=True)
+
+
+def test_clients_of_a_service_get_the_name_of_the_provider_that_it_cannot_have(
+    tmp_path: Path,
+) -> None:
+    address = tmp_path / "socket"
+    with serving(address, "--executor", "onnxruntime") as service:
+        try:
+            assert service.stdout is not None
+            assert "listens" in service.stdout.readline()
+            with pytest.raises(DeviceUnavailable, match=r"no provider 'Abacus', it has .*CPU"):
+                nnburst.connect(address, timeout=60)
+        finally:
+            service.terminate()
+
+
+def test_a_provider_is_for_the_executor_that_has_some(tmp_path: Path) -> None:
+    with serving(tmp_path / "socket", "--executor", "reference") as service:
+        _, stderr = service.communicate(timeout=120)
+    assert service.returncode != 0
+    assert "--provider: Abacus, but the executor is reference" in stderr
+
+
+def test_a_client_brings_no_operators_of_its_own() -> None:
+    made = plain()
+    made.graph.node[0].domain = "of.a.library"
+    made.opset_import.append(helper.make_opsetid("of.a.library", 1))
+    with pytest.raises(InvalidArgument, match="onnxruntime refuses the graph"):
+        prepare(made.SerializeToString())
+
+
 BOMB = """
 import resource, sys
 import numpy as np
