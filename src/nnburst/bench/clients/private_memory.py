@@ -44,6 +44,9 @@ STEPS: Final = ("a first model", "preparing", "binding", "running")
 #: Runs, so that what is allocated by the first is there.
 _RUNS: Final = 20
 _TIMES: Final = 9
+#: Seconds between two looks that must agree, and until they do.
+_BETWEEN_LOOKS: Final = 0.05
+_PATIENCE: Final = 60.0
 _MAPPING: Final = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)$")
 
 
@@ -73,18 +76,35 @@ def of_a_client(address: str, imported: ImportedModel, stack: ExitStack) -> list
     """A client that stays as long as `stack`: what its worker has before the steps, and after each."""
     device = stack.enter_context(connect(address))
     time.sleep(0.5)  # a worker that was not waiting finishes its start
-    found = [private_kib(device.pid)]
+    found = [settled_kib(device.pid)]
     _first_model(device)
-    found.append(private_kib(device.pid))
+    found.append(settled_kib(device.pid))
     prepared = stack.enter_context(device.prepare(imported))
-    found.append(private_kib(device.pid))
+    found.append(settled_kib(device.pid))
     burst = stack.enter_context(prepared.open_burst())
     bound = burst.bind()
-    found.append(private_kib(device.pid))
+    found.append(settled_kib(device.pid))
     for _ in range(_RUNS):
         bound.run(timeout=60)
-    found.append(private_kib(device.pid))
+    found.append(settled_kib(device.pid))
     return found
+
+
+def settled_kib(pid: int) -> Counter[str]:
+    """The same once it stays as it is: a worker answers first, then it lets go of a model's pools.
+
+    Raises:
+        OSError: the kernel does not show them to this user.
+        TimeoutError: it never stays as it is.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    found = private_kib(pid)
+    while time.monotonic() < deadline:
+        time.sleep(_BETWEEN_LOOKS)
+        before, found = found, private_kib(pid)
+        if found == before:
+            return found
+    raise TimeoutError(f"process {pid}: its private memory still changes after {_PATIENCE:.0f} s")
 
 
 def _first_model(device: Device) -> None:
