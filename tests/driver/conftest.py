@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from driver.burst_harness import wait_until
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.messages.device import PrepareModel
 from nnburst.control.messages.message import Message
@@ -87,6 +88,10 @@ class RawClient:
 
     def count_fds(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def wait_for_fds(self, before: int) -> None:
+        """Until the worker has no more than `before`: its threads close theirs after they answer."""
+        wait_until(lambda: self.count_fds() <= before)
 
     def close(self) -> None:
         self.channel.close()

@@ -70,7 +70,7 @@ def test_memory_without_identity_is_forgotten_after_the_execution(
     before = known.count_fds()
     for _ in range(20):
         assert isinstance(known.call(message, [memory.fd] * 2).result, Executed)
-    assert known.count_fds() <= before
+    known.wait_for_fds(before)
     bare = BurstExecute(burst, request(*pools(-1)), memory_identifiers=(-1,))
     reply = known.call(bare)
     assert (reply.status, reply.message[:24]) == (INVALID, "validation:R2: pools[0]:")
@@ -85,7 +85,7 @@ def test_each_pool_needs_its_identifier(
     message = BurstExecute(burst, request(*pools(0, 1)), memory_identifiers=identifiers)
     reply = known.call(message, [memory.fd] * 2)
     assert (reply.status, reply.output_shapes) == (INVALID, ())
-    assert known.count_fds() <= before
+    known.wait_for_fds(before)
 
 
 @pytest.mark.rule("VR9", "rejects")
@@ -127,7 +127,7 @@ def test_memory_that_came_first_counts_whatever_comes_later(
     with SharedMemory.create(200) as smaller:  # too small for the request, and not looked at
         ignored = BurstExecute(burst, request(MemoryPool(200, 0)), memory_identifiers=(1,))
         assert known.call(ignored, [smaller.fd]).status == NONE
-    assert known.count_fds() <= before
+    known.wait_for_fds(before)
 
 
 def test_same_identifier_twice_in_a_request_is_the_same_memory(
@@ -154,7 +154,7 @@ def test_request_that_is_refused_leaves_nothing_behind(
     for _ in range(20):
         message = BurstExecute(burst, request(*pools(0, 1)), memory_identifiers=(20, 21))
         assert known.call(message, [memory.fd, bad]).status == INVALID
-    assert known.count_fds() <= before
+    known.wait_for_fds(before)
     os.close(bad)
     bare = BurstExecute(burst, request(*pools(-1)), memory_identifiers=(20,))
     assert known.call(bare).status == INVALID  # all or nothing
@@ -181,7 +181,7 @@ def test_more_identifiers_than_a_burst_remembers_are_refused(
     assert set(statuses[MAX_IDENTIFIERS:]) == {ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT}
     for number in range(MAX_IDENTIFIERS):
         assert known.call(ReleaseMemoryResource(burst, number)).status == NONE
-    assert known.count_fds() <= before
+    known.wait_for_fds(before)
 
 
 def test_passed_deadline_is_missed_for_good(known: Any, burst: int, memory: SharedMemory) -> None:
@@ -264,5 +264,5 @@ def test_execution_object_in_use_is_refused_and_kept(
     before = known.count_fds()
     for _ in range(10):
         use()
-    wait_until(lambda: known.count_fds() <= before)
+    known.wait_for_fds(before)
     known.call(Release(handle))

@@ -75,7 +75,7 @@ def test_hello_without_an_upcall_socket_is_refused(raw: Any, open_fd: Callable[[
     before = raw.count_fds()
     assert raw.call(Hello(PROTOCOL_VERSION, 8), [fd]).status == INVALID
     assert raw.call(Hello(PROTOCOL_VERSION, 8), []).status == INVALID
-    assert raw.count_fds() == before
+    raw.wait_for_fds(before)
     os.close(fd)
     raw.introduce()
 
@@ -186,7 +186,7 @@ def test_pool_that_is_not_a_sealed_memfd_of_its_size_is_refused_1000_times(
     before = known.count_fds()
     for _ in range(1000):
         assert known.send(message, [fd]).status == INVALID
-    assert known.count_fds() <= before
+    known.wait_for_fds(before)
     assert known.call(Release(handle)).status == NONE
     os.close(fd)
 
@@ -280,6 +280,6 @@ def test_burst_with_descriptors_that_are_none_is_refused(known: Any, model: Mode
         message = OpenBurst(handle, 1, msgspec.Raw(raw), msgspec.Raw(raw))
         for count in (0, 1, 2, 3):
             assert known.call(message, [memory.fd] * count).status == INVALID
-    assert known.count_fds() == before
+    known.wait_for_fds(before)
     memory.close()
     assert known.call(Release(handle)).status == NONE
