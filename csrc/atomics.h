@@ -72,6 +72,13 @@ static inline void nnb_unlock(nnb_atomic_u32 *word) {
     atomic_store_explicit(word, 0, memory_order_release);
 }
 
+/* Takes a word that is 0 for `holder`: true when it was 0. What the one before wrote before it stored 0 is visible. */
+static inline bool nnb_try_claim(nnb_atomic_u64 *word, uint64_t holder) {
+    uint64_t open = 0;
+    return atomic_compare_exchange_strong_explicit(word, &open, holder, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
 /* Orders everything before it with everything after it, also a store with a later load (the half
  * that release and acquire leave out): "publish, then look whether the other side sleeps". */
 static inline void nnb_fence(void) {

@@ -1,6 +1,5 @@
 #include "burst_client.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "clock.h"
@@ -178,33 +177,27 @@ static void mark_load(struct nnb_client *client) {
 
 /* Enters the burst; false while another thread is inside. */
 static bool enter(struct nnb_client *client) {
-    /* SYNC POINT I: the previous holder's writes are visible. */
-    return nnb_try_lock(&client->busy);
+    return nnb_gate_enter(&client->gate, nnb_this_thread());
 }
 
 /* Lets go of the burst; what is out stays as it is. */
 static int let_go(struct nnb_client *client, int status) {
-    /* SYNC POINT I: what was written inside is visible to who enters next. */
-    nnb_unlock(&client->busy);
+    nnb_gate_open(&client->gate);
     return status;
 }
 
-static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
-
-/* Whether it is the calling thread's own interrupted run that is inside. Only the thread itself can make this
- * true or false, so the caller need not be inside. */
+/* Whether it is the calling thread's own interrupted run that is inside. The caller need not be. */
 static bool is_mine(struct nnb_client *client) {
-    return nnb_load_relaxed_u64(&client->suspended_on) == this_thread();
+    return nnb_gate_is_held_by(&client->gate, nnb_this_thread()) && client->suspended != NULL;
 }
 
 /* Lets go of the burst after a request was sent, unless the run goes on. */
 static int leave(struct nnb_client *client, const struct nnb_bound *bound, int status) {
     if (status == NNB_CLIENT_INTERRUPTED) {
         client->suspended = bound;
-        nnb_store_relaxed_u64(&client->suspended_on, this_thread());
         return status;
     }
-    nnb_store_relaxed_u64(&client->suspended_on, 0);
+    client->suspended = NULL;
     if (status == NNB_CLIENT_TIMED_OUT) {
         client->overdue = client->in_flight;
     }

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "gate.h"
 #include "packet.h"
 #include "ring_buffer.h"
 #include "waiter.h"
@@ -61,9 +62,8 @@ struct nnb_client {
     uint8_t *packet; /* room for a whole ring */
     struct nnb_waiter waiter;
     struct nnb_long_wait long_wait;
-    nnb_atomic_u32 busy;
-    const struct nnb_bound *suspended; /* whose run was INTERRUPTED; meant for the thread inside */
-    nnb_atomic_u64 suspended_on;       /* on which thread; 0 while no run is */
+    struct nnb_gate gate;              /* the thread that is inside, or whose run was INTERRUPTED */
+    const struct nnb_bound *suspended; /* that run's request; meant for the thread inside */
     uint64_t waits_from_ns; /* when the latest long wait began */
     uint32_t asked; /* a request has just been sent whose result is awaited next */
     uint32_t max_in_flight;

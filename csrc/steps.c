@@ -1,28 +1,6 @@
 #include "steps.h"
 
-#include <pthread.h>
-
 #include "clock.h"
-
-int nnb_gate_enter(struct nnb_gate *gate, uint64_t holder) {
-    /* SYNC POINT I: the previous holder's writes are visible. */
-    if (!nnb_try_lock(&gate->busy)) {
-        return 0;
-    }
-    nnb_store_relaxed_u64(&gate->holder, holder);
-    return 1;
-}
-
-void nnb_gate_leave(struct nnb_gate *gate, uint64_t holder) {
-    /* TRUST: memory of this process. */
-    if (nnb_load_relaxed_u64(&gate->holder) == holder) { /* which the holder alone makes true */
-        nnb_store_relaxed_u64(&gate->holder, 0);
-        /* SYNC POINT I: what was written inside is visible to who enters next. */
-        nnb_unlock(&gate->busy);
-    }
-}
-
-static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
 
 static int run_step(const struct nnb_steps *steps, uint32_t i, struct nnb_bound *bound,
                     uint64_t timeout_ns) {
@@ -53,17 +31,17 @@ static int run_from(struct nnb_steps *steps, uint32_t i) {
                 return NNB_CLIENT_STOPPED; /* a closed burst, which nothing enters again: not for a while only */
             }
             if (status == NNB_CLIENT_BUSY) { /* a caller that uses no gate */
-                nnb_gate_leave(steps->gate, this_thread());
+                nnb_gate_leave(steps->gate, nnb_this_thread());
             }
             return status;
         }
     }
-    nnb_gate_leave(steps->gate, this_thread());
+    nnb_gate_leave(steps->gate, nnb_this_thread());
     return NNB_CLIENT_SAME;
 }
 
 int nnb_steps_run(struct nnb_steps *steps) {
-    if (!nnb_gate_enter(steps->gate, this_thread())) {
+    if (!nnb_gate_enter(steps->gate, nnb_this_thread())) {
         return NNB_CLIENT_BUSY;
     }
     if (steps->count > 1) { /* a single step has the burst's own deadline, and needs no clock */
@@ -86,13 +64,12 @@ int nnb_steps_run_whole(struct nnb_steps *steps) {
 int nnb_steps_go_on(struct nnb_steps *steps) { return run_from(steps, steps->at + 1); }
 
 void nnb_steps_abandon(struct nnb_steps *steps) {
-    /* TRUST: memory of this process. */
-    if (nnb_load_relaxed_u64(&steps->gate->holder) == this_thread()) {
+    if (nnb_gate_is_held_by(steps->gate, nnb_this_thread())) {
         struct nnb_bound *bound = steps->requests[steps->at];
         if (bound != NULL) {
             bound->result_count = 0;
             nnb_client_abandon(bound);
         }
-        nnb_gate_leave(steps->gate, this_thread());
+        nnb_gate_leave(steps->gate, nnb_this_thread());
     }
 }

@@ -8,18 +8,7 @@
 #include <stdint.h>
 
 #include "burst_client.h"
-
-/* Lets one run at a time over the same bursts; zeroed to begin with. */
-struct nnb_gate {
-    nnb_atomic_u32 busy;
-    nnb_atomic_u64 holder; /* who is inside, as `nnb_gate_enter` was given it; 0 while it is open */
-};
-
-/* Enters; 0 if another holder is inside. `holder` is not 0 and stands for one entry. */
-int nnb_gate_enter(struct nnb_gate *gate, uint64_t holder);
-
-/* Leaves; nothing if `holder` is not inside. */
-void nnb_gate_leave(struct nnb_gate *gate, uint64_t holder);
+#include "gate.h"
 
 /* Computes step `step` in this process, within so many nanoseconds: SAME if it ended well. */
 typedef int (*nnb_compute_step)(void *context, uint32_t step, uint64_t timeout_ns);

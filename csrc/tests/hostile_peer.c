@@ -106,7 +106,7 @@ static void begin_again(struct pair *pair) {
     lay_again(&client->results, &pair->results);
     lay_again(&server->requests, &pair->requests);
     lay_again(&server->results, &pair->results);
-    nnb_store_relaxed_u64(&client->suspended_on, 0);
+    client->suspended = NULL;
     client->in_flight = client->overdue = 0;
     server->pending = NULL;
     server->lost = 0;

@@ -20,7 +20,7 @@ from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memo
 from nnburst._native import ffi, lib
 from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.steps import BoundSteps, run_steps
-from nnburst.client.session.one_thread import Gate
+from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -206,9 +206,13 @@ def test_a_second_run_over_the_same_bursts_is_refused_and_changes_nothing(
     thread = threading.Thread(target=lambda: found.append(first.run(X + 1).tolist()))
     with standing_still(devices[1]):
         thread.start()
-        while gate.enter(holder := gate.holder()):
-            gate.leave(holder)
-            assert thread.is_alive()
+        with pytest.raises(BurstBusy):
+            while thread.is_alive():
+                me = next(entries)
+                try:
+                    gate.enter(me)
+                finally:
+                    leave(gate.struct, me)
         with pytest.raises(BurstBusy):
             second.run()
     thread.join()
@@ -217,14 +221,15 @@ def test_a_second_run_over_the_same_bursts_is_refused_and_changes_nothing(
 
 
 def test_a_gate_lets_one_holder_in_and_only_that_one_opens_it() -> None:
-    gate = Gate()
-    one, other = gate.holder(), gate.holder()
-    assert gate.enter(one)
-    assert not gate.enter(other)
-    gate.leave(other)
-    assert not gate.enter(other)
-    gate.leave(one)
-    assert gate.enter(other)
+    gate = Gate("one at a time")
+    one, other = next(entries), next(entries)
+    gate.enter(one)
+    for _ in range(2):
+        with pytest.raises(BurstBusy, match="one at a time"):
+            gate.enter(other)
+        leave(gate.struct, other)
+    leave(gate.struct, one)
+    gate.enter(other)
 
 
 def test_a_dead_driver_is_told_with_its_step(bursts: list[Burst]) -> None:

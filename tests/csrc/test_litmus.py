@@ -86,7 +86,7 @@ def test_classic_verdict_is_reproduced(name: str) -> None:
 
 
 def orders() -> dict[str, str]:
-    """For each function of atomics.h the memory order that it names."""
+    """For each function of atomics.h the memory order that it names; of a claim that succeeds."""
     text = (SOURCES / "atomics.h").read_text()
     functions = re.findall(
         r"static inline [\w ]+?(nnb_\w+)\([^)]*\) \{(.*?)^\}", text, re.DOTALL | re.MULTILINE
@@ -94,7 +94,7 @@ def orders() -> dict[str, str]:
     return {
         name: found[-1]
         for name, body in functions
-        if (found := re.findall(r"memory_order_(\w+)\)", body))
+        if (found := re.findall(r"memory_order_(\w+)(?:,\s+memory_order_relaxed)?\)", body))
     }
 
 
@@ -127,6 +127,7 @@ def functions_at(letter: str) -> set[str]:
 
 STORE, LOAD = "nnb_store_release_u64", "nnb_load_acquire_u64"
 STORE32, LOAD32 = "nnb_store_release_u32", "nnb_load_acquire_u32"
+CLAIM = "nnb_try_claim"
 OR, AND, FENCE = "nnb_fetch_or_u32", "nnb_fetch_and_u32", "nnb_fence"
 
 
@@ -165,7 +166,7 @@ SHAPES: dict[str, tuple[set[str], list[tuple[list[list[Access]], tuple[int, ...]
     "E": ({STORE32, LOAD32}, [(message(STORE32, LOAD32), (1, 0, 1, 1))]),
     "F": ({STORE32, LOAD32}, [(hand_back(STORE32, LOAD32), (1, 1, 1, 1))]),
     "H": ({STORE32, LOAD32}, [(message(STORE32, LOAD32), (1, 0, 1, 1))]),
-    "I": ({"nnb_try_lock", "nnb_unlock"}, [(locked("nnb_try_lock", "nnb_unlock"), (2, 0, 1, 1))]),
+    "I": ({CLAIM, STORE}, [(locked(CLAIM, STORE), (2, 0, 1, 1))]),
     "J": (
         {OR, AND, FENCE},
         [

@@ -13,6 +13,7 @@ import pytest
 
 import nnburst
 from nnburst import ModelBuilder, OperandType, OperationType
+from nnburst.client.session.gate import entries
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
@@ -198,7 +199,7 @@ def test_a_second_thread_on_a_burst_is_refused() -> None:
         compiled.open_burst() as burst,
     ):
         gate = burst._bursts.gate
-        assert gate.enter(gate.holder())
+        gate.enter(next(entries))
         with pytest.raises(BurstBusy):
             burst.execute([X])
 

@@ -26,7 +26,7 @@ from nnburst.client.memory.arguments import (
 )
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.staging import Layout
-from nnburst.client.session.one_thread import BUSY, OneThread
+from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.of_one_process import OfOneProcess
@@ -68,7 +68,7 @@ class CompiledBurst(RuntimeObject):
         self._executable: Final = executable
         self._bursts: Final = executable.open_bursts()
         self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
-        self._executing: Final = OneThread()
+        self._executing: Final = Gate()
         self._can_bind: Final = executable.can_bind(self._bursts) and all(p.known for p in outputs)
         self._last: LastRequest | None = None
         self._last_key: Hashable | None = None
@@ -92,7 +92,7 @@ class CompiledBurst(RuntimeObject):
         self._check_open()
         # The last request's memory is written before its run can find out that another thread's run of it is
         # under way, and read after that run.
-        executing, me = self._executing, object()
+        executing, me = self._executing, next(entries)
         try:
             executing.enter(me)
             binds = self._can_bind and not measure and not self._executable.recorder.is_on
@@ -106,7 +106,7 @@ class CompiledBurst(RuntimeObject):
                 self._remember(inputs, outputs)
             return result
         finally:
-            executing.pop(me, None)
+            leave(executing.struct, me)
 
     def _remember(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
@@ -145,11 +145,9 @@ class CompiledBurst(RuntimeObject):
         timeout: float,
     ) -> ExecutionResult:
         """Execute once, step by step."""
-        gate = self._bursts.gate
-        holder = gate.holder()
+        gate, me = self._bursts.gate, next(entries)
         try:
-            if not gate.enter(holder):
-                raise BurstBusy(BUSY)
+            gate.enter(me)
             return execute_arrays(
                 self._executable,
                 self.inputs,
@@ -161,7 +159,7 @@ class CompiledBurst(RuntimeObject):
                 bursts=self._bursts.of_parts,
             )
         finally:
-            gate.leave(holder)
+            leave(gate.struct, me)
 
     def bind(
         self,

@@ -19,7 +19,7 @@ from nnburst.client.burst.burst import Burst
 from nnburst.client.burst.steps import BoundSteps, run_steps
 from nnburst.client.launch import launch
 from nnburst.client.memory.memory import Memory
-from nnburst.client.session.one_thread import Gate
+from nnburst.client.session.gate import Gate
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model

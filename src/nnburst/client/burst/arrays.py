@@ -28,7 +28,7 @@ from nnburst.client.memory.arguments import (
     head,
 )
 from nnburst.client.memory.memory import find_memory
-from nnburst.client.session.one_thread import OneThread
+from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
 from nnburst.hal.timing import OutputShape
 
@@ -53,7 +53,7 @@ class ArrayExecutor:
         self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
         self._last: BoundRequest | None = None
         self._last_request: LastRequest | None = None
-        self.executing = OneThread()
+        self.executing = Gate()
 
     def execute(
         self,
@@ -66,7 +66,7 @@ class ArrayExecutor:
         """Execute once; see `Burst.execute`."""
         # Private inputs of a remembered request are written before its run can find out that another
         # thread's run of it is under way.
-        executing, me = self.executing, object()
+        executing, me = self.executing, next(entries)
         try:
             executing.enter(me)
             if self._last_request is not None and not measure:
@@ -75,7 +75,7 @@ class ArrayExecutor:
                     return result
             return self._execute(inputs, outputs, measure, check_timeout(timeout), copy)
         finally:
-            executing.pop(me, None)
+            leave(executing.struct, me)
 
     def close(self) -> None:
         """Forget all requests."""

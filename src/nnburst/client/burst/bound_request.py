@@ -32,6 +32,7 @@ from nnburst.client.memory.arguments import (
 )
 from nnburst.client.memory.memory import Memory
 from nnburst.client.memory.request_pools import RequestPools
+from nnburst.client.session.gate import entries, leave
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import (
     BurstBusy,
@@ -228,11 +229,11 @@ class BoundRequest(OfOneProcess):
 
     def _run_at_once(self) -> tuple[ExecutionResult | None, SubmittedRequest | None]:
         """The result if it comes within two microseconds, else the submission; neither if others are out."""
-        core, me, code = self._core, object(), BUSY_CODE
+        core, me, code = self._core, next(entries), BUSY_CODE
         queue, client = core.pending, core.client
         before = client.submitted
         try:
-            queue.one_thread.enter(me)
+            queue.gate.enter(me)
             code = _SAME
             code = _run_at_once(self._bound)
             if not code:
@@ -255,7 +256,7 @@ class BoundRequest(OfOneProcess):
         else:
             return None, pending
         finally:
-            queue.one_thread.pop(me, None)
+            leave(queue.gate.struct, me)
 
     def submit(self) -> SubmittedRequest:
         """Send the request without waiting; results come in the order of submission.
@@ -265,9 +266,9 @@ class BoundRequest(OfOneProcess):
             DeadObject, Closed: as for `run`.
         """
         self._check_idle()
-        queue, me = self._core.pending, object()
+        queue, me = self._core.pending, next(entries)
         try:
-            queue.one_thread.enter(me)
+            queue.gate.enter(me)
             pending, client = SubmittedRequest(self._core, self), self._core.client
             before = client.submitted
             try:
@@ -285,7 +286,7 @@ class BoundRequest(OfOneProcess):
                 raise
             return pending
         finally:
-            queue.one_thread.pop(me, None)
+            leave(queue.gate.struct, me)
 
     def _is_of(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None], measure: bool
@@ -363,13 +364,13 @@ class BoundRequest(OfOneProcess):
         """Submitted requests are out, or an overdue result is still awaited."""
         core = self._core
         if core.pending:
-            me = object()
+            me = next(entries)
             try:
-                core.pending.one_thread.enter(me)
+                core.pending.gate.enter(me)
                 while len(core.pending) >= core.max_in_flight:
                     core.pending[0]._collect(deadline_ns)
             finally:
-                core.pending.one_thread.pop(me, None)
+                leave(core.pending.gate.struct, me)
             try:
                 pending = self.submit()
             except NoRoom:

@@ -16,7 +16,7 @@ from nnburst.client.burst.transport.ending import BurstEnded, BurstStop, abandon
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory.arguments import Array
 from nnburst.client.memory.memory import Memory, find_memory
-from nnburst.client.session.one_thread import BUSY
+from nnburst.client.session.gate import BUSY
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.errors import (
     BurstBusy,

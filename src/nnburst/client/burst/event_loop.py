@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from nnburst._native import lib
 from nnburst.client.burst.core import TIMED_OUT, BurstCore
 from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.session.gate import entries, leave
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 #: Results that come at once need no loop; it gets its turn at least so often all the same.
@@ -119,9 +120,9 @@ class ResultWaiter:
     def _take(self) -> None:
         """Settle every request whose result is there; a later one comes with a byte."""
         self._core.check_process()
-        me = object()
+        me = next(entries)
         try:
-            self._pending.one_thread.enter(me)
+            self._pending.gate.enter(me)
             while self._client.in_flight:
                 code = lib.nnb_client_arm(self._client)
                 if code == TIMED_OUT:
@@ -130,7 +131,7 @@ class ResultWaiter:
                     self._core.raise_for(code)
                 self._pending[0]._collect(0)
         finally:
-            self._pending.one_thread.pop(me, None)
+            leave(self._pending.gate.struct, me)
 
     async def _kick(self, deadline_ns: int) -> None:
         """Wait for the byte, the end, or the deadline."""

@@ -13,8 +13,8 @@ from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.last_request import DEFAULT_TIMEOUT
 from nnburst.client.execution.buffer import refuse_buffers
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, check_count
-from nnburst.client.session.one_thread import BUSY, OneThread
-from nnburst.hal.errors import BurstBusy, InvalidArgument
+from nnburst.client.session.gate import Gate, entries, leave
+from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.of_one_process import OfOneProcess
 
 
@@ -48,7 +48,7 @@ class BurstFunction(OfOneProcess):
         self,
         bound: BoundRequest,
         parameters: Sequence[Parameter],
-        executing: OneThread,
+        executing: Gate,
         *,
         copy: bool,
         timeout: float,
@@ -83,11 +83,9 @@ class BurstFunction(OfOneProcess):
             InvalidArgument: an array does not fit; nothing was sent.
             OutputInsufficientSize, MissedDeadline, DeadObject, BurstBusy, Closed: as for `Burst.execute`.
         """
-        executing, me = self._executing, object()
+        executing, me = self._executing, next(entries)
         try:
-            executing[me] = None  # as `enter` does it, less a call
-            if list(executing)[0] is not me:  # noqa: RUF015 - one look
-                raise BurstBusy(BUSY)
+            executing.enter(me)
             if self._struct.closed:  # in a forked child there is nothing to copy to
                 self._run()
             if len(arrays) != self._count:
@@ -109,7 +107,7 @@ class BurstFunction(OfOneProcess):
                 return tuple([output.copy() for output in self._outputs])
             return self._outputs
         finally:
-            executing.pop(me, None)
+            leave(executing.struct, me)
 
     def _copy_in(self, at: int, array: Any) -> None:  # noqa: ANN401 - anything, until checked
         """Copy an argument that is not quite like its place, if it fits."""

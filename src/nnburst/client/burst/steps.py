@@ -12,7 +12,7 @@ from nnburst._native import ffi, lib
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.burst.core import BUSY_CODE
 from nnburst.client.memory.arguments import ExecutionResult
-from nnburst.client.session.one_thread import BUSY, Gate
+from nnburst.client.session.gate import BUSY, Gate
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 #: Longer deadlines are cut to this, about 146 years.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from nnburst._native import lib
-from nnburst.client.session.one_thread import OneThread
+from nnburst.client.session.gate import Gate
 
 if TYPE_CHECKING:
     from nnburst._native import nnb_client
@@ -44,17 +44,17 @@ class SubmissionQueue(deque[Submission]):
     side has counted, and noted without a call before anything else is done about it.
 
     Attributes:
-        one_thread: keeps other threads out, since order is all that matches results with requests.
+        gate: keeps other threads out, since order is all that matches results with requests.
     """
 
     def __init__(self, client: nnb_client) -> None:
         """Count against `client`."""
         super().__init__()
         self._client = client
-        self.one_thread = OneThread()
+        self.gate: Final = Gate()
 
     def skip_abandoned(self) -> None:
-        """Make those at the front overdue that are not wanted any more. Inside of `one_thread`."""
+        """Make those at the front overdue that are not wanted any more. Inside of `gate`."""
         client = self._client
         while self and self[0]._abandoned:
             first = self[0]

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.memory.arguments import ExecutionResult, check_timeout
+from nnburst.client.session.gate import entries, leave
 from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.of_one_process import OfOneProcess
 
@@ -56,15 +57,15 @@ class SubmittedRequest(OfOneProcess):
 
     def _wait(self, deadline_ns: int) -> ExecutionResult:
         """`result`, until a moment on CLOCK_MONOTONIC."""
-        pending, me = self._core.pending, object()
+        pending, me = self._core.pending, next(entries)
         try:
-            pending.one_thread.enter(me)
+            pending.gate.enter(me)
             while self._outcome is None:
                 if self._abandoned and self not in pending:
                     raise Closed("the request was abandoned")
                 pending[0]._collect(deadline_ns)
         finally:
-            pending.one_thread.pop(me, None)
+            leave(pending.gate.struct, me)
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
@@ -81,13 +82,13 @@ class SubmittedRequest(OfOneProcess):
     def abandon(self) -> None:
         """Do without the result: it is overdue as soon as it is the oldest one out."""
         self._abandoned = self._outcome is None
-        pending, me = self._core.pending, object()
+        pending, me = self._core.pending, next(entries)
         try:
             with contextlib.suppress(BurstBusy):
-                pending.one_thread.enter(me)
+                pending.gate.enter(me)
                 pending.skip_abandoned()
         finally:
-            pending.one_thread.pop(me, None)
+            leave(pending.gate.struct, me)
 
     def _collect(self, deadline_ns: int) -> None:
         """Fetch this request's result, which must be the oldest one out.

@@ -26,7 +26,7 @@ from nnburst.client.memory.arguments import (
     time_left,
 )
 from nnburst.client.memory.memory import Memory
-from nnburst.client.session.one_thread import OneThread
+from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
@@ -118,7 +118,7 @@ class AidlBurst(Closing):
         )
         self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
-        self._under_way = OneThread("the burst has an execution in flight: one at a time")
+        self._under_way = Gate("the burst has an execution in flight: one at a time")
         self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
         self._finalizer.atexit = False
 
@@ -144,7 +144,7 @@ class AidlBurst(Closing):
         self._check_open()
         arguments = SocketArguments(self._prepared, inputs, outputs)
         hints = self._prepared.session.hints(attributes)
-        me = object()
+        me = next(entries)
         try:
             self._under_way.enter(me)
             return run_placed(
@@ -154,7 +154,7 @@ class AidlBurst(Closing):
                 ),
             )
         finally:
-            self._under_way.pop(me, None)
+            leave(self._under_way.struct, me)
 
     def _execute(
         self,

@@ -24,7 +24,7 @@ from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.socket_arguments import SocketArguments
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
-from nnburst.client.session.one_thread import OneThread
+from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages.fenced_execution import Fenced
@@ -69,7 +69,7 @@ class ReusableExecution(Closing):
         """
         hints = prepared.session.hints(attributes)
         self._session = prepared.session
-        self._under_way = OneThread(_BUSY)
+        self._under_way = Gate(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
         self._placed = PlacedRequest(arguments)
         self._placed.private.keep()
@@ -157,13 +157,13 @@ class ReusableExecution(Closing):
         if not self._finalizer.alive:
             raise Closed("the reusable execution is closed")
         self._session.check_open()  # a forked child lacks the memory that comes next
-        me = object()
+        me = next(entries)
         try:
             self._under_way.enter(me)
             self._finish_fenced()
             return work()
         finally:
-            self._under_way.pop(me, None)
+            leave(self._under_way.struct, me)
 
     def _finish_fenced(self) -> None:
         """If the last run was fenced: have its result taken before its memory is used again."""

@@ -14,7 +14,7 @@ from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.memory import find_memory
 from nnburst.client.memory.staging import Layout
-from nnburst.client.session.one_thread import Gate
+from nnburst.client.session.gate import Gate
 from nnburst.fmq.cores import each_may_spin
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ResultCode

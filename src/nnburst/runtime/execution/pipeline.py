@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
 
+from nnburst.client.session.gate import entries, leave
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, NnburstError
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
@@ -85,7 +86,7 @@ class Pipeline:
         self._inboxes: Final = [SimpleQueue[PlanInFlight | None]() for _ in bursts.of_parts]
         self._threads: list[threading.Thread] = []
         self._lock: Final = threading.Lock()
-        self._holder = 0
+        self._entry = 0
         self._count = 0
 
     def submit(self, request: PlanInFlight) -> None:
@@ -98,10 +99,8 @@ class Pipeline:
             if self._count >= self._most:
                 raise BurstBusy(f"{self._most} requests are under way, as many as agreed")
             if not self._count:
-                holder = self._bursts.gate.holder()
-                if not self._bursts.gate.enter(holder):
-                    raise BurstBusy("burst: another execution computes on it")
-                self._holder = holder
+                self._entry = next(entries)
+                self._bursts.gate.enter(self._entry)
             self._count += 1
             if not self._threads:
                 self._start()
@@ -135,7 +134,7 @@ class Pipeline:
             with self._lock:
                 self._count -= 1
                 if not self._count:
-                    self._bursts.gate.leave(self._holder)
+                    leave(self._bursts.gate.struct, self._entry)
 
     def _rest(self, request: PlanInFlight, ended: Sequence[BurstController]) -> Outcome:
         """Execute what a failed step leaves, between the steps of the requests that follow."""

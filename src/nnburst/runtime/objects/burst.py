@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from nnburst.hal.errors import BadState
+from nnburst.client.session.gate import entries, leave
+from nnburst.hal.errors import BadState, BurstBusy
 from nnburst.runtime.argument import BurstController
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.runtime_object import RuntimeObject
@@ -38,14 +39,15 @@ class Burst(RuntimeObject):
             BadState: another execution computes on it.
         """
         self._check_open()
-        gate = self.bursts.gate
-        holder = gate.holder()
+        gate, me = self.bursts.gate, next(entries)
         try:
-            if not gate.enter(holder):
-                raise BadState("burst: another execution computes on it")
+            try:
+                gate.enter(me)
+            except BurstBusy:
+                raise BadState("burst: another execution computes on it") from None
             yield self.bursts.of_parts
         finally:
-            gate.leave(holder)
+            leave(gate.struct, me)
 
     def _release(self) -> None:
         self.bursts.close()
