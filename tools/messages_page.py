@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,8 @@ BUILTIN: Final = {
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, Exception)
 }
+#: Where a line of the log takes an argument.
+_PLACE: Final = re.compile(r"%[.\d]*[sdrfg]")
 
 _HEAD: Final = """\
 # Messages
@@ -152,13 +155,11 @@ def _text(node: ast.expr) -> str:
 
 
 def _logged(arguments: list[ast.expr]) -> str:
-    """A line of the log, with its arguments in the places of `%s`."""
+    """A line of the log, with its arguments in their places."""
     text = _text(arguments[0])
     for argument in arguments[1:]:
-        for place in ("%s", "%d", "%r", "%.1f"):
-            if place in text:
-                text = text.replace(place, "{" + ast.unparse(argument) + "}", 1)
-                break
+        shown = "{" + ast.unparse(argument) + "}"
+        text = _PLACE.sub(lambda _, shown=shown: shown, text, count=1)  # type: ignore[misc]
     return text
 
 

@@ -82,7 +82,7 @@ class Drafts:
             try:
                 loan = new_loan(template, burst, infos, placing)
             except NnburstError as error:
-                logger.info("a burst lends nothing: %s", error)
+                logger.info("a burst lends nothing, its executions go through Python: %s", error)
                 return
             if loan is None:
                 lender.can_lend = False

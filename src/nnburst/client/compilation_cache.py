@@ -212,7 +212,7 @@ class CachedCompilation:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            log.warning("nothing is cached in %s: %s", self._folder, error)
+            log.warning("nothing is cached in %s, each start compiles: %s", self._folder, error)
             return self._compile(None, left())
         with _opened(self._paths, self._token, _OPEN | os.O_CREAT) as files:
             prepared = self._compile(files, left())

@@ -221,7 +221,7 @@ class Device(Closing):
             try:
                 validate_capabilities(answer.capabilities)
             except InvalidArgument as error:
-                raise GeneralFailure(f"the driver's capabilities: {error}") from error
+                raise GeneralFailure(f"the driver sent invalid capabilities: {error}") from error
             self._capabilities = answer.capabilities
         return self._capabilities
 

@@ -30,4 +30,6 @@ def _directory(variable: str, below_home: str) -> Path:
     try:
         return Path.home() / below_home / "nnburst"
     except RuntimeError as error:
-        raise GeneralFailure(f"neither {variable} nor a home directory: {error}") from error
+        raise GeneralFailure(
+            f"{variable} is not set, and the home directory is unknown: {error}"
+        ) from error

@@ -75,6 +75,6 @@ def _imported(target: str) -> ClaimsOperators:
 def _checked(found: object) -> ClaimsOperators:
     if not isinstance(found, ClaimsOperators):
         raise DeviceUnavailable(
-            f"extension {found!r} is a {type(found).__name__}, no VendorExtension"
+            f"extension {found!r} is a {type(found).__name__}, expected a VendorExtension"
         )
     return found

@@ -112,7 +112,7 @@ def _room(parameter: Parameter, value: Array | None) -> Array:
 def as_bytes(array: Array) -> Array:
     """The bytes of a contiguous array, in place."""
     if not array.size:
-        raise InvalidArgument("array: it is empty")
+        raise InvalidArgument(f"array: shape {array.shape} has no elements, expected at least one")
     return array.reshape(-1).view(np.uint8)
 
 

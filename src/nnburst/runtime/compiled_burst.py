@@ -133,7 +133,7 @@ class CompiledBurst(RuntimeObject):
             ins, outs = places[: len(arrays)], places[len(arrays) :]
             bound = CompiledRequest(weakref.proxy(self), ins, outs)  # a proxy: this burst holds it
         except NnburstError as error:
-            logger.info("arrays are not bound: %s", error)
+            logger.info("arrays are not bound, they are executed step by step: %s", error)
             return None
         return LastRequest.of(self.outputs, bound, inputs, taken)
 

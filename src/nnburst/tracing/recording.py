@@ -99,7 +99,9 @@ def _marker() -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except OSError as error:
-        logger.warning("%s: %s cannot be written (%s)", TRACE_MARKER.name, path, error)
+        logger.warning(
+            "%s: %s cannot be written (%s): no marks go there", TRACE_MARKER.name, path, error
+        )
         return -1
 
 

@@ -313,3 +313,21 @@ def test_a_number_beyond_float16_is_infinite_in_a_network_of_float16() -> None:
     )
     x = np.array([-1, 1, 60000], np.float16)
     np.testing.assert_array_equal(run(made, x)[0], np.zeros(3, np.float16))
+
+
+@pytest.mark.parametrize(
+    ("operator", "attribute", "reason"),
+    [("LSTM", "clip", "clip is given"), ("LSTM", "input_forget", "input_forget is 1, expected 0")],
+)
+def test_attribute_that_nnapi_lacks_is_named_with_its_value(
+    operator: str, attribute: str, reason: str
+) -> None:
+    weights = {"w": normal(1, 8, 3), "r": normal(1, 8, 2)}
+    made = model(
+        [node(operator, "x w r", "y", hidden_size=2, **{attribute: 1})],
+        [value("x", "f4", (1, 1, 3))],
+        [value("y", "f4", (1, 1, 1, 2))],
+        weights,
+    )
+    with pytest.raises(InvalidArgument, match=rf"\({operator}\) cannot be imported: {reason}"):
+        nnburst.load(made.SerializeToString())

@@ -139,7 +139,7 @@ def _twice_claimed() -> None:
         (
             lambda: nnburst.load(network("Scale"), extensions=["struct:Struct"]),
             nnburst.DeviceUnavailable,
-            "no VendorExtension",
+            "expected a VendorExtension",
         ),
     ],
 )

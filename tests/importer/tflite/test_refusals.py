@@ -92,8 +92,8 @@ REFUSED: dict[str, tuple[Add, str]] = {
     "product of scales": (binary("MUL", "INT8", "INT8", "MulOptions"), "does not exceed"),
     "batched gather": (gather_in_batches, "1 batch dimensions"),
     "computed permutation": (computed_permutation, r"input 1 \(permutation\) is computed"),
-    "new axis": (slice_with("newAxisMask"), "a new axis"),
-    "ellipsis": (slice_with("ellipsisMask"), "an ellipsis"),
+    "new axis": (slice_with("newAxisMask"), "new_axis_mask is set"),
+    "ellipsis": (slice_with("ellipsisMask"), "ellipsis_mask is set"),
     "weights of another type": (
         convolution("UINT8", 2, scale=0.5),
         "NNAPI takes TENSOR_QUANT8_ASYMM",

@@ -227,7 +227,7 @@ def _for_engine(network: NetworkFile) -> tuple[str, bytes]:
         return C_API, network.content
     lowered = survey(network.imported.model, list(network.imported.pools)).network
     if lowered is None:
-        raise GeneralFailure("not all of it is run by the engine")
+        raise GeneralFailure(f"{network.name}: the engine runs only a part of it, expected all")
     return LOWERED, bytes(lowered.content)
 
 

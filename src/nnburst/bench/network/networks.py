@@ -115,7 +115,7 @@ class Subject:
 def _lower(name: str, model: Model, pools: Sequence[Bytes]) -> Network:
     network = survey(model, list(pools)).network
     if network is None:
-        raise GeneralFailure(f"{name}: not all of it is run by the engine")
+        raise GeneralFailure(f"{name}: the engine runs only a part of it, expected all")
     return network
 
 

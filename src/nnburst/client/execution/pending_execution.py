@@ -68,7 +68,7 @@ class PendingExecution(Pending[ExecutionResult]):
             self._fail(error, placed)
             raise
         except BaseException as error:
-            self._fail(GeneralFailure(f"it could not be sent: {error!r}"), placed)
+            self._fail(GeneralFailure(f"the execution could not be sent: {error!r}"), placed)
             raise
 
     def _send(self, placed: PlacedRequest) -> None:

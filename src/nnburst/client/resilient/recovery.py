@@ -77,7 +77,7 @@ class Recoverable(Generic[T]):
             return current
         with self._lock:
             if self._closed:
-                raise GivenUp("it is closed")
+                raise GivenUp(f"{type(self._current).__name__} is closed")
             if self._refused is not None:
                 raise InvalidDevice(str(self._refused))
             if not self._current.is_alive:
@@ -138,7 +138,9 @@ class Recoverable(Generic[T]):
         try:
             dead.close()
         except NnburstError as error:
-            logger.info("closing a dead %s: %s", type(dead).__name__, error)
+            logger.info(
+                "closing a dead %s failed, the new one goes on: %s", type(dead).__name__, error
+            )
 
     def close(self) -> None:
         """Give the current one up; twice is fine."""

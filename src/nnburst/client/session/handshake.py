@@ -183,7 +183,7 @@ class Session:
             try:
                 validate_extensions(answer.extensions)
             except InvalidArgument as error:
-                raise GeneralFailure(f"the driver's extensions: {error}") from error
+                raise GeneralFailure(f"the driver sent invalid extensions: {error}") from error
             self._extensions = answer.extensions
         return self._extensions
 

@@ -238,7 +238,9 @@ class BurstContext:
         try:
             ending = self._loop()
         except Exception:
-            logger.exception("burst closed")
+            logger.exception(
+                "the loop of a burst raised: the burst is closed, the connection goes on"
+            )
         finally:
             if ending:
                 logger.warning("burst closed: %s", ending)

@@ -56,5 +56,5 @@ def enter_sandbox(writable: Path | None = None) -> Sandbox:
             logger.info("%s cannot be made, so workers cannot write there: %s", writable, error)
     entered = lib.nnb_sandbox_enter(folder or ffi.NULL)
     if entered < 0:
-        raise GeneralFailure(f"the worker's sandbox: {os.strerror(-entered)}")
+        raise GeneralFailure(f"the worker cannot enter its sandbox: {os.strerror(-entered)}")
     return Sandbox(entered)

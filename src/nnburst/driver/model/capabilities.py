@@ -110,7 +110,7 @@ def load_capabilities(
     try:
         files = capabilities_files(device) + files
     except GeneralFailure as error:
-        log.debug("capabilities: %s", error)
+        log.debug("no folder of capabilities is read: %s", error)
     for path in files:
         try:
             found = _read(path, version_string)
@@ -132,7 +132,7 @@ def _read(path: Path, version_string: str) -> Capabilities | None:
         raise InvalidArgument(f"more than {_MAX_BYTES} bytes")
     found = _decode(content)
     if found.version_string not in ("", version_string):
-        log.info("the capabilities in %s are of %s", path, found.version_string)
+        log.info("the capabilities in %s are of %s: they are ignored", path, found.version_string)
         return None
     return found.capabilities()
 

@@ -183,7 +183,7 @@ class Supervisor:
         try:
             import_executor(self._executor)
         except NnburstError as error:
-            logger.warning("%s", error)  # every client gets this error
+            logger.warning("%s; every client gets this error", error)
         others = _other_threads()
         if len(others) > EMULATED.read():
             raise RuntimeError(
@@ -215,11 +215,19 @@ class Supervisor:
             stranger = peer.uid != os.getuid()
             whose = f"user {peer.uid}" if stranger else f"pid {peer.pid}"
             if stranger and not self._any_user:
-                logger.warning("refused pid %d of user %d", peer.pid, peer.uid)
+                logger.warning(
+                    "refused pid %d: it is of user %d, not the driver's own", peer.pid, peer.uid
+                )
             elif len(self._workers) >= MAX_WORKERS:
-                logger.warning("refused pid %d: %d clients are served", peer.pid, MAX_WORKERS)
+                logger.warning(
+                    "refused pid %d: %d clients are served, as many as may be",
+                    peer.pid,
+                    MAX_WORKERS,
+                )
             elif list(self._workers.values()).count(whose) >= MAX_WORKERS_OF_ONE:
-                logger.warning("refused %s: it has %d workers", whose, MAX_WORKERS_OF_ONE)
+                logger.warning(
+                    "refused %s: it has %d workers, as many as it may", whose, MAX_WORKERS_OF_ONE
+                )
             else:
                 self._serve(connected, peer.uid, whose)
 

@@ -113,10 +113,10 @@ def _end(error: BaseException | None) -> NoReturn:
     status = 0
     try:
         if isinstance(error, ProtocolError | TimeoutError):
-            logger.warning("connection ended: %s", error)
+            logger.warning("connection ended, and its worker with it: %s", error)
             status = 1
         elif error is not None:
-            logger.error("connection ended", exc_info=error)
+            logger.error("connection ended by a fault, and its worker with it", exc_info=error)
             status = 70
     finally:
         os._exit(status)

@@ -84,13 +84,15 @@ def keep_weights(supervisor: socket.socket, executor: str) -> NoReturn:
     try:
         keeper = _Keeper(supervisor, find_executor(executor)())
     except NnburstError as error:
-        logger.info("no weights are shared: %s", error)  # every client gets this error
+        logger.info(
+            "no weights are shared, each worker packs its own: %s", error
+        )  # every client gets this error
         os._exit(0)
     try:
         while keeper.step():
             pass
     except BaseException:
-        logger.exception("weights are not shared any more")
+        logger.exception("weights are not shared any more: each worker packs its own")
         os._exit(70)
     os._exit(0)
 
@@ -125,7 +127,9 @@ class _Keeper:
             elif packing is not None and fd == packing.result.fileno():
                 self._collect(packing)
         if self._packing is not None and time.monotonic() >= self._packing.until:
-            logger.warning("packing a model's weights takes too long and is given up")
+            logger.warning(
+                "packing a model's weights takes too long: its workers pack for themselves"
+            )
             self._finish(self._packing, Packed())
         self._start_next()
         return True
@@ -160,7 +164,7 @@ class _Keeper:
         try:
             self._look_up(worker, fds[0])
         except (InvalidArgument, OSError, ValueError) as error:
-            logger.info("a worker's offer is not taken: %s", error)
+            logger.info("a worker's offer is not taken, it packs for itself: %s", error)
             self._answer(worker, Packed())
         finally:
             os.close(fds[0])
@@ -202,7 +206,9 @@ class _Keeper:
                 try:
                     pid = os.fork()
                 except OSError as error:
-                    logger.info("no process for packing: %s", error)
+                    logger.info(
+                        "cannot start a process for packing, workers pack for themselves: %s", error
+                    )
                     ours.close()
                     self._publish(job, Packed())
                     continue
@@ -240,7 +246,7 @@ class _Keeper:
                 size += checked_size(fd, is_final=True)
                 kept.append(read_only(fd))
         except (InvalidArgument, OSError) as error:
-            logger.warning("packed weights are not kept: %s", error)
+            logger.warning("packed weights are not kept, workers pack for themselves: %s", error)
             Packed(tuple(kept)).close()
             return Packed()
         finally:
@@ -286,7 +292,10 @@ class _Keeper:
                 if not ended:
                     continue
                 if code := os.waitstatus_to_exitcode(status):
-                    logger.warning("a process that packed weights ended with %d", code)
+                    logger.warning(
+                        "a process that packed weights ended with %d: workers pack for themselves",
+                        code,
+                    )
             self._given_up.discard(pid)
 
 

@@ -47,10 +47,10 @@ def pack(executor: Executor, offer: int, result: socket.socket) -> NoReturn:
         socket.send_fds(result, [b"packed"], list(files))
         status = 0
     except NnburstError as error:
-        logger.info("a model's weights are not shared: %s", error)
+        logger.info("a model's weights are not shared, its workers pack for themselves: %s", error)
         status = 0
     except BaseException:
-        logger.exception("packing a model's weights failed")
+        logger.exception("packing a model's weights failed: its workers pack for themselves")
     finally:
         os._exit(status)
 

@@ -247,7 +247,9 @@ def install_from(target: str) -> None:
     except (ImportError, AttributeError) as error:
         raise DeviceUnavailable(f"extension: {target!r} cannot be imported: {error}") from error
     if not isinstance(found, VendorExtension):
-        raise DeviceUnavailable(f"extension: {target!r} is a {type(found).__name__}")
+        raise DeviceUnavailable(
+            f"extension: {target!r} is a {type(found).__name__}, expected a VendorExtension"
+        )
     install(found)
 
 
@@ -323,7 +325,7 @@ def _find(name: str) -> VendorExtension | None:
         try:
             install_from(target)
         except (DeviceUnavailable, InvalidArgument) as error:
-            logger.warning("%s", error)
+            logger.warning("%s; it is left out", error)
     return _installed.get(name)
 
 

@@ -349,7 +349,7 @@ class Executable:
                     self._fallback = self._prepare_on_cpu(None)
             self._fallback.revive(None, None)  # the CPU may be a driver
         except NnburstError as error:
-            logger.warning("the CPU cannot stand in: %s", error)
+            logger.warning("the CPU cannot stand in, the first failure counts: %s", error)
             return failure
         unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
         with trace(Layer.RUNTIME, Phase.EXECUTION, "the whole model on the CPU"):

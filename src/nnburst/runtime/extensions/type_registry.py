@@ -79,7 +79,9 @@ class TypeRegistry:
             if name not in self._prefix_of:
                 prefix = len(self._prefix_of) + 1
                 if prefix > _LARGEST_PREFIX:
-                    raise ResourceExhausted(f"extension: {name!r} would be number {prefix}")
+                    raise ResourceExhausted(
+                        f"extension: {name!r} would be number {prefix}, expected at most {_LARGEST_PREFIX}"
+                    )
                 self._prefix_of[name], self._name_of[prefix] = prefix, name
             return self._prefix_of[name]
 

@@ -168,7 +168,7 @@ class MemoryDesc(RuntimeObject):
                 failure = error
         if is_explicit or not size:
             raise failure
-        logger.warning("a memory is plain shared memory: %s", failure)
+        logger.warning("no device allocates a memory, it becomes plain shared memory: %s", failure)
         return Memory(size, new_pool(size), roles)
 
     def _allocator(self) -> tuple[Device | None, list[Use]]:

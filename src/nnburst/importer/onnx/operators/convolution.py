@@ -106,7 +106,7 @@ def sliding(node: Node, extents: Sequence[int], size: Sequence[int]) -> Window:
         if ceil and (count - 1) * strides[axis] >= extents[axis] + before:
             count -= 1  # a window that would begin behind the image
         node.require(count > 0, f"a window of {reach} in {extents[axis]}")
-        node.require(before >= 0 and behind >= 0, "a padding below 0")
+        node.require(before >= 0 and behind >= 0, "pads are below 0, expected 0 or more")
         sides.append((before, behind))
         outputs.append(count)
     rows = [(0, 0), *sides][-2:]
@@ -269,13 +269,13 @@ def integer_bias(node: Node, bias: Tensor | None, count: int, scale: float, scal
     like = TensorType(_T.TENSOR_INT32, (count,), float(steps[0]) if steps.size == 1 else 0.0)
     if bias is None:
         return node.graph.literal(np.zeros(count, np.int32), (count,), like)
-    node.require(bias.is_known, "a bias that is computed")
+    node.require(bias.is_known, "the bias is computed, expected a constant")
     if bias.quantized is not None and bias.quantized.stored.dtype == np.int32:
         found = bias.quantized.scale.reshape(-1)
         if np.allclose(found, steps, rtol=1e-3, atol=0):
             return node.graph.literal(bias.quantized.stored.reshape(-1), (count,), like)
     whole = np.round(bias.array().reshape(-1).astype(np.float64) / steps)
-    node.require(bool(np.all(np.abs(whole) < 2**31)), "a bias that does not fit 32 bits")
+    node.require(bool(np.all(np.abs(whole) < 2**31)), "the bias does not fit 32 bits")
     return node.graph.literal(whole.astype(np.int32), (count,), like)
 
 
@@ -397,7 +397,9 @@ def _transposed(
 
 def _dilated(node: Node, kernel: Tensor, dilations: tuple[int, int]) -> Tensor:
     """Filters with zeros between their elements."""
-    node.require(kernel.is_known, "computed filters with dilation")
+    node.require(
+        kernel.is_known, "filters are computed and dilated, expected constants or no dilation"
+    )
     found = kernel.array()
     rows, columns = ((e - 1) * d + 1 for e, d in zip(found.shape[2:], dilations, strict=True))
     node.graph.budget.spend(found.shape[0] * found.shape[1] * rows * columns * 4)
@@ -446,5 +448,5 @@ def _trimmed(
     x = sliced(node, x, windows)
     more = [(0, 0), (0, 0), *((max(-a, 0), max(-b, 0)) for a, b in sides)]
     if any(a or b for a, b in more):
-        node.require(bias is None, "output padding with a bias")
+        node.require(bias is None, "output padding comes with a bias, expected one of the two")
     return padded(node, x, more, 0.0)

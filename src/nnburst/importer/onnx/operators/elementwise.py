@@ -277,7 +277,7 @@ def _several(node: Node) -> None:
     """Two at a time."""
     kinds = {"Max": _O.MAXIMUM, "Min": _O.MINIMUM}
     tensors = [node.graph.real(tensor) for tensor in node.inputs()]
-    node.require(bool(tensors), "no inputs")
+    node.require(bool(tensors), "it has 0 inputs, expected at least one")
     node.require_kind(tensors[0], "fi" if node.kind not in kinds else "fiu")
     total = tensors[0]
     if node.kind not in kinds:
@@ -331,7 +331,7 @@ def _prelu(node: Node) -> None:
 def _where(node: Node) -> None:
     condition, x, y = node.input(0), node.graph.real(node.input(1)), node.graph.real(node.input(2))
     node.require_kind(condition, "b", "condition")
-    node.require(x.dtype.kind != "b", "a choice of truth values")
+    node.require(x.dtype.kind != "b", "truth values are chosen, expected numbers")
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     every = [expanded(node, tensor, shape) for tensor in (condition, x, y)]
     form = together(node, every)

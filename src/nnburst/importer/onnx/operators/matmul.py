@@ -48,7 +48,7 @@ def product(
         found = fully_connected(node, x, matrix, bias, into)
         more = y.rank - x.rank
         return found if more <= 0 else seen(node, found, (1,) * more + found.shape)
-    node.require(bias is None, "a bias of a product of computed matrices")
+    node.require(bias is None, "a product of computed matrices has a bias, expected none")
     return _batched(node, node.graph.real(x), node.graph.real(y))
 
 
@@ -186,6 +186,6 @@ def _qlinear_mat_mul(node: Node) -> None:
     node.require(x is not None and y is not None, "the integers stand for other numbers")
     assert x is not None
     assert y is not None
-    node.require(y.is_known, "a product of two computed quantised matrices")
+    node.require(y.is_known, "both quantised matrices are computed, expected one constant")
     node.put(product(node, x, y, None, into))
     as_integers(node, into)

@@ -63,7 +63,7 @@ def by_channel(node: Node, x: Tensor, position: int, rank: int) -> Tensor:
 @operator("InstanceNormalization")
 def _instance_normalization(node: Node) -> None:
     x = node.real()
-    node.require(x.rank > 2, f"{x.rank} axes")
+    node.require(x.rank > 2, f"the input has {x.rank} axes, expected 3 or more")
     found, _, _ = normalized(node, x, list(range(2, x.rank)), node.real_number("epsilon", 1e-5))
     scaled = mul(node, found, by_channel(node, x, 1, x.rank))
     node.put(add(node, scaled, by_channel(node, x, 2, x.rank)))
@@ -73,7 +73,10 @@ def _instance_normalization(node: Node) -> None:
 def _group_normalization(node: Node) -> None:
     """Groups of channels as one axis."""
     x, count = node.real(), node.integer("num_groups")
-    node.require(x.rank > 2 and count > 0 and x.shape[1] % count == 0, f"{count} groups")
+    node.require(
+        x.rank > 2 and count > 0 and x.shape[1] % count == 0,
+        f"num_groups is {count}, expected a divisor of the channels",
+    )
     grouped = seen(node, x, (x.shape[0], count, x.elements // (x.shape[0] * count)))
     found, _, _ = normalized(node, grouped, [2], node.real_number("epsilon", 1e-5))
     if node.version < 21:  # one factor for each group

@@ -88,13 +88,16 @@ def _sliding_pool(node: Node, image: Tensor, window: Window) -> Value:
     reach = _reach(image, window)
     counted = node.kind == "AveragePool" and bool(node.integer("count_include_pad"))
     if node.kind == "LpPool":
-        node.require(node.integer("p", 2) == 2, "a norm other than 2")
+        node.require(node.integer("p", 2) == 2, "p is not 2: NNAPI has the norm of 2 alone")
         return _lp_pool(node, image, window, reach)
     inside = all(max(side) < size for side, size in zip(reach, window.size, strict=True))
     if counted or not inside:
         lowest = _LOWEST if image.dtype == np.float32 else -6e4
         number = 0.0 if node.kind == "AveragePool" else lowest
-        node.require(counted or node.kind == "MaxPool", "a window that lies in padding alone")
+        node.require(
+            counted or node.kind == "MaxPool",
+            "a window lies in padding alone, expected an element of the input in each",
+        )
         if counted:
             given = [(a, b) for a, b in window.pads]
             clipped = [(a, min(b, r)) for (a, b), (_, r) in zip(given, reach, strict=True)]
@@ -133,7 +136,10 @@ def _counted(
 
 def _lp_pool(node: Node, image: Tensor, window: Window, reach: list[tuple[int, int]]) -> Value:
     """NNAPI's is the root of the mean: of a window without padding that many times."""
-    node.require(all(side == (0, 0) or max(side) <= 0 for side in reach), "padding of a LpPool")
+    node.require(
+        all(side == (0, 0) or max(side) <= 0 for side in reach),
+        "an LpPool is padded, expected no padding",
+    )
     value = node.graph.stored(node.graph.real(image), NHWC)
     kind = replace(value.type, dimensions=(image.shape[0], *window.output, image.shape[1]))
     strides, size = (window.strides[1], window.strides[0]), (window.size[1], window.size[0])
@@ -144,7 +150,7 @@ def _lp_pool(node: Node, image: Tensor, window: Window, reach: list[tuple[int, i
 
 def _dilated(node: Node, image: Tensor, window: Window) -> Value:
     """The largest of shifted windows: as many as the window has elements."""
-    node.require(node.kind == "MaxPool", "an average with dilation")
+    node.require(node.kind == "MaxPool", "an average is dilated, expected dilations of 1")
     total: Tensor | None = None
     for part in _shifted(node, node.graph.real(image), window):
         total = part if total is None else broadcast(node, _O.MAXIMUM, [total, part])

@@ -54,7 +54,10 @@ def _quantize(node: Node) -> None:
 def _dequantize(node: Node) -> None:
     """Nothing yet: an operation that computes on integers takes them."""
     x = node.input()
-    node.require(not node.integer("block_size"), "scales for blocks")
+    node.require(
+        not node.integer("block_size"),
+        "scales are given for blocks, expected one, or one for each channel",
+    )
     if x.is_known:
         node.put(_known(node, x))
         return
@@ -68,7 +71,9 @@ def _known(node: Node, x: Tensor) -> Tensor:
     zeros = np.zeros(scale.size, x.dtype)
     if node.optional(2) is not None:
         zeros = node.array(2, "zero point")
-    node.require(scale.ndim <= 1, "scales for blocks")
+    node.require(
+        scale.ndim <= 1, "scales are given for blocks, expected one, or one for each channel"
+    )
     axis = node.axis(axis, x.rank) if scale.size > 1 else 0
     node.graph.budget.spend(8 * x.elements)
     made = QuantizedConstant(x.array(), scale.reshape(-1), zeros.reshape(-1), axis)

@@ -45,7 +45,10 @@ class Sequence:
         node.require(x.rank == 3, f"an input of {x.rank} axes")
         self.x = transposed(x, (1, 0, 2)) if self.first else x
         direction = node.string("direction", "forward")
-        node.require(direction in ("forward", "reverse", "bidirectional"), f"direction {direction}")
+        node.require(
+            direction in ("forward", "reverse", "bidirectional"),
+            f"direction is {direction}, expected forward, reverse or bidirectional",
+        )
         self.reverse = direction == "reverse"
         self.directions = 2 if direction == "bidirectional" else 1
         self.weights = node.array(1, "weights").astype(x.dtype, copy=False)
@@ -56,7 +59,10 @@ class Sequence:
         node.graph.budget.spend(64 * gates * self.hidden)
         bias = np.zeros((self.directions, 2 * gates * self.hidden), x.dtype)
         self.bias = bias if node.optional(3) is None else node.array(3, "bias").astype(x.dtype)
-        node.require(node.attribute("clip") is None, "clip")
+        node.require(
+            node.attribute("clip") is None,
+            "clip is given, which NNAPI's operation does not have",
+        )
         self._check(gates)
 
     def _check(self, gates: int) -> None:
@@ -73,7 +79,8 @@ class Sequence:
         if lengths is not None:
             given = self.node.array(4, "sequence_lens")
             self.node.require(
-                bool(np.all(given == self.x.shape[0])), "sequences of several lengths"
+                bool(np.all(given == self.x.shape[0])),
+                "sequence_lens differ, expected the length of the input",
             )
 
     def activations(self, *names: str) -> None:
@@ -127,7 +134,10 @@ def _lstm(node: Node) -> None:
     """Gates are stacked as i o f c; NNAPI takes i f c o. Peepholes are i o f; biases add up."""
     sequence = Sequence(node, 4)
     sequence.activations("sigmoid", "tanh", "tanh")
-    node.require(not node.integer("input_forget"), "input_forget")
+    node.require(
+        not node.integer("input_forget"),
+        "input_forget is 1, expected 0: NNAPI's gates are not coupled so",
+    )
     outputs, hidden, cell = [], [], []
     for direction in range(sequence.directions):
         y, h, c = _lstm_direction(sequence, direction)

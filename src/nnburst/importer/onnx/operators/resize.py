@@ -31,8 +31,11 @@ def _resize(node: Node) -> None:
             x = node.graph.real(x)
     axes = _axes(node, x)
     scales, shape = _target(node, x, axes)
-    node.require(not node.integer("antialias"), "antialias")
-    node.require(all(extent > 0 for extent in shape), f"resized to {list(shape)}")
+    node.require(not node.integer("antialias"), "antialias is 1, expected 0")
+    node.require(
+        all(extent > 0 for extent in shape),
+        f"it is resized to {list(shape)}, expected extents above 0",
+    )
     mode = node.string("mode", "nearest")
     where = node.string(
         "coordinate_transformation_mode", "asymmetric" if _is_old(node) else "half_pixel"
@@ -42,7 +45,7 @@ def _resize(node: Node) -> None:
         places = {a: _nearest(node, x.shape[a], shape[a], scales[a], where) for a in changed}
         node.put(_picked(node, x, shape, places))
         return
-    node.require(mode in ("linear", "cubic"), f"mode {mode}")
+    node.require(mode in ("linear", "cubic"), f"mode is {mode}, expected nearest, linear or cubic")
     node.put(_interpolated(node, x, shape, scales, where))
 
 
@@ -76,7 +79,9 @@ def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tu
     factors = node.array(position, "scales").reshape(-1) if found is None else np.array(found)
     node.require(len(factors) == len(axes), f"{len(factors)} scales of {len(axes)} axes")
     for axis, factor in zip(axes, factors, strict=True):
-        node.require(0 < float(factor) < 1e6, f"scale {factor}")
+        node.require(
+            0 < float(factor) < 1e6, f"scale is {factor}, expected more than 0 and less than 10**6"
+        )
         scales[axis] = float(factor)
         shape[axis] = math.floor(x.shape[axis] * float(factor))
     return scales, tuple(shape)
@@ -97,7 +102,7 @@ def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Ar
     if where == "half_pixel_symmetric":
         adjusted = size / (extent * scale)
         return extent / 2 * (1 - adjusted) + (at + 0.5) / scale - 0.5
-    node.require(False, f"coordinates {where}")
+    node.require(False, f"coordinate_transformation_mode is {where}, which is not supported")
     return at
 
 
@@ -111,7 +116,7 @@ def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Ar
         "round_prefer_floor": np.ceil(at - 0.5),
         "round_prefer_ceil": np.floor(at + 0.5),
     }.get(how)
-    node.require(rounded is not None, f"nearest_mode {how}")
+    node.require(rounded is not None, f"nearest_mode is {how}, which is not supported")
     assert rounded is not None
     return np.clip(rounded, 0, extent - 1).astype(np.int32)
 
@@ -148,7 +153,10 @@ def _interpolated(
         "align_corners": (True, False),
         "half_pixel": (False, True),
     }
-    node.require(exact or where != "align_corners", "align_corners with scales that give fractions")
+    node.require(
+        exact or where != "align_corners",
+        "align_corners with scales that give fractions of elements, expected sizes",
+    )
     if is_linear and spatial and where in ends and exact:
         # NNAPI's corners of one row or column are another case than the file's.
         image = as_image(node.graph.real(x) if x.dtype.kind != "f" else x)

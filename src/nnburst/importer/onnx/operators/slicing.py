@@ -171,7 +171,10 @@ def _gather(node: Node) -> None:
     extent = x.shape[axis]
     if index.is_known:
         places = index.array().astype(np.int64)
-        node.require(bool(np.all((places >= -extent) & (places < extent))), "an index lies outside")
+        node.require(
+            bool(np.all((places >= -extent) & (places < extent))),
+            "a constant index lies outside of its axis",
+        )
         node.put(gathered(node, x, np.where(places < 0, places + extent, places), axis))
         return
     node.put(
@@ -228,7 +231,10 @@ def _gather_elements(node: Node) -> None:
     x, index = node.input(0), node.array(1, "indices").astype(np.int64)
     axis = node.axis(node.integer("axis"), x.rank)
     extent = x.shape[axis]
-    node.require(bool(np.all((index >= -extent) & (index < extent))), "an index lies outside")
+    node.require(
+        bool(np.all((index >= -extent) & (index < extent))),
+        "a constant index lies outside of its axis",
+    )
     node.graph.budget.spend(16 * (x.elements + index.size))
     places = np.arange(x.elements, dtype=np.int64).reshape(x.shape)
     window = tuple(slice(0, e) for at, e in enumerate(index.shape))
@@ -271,10 +277,12 @@ def _pad(node: Node) -> None:
 def _padded_by_index(node: Node, x: Tensor, sides: Sequence[tuple[int, int]], mode: str) -> Tensor:
     """What lies beside is copied from within."""
     modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
-    node.require(mode in modes, f"mode {mode}")
+    node.require(mode in modes, f"mode is {mode}, expected one of {', '.join(sorted(modes))}")
     for axis, (before, behind) in enumerate(sides):
         if before or behind:
-            node.require(before >= 0 and behind >= 0, "what is cut off and padded at once")
+            node.require(
+                before >= 0 and behind >= 0, "pads cut off and pad at once, expected one of the two"
+            )
             node.graph.budget.spend(8 * (before + behind + x.shape[axis]))
             places = np.arange(x.shape[axis])
             x = gathered(node, x, np.pad(places, (before, behind), modes[mode]), axis)  # type: ignore[call-overload]
@@ -306,7 +314,10 @@ def padded(node: Node, x: Tensor, sides: Sequence[tuple[int, int]], number: floa
 @operator("Tile")
 def _tile(node: Node) -> None:
     x, times = node.input(), node.integers(1, "repeats")
-    node.require(len(times) == x.rank and min(times, default=1) > 0, f"{times} times")
+    node.require(
+        len(times) == x.rank and min(times, default=1) > 0,
+        f"repeats are {times}, expected 1 or more for each axis",
+    )
     if all(count == 1 for count in times):
         node.put(x)
         return

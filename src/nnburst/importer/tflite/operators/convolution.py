@@ -29,7 +29,7 @@ def _conv_2d(op: Operator) -> None:
         )
         return
     op.require(depth % taken == 0, f"{depth} channels, {taken} in the filter")
-    op.require(dilation == [1, 1], "dilation of a grouped convolution")
+    op.require(dilation == [1, 1], "a grouped convolution is dilated, expected dilations of 1")
     op.emit(
         OperationType.GROUPED_CONV_2D,
         [x, weights, bias, *window, depth // taken, activation, False],

@@ -13,10 +13,10 @@ _TYPES = FLOAT | QUANT8 | INT32
 @operator("CONCATENATION")
 def _concatenation(op: Operator) -> None:
     values = op.inputs()
-    op.require(bool(values), "no inputs")
+    op.require(bool(values), "it has 0 inputs, expected at least one")
     op.require_type(values[0], FLOAT | QUANT8, "input 0")
     options = op.options("ConcatenationOptions")
-    op.require(op.activation(options) == 0, "a fused activation")
+    op.require(op.activation(options) == 0, "an activation is fused, expected NONE")
     axis = op.axis(options.Axis(), len(values[0].type.dimensions))
     op.emit(OperationType.CONCATENATION, [*values, axis])
 
@@ -24,7 +24,7 @@ def _concatenation(op: Operator) -> None:
 @operator("PACK")
 def _pack(op: Operator) -> None:
     values = op.inputs()
-    op.require(bool(values), "no inputs")
+    op.require(bool(values), "it has 0 inputs, expected at least one")
     op.require_type(values[0], _TYPES, "input 0")
     axis = op.axis(op.options("PackOptions").Axis(), len(op.output_type().dimensions))
     op.emit(OperationType.PACK, [axis, *values])

@@ -23,7 +23,7 @@ def _log_softmax(op: Operator) -> None:
 def _l2_normalization(op: Operator) -> None:
     op.require_type(op.input(), FLOAT | QUANT8, "input")
     activation = op.activation(op.options("L2NormOptions"))
-    op.require(activation == 0, "a fused activation")
+    op.require(activation == 0, "an activation is fused, expected NONE")
     op.emit(OperationType.L2_NORMALIZATION, [op.input()])
 
 

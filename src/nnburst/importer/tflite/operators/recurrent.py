@@ -61,7 +61,9 @@ def _sequence_rnn(op: Operator) -> None:
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def _sequence_lstm(op: Operator) -> None:
     options = op.options("UnidirectionalSequenceLSTMOptions")
-    op.require(not options.DiagonalRecurrentTensors(), "diagonal recurrent weights")
+    op.require(
+        not options.DiagonalRecurrentTensors(), "recurrent weights are diagonal, expected full ones"
+    )
     inputs, states = _operands(op, _LSTM_WEIGHTS), _states(op, 18, 19)
     before = [state.before for state in states]
     scalars = [*_lstm_scalars(op, options), bool(options.TimeMajor())]
@@ -116,7 +118,10 @@ def _activation(options: Any) -> int:  # noqa: ANN401 - generated code without t
 
 def _lstm_scalars(op: Operator, options: Any) -> list[Any]:  # noqa: ANN401
     activation = _activation(options)
-    op.require(activation != _ACTIVATIONS["RELU_N1_TO_1"], "activation RELU_N1_TO_1")
+    op.require(
+        activation != _ACTIVATIONS["RELU_N1_TO_1"],
+        "activation is RELU_N1_TO_1, which NNAPI's LSTM does not have",
+    )
     clips = options.CellClip(), options.ProjClip()
     return [activation, *(op.real(clip, op.input()) for clip in clips)]
 
