@@ -177,8 +177,10 @@ static bool append_provider(handle options, const char *provider, char *message)
         RELEASE(CUDA_RELEASE, cuda);
         return done;
     }
+    char name[NNB_ONNX_NAME_BYTES]; /* the short form is not always the one that providers are listed with */
+    snprintf(name, sizeof name, "%sExecutionProvider", provider);
     return went_well(CALL(APPEND_PROVIDER, handle, const char *, const char *const *, const char *const *, size_t)(
-                         options, provider, NULL, NULL, 0),
+                         options, name, NULL, NULL, 0),
                      message);
 }
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from importer.onnx.graphs import Array, model, node, normal, value
+from importer.onnx.graphs import Array, TensorProto, model, node, normal, value
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
-from nnburst.executor.base import Argument
+from nnburst.executor.base import Argument, Execution
 from nnburst.executor.built_in import onnxruntime
+from nnburst.executor.onnxruntime.native import library
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
 
@@ -172,6 +173,58 @@ def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> Non
             thread.join(120)
     assert wrong == []
     assert sorted(whole) == [1, 2]
+
+
+def test_another_provider_is_had_by_the_name_that_it_is_listed_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Azure's, which the wheel has beside the CPU's, computes nothing itself; requests take turns on it."""
+    if "Azure" not in library().providers:
+        pytest.skip("this wheel has the CPU's provider only")
+    monkeypatch.setenv("NNBURST_ONNXRUNTIME_PROVIDER", "Azure")
+    made, executor = small(), onnxruntime()
+    assert executor.engine_version.endswith("Azure")
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    prepared = executor.prepare(imported.model, list(imported.pools))
+    given = [normal(1, 3, 8, 8, seed=seed) for seed in (1, 2)]
+    results = [np.zeros((1, 4, 8, 8), np.float32) for _ in given]
+    requests = [
+        prepared.bind([argument(x)], [argument(y)]) for x, y in zip(given, results, strict=True)
+    ]
+    assert [request.native for request in requests] == [None, None]
+    outcomes: list[ErrorStatus] = []
+
+    def work(request: Execution) -> None:
+        outcomes.extend(request.run().status for _ in range(50))
+
+    threads = [threading.Thread(target=work, args=(request,)) for request in requests]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert outcomes == [ErrorStatus.NONE] * 100
+    for x, y in zip(given, results, strict=True):
+        assert y.tobytes() == in_process(made, x)[0].tobytes()
+
+
+def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
+    made, x = small(), normal(1, 3, 8, 8)
+    (expected,) = in_process(made, x)
+    weights = made.graph.initializer[0]
+    (tmp_path / "weights.bin").write_bytes(weights.raw_data)
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="weights.bin")
+    path = tmp_path / "small.onnx"
+    path.write_bytes(made.SerializeToString())
+    with (
+        nnburst.launch("onnxruntime") as device,
+        device.prepare(nnburst.load(path, as_graph=True)) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        (y,) = burst.execute([x]).outputs
+    assert y is not None
+    assert y.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("count", [1, 2])
