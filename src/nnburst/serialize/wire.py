@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +22,7 @@ _NUMPY: Final = {"bool": "u1", "u32": "<u4", "i32": "<i4", "u64": "<u8"}
 _STRUCT: Final = {"bool": "B", "u32": "I", "i32": "i", "u64": "Q"}
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """One member of a variant: its name, its byte offset in the datum and its type."""
 
     name: str
@@ -34,7 +35,7 @@ class Field(NamedTuple):
         return np.dtype(_NUMPY[self.type]).itemsize
 
 
-class Variant(NamedTuple):
+class Variant(msgspec.Struct, frozen=True):
     """One alternative of a datum union."""
 
     name: str
@@ -67,7 +68,7 @@ def _named_fields(variant: Variant) -> np.dtype[np.void]:
     )
 
 
-class DatumUnion(NamedTuple):
+class DatumUnion(msgspec.Struct, frozen=True):
     """A datum type: its prefix in the C header and its variants in declaration order."""
 
     name: str

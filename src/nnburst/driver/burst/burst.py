@@ -18,7 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
@@ -74,7 +76,7 @@ _ENDINGS: Final = {
 MemoriesOfSlots = Callable[[Sequence[int], float], list[SharedMemory]]
 
 
-class BurstClient(NamedTuple):
+class BurstClient(msgspec.Struct, frozen=True):
     """What a burst may send and ask its client (NNAPI: IBurstCallback).
 
     Attributes:
@@ -150,7 +152,7 @@ class SlotCache:
             self.release(slot)
 
 
-class _Command(NamedTuple):
+class _Command(msgspec.Struct, frozen=True):
     """What a burst's thread shall run, and who waits for it."""
 
     run: Callable[[], bool]

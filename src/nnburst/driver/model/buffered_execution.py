@@ -6,7 +6,8 @@ Every way to execute binds such a request to a `BufferedExecution` and runs it (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.raised import outcome_of
@@ -20,7 +21,7 @@ from nnburst.hal.timing import OutputShape
 Shape = tuple[int, ...]
 
 
-class BufferArgument(NamedTuple):
+class BufferArgument(msgspec.Struct, frozen=True):
     """An argument that is a whole buffer, and its dimensions by model and request."""
 
     buffer: DeviceBuffer

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from nnburst.executor.graph.tensor import Array
@@ -31,7 +32,7 @@ def byte_size(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-class Block(NamedTuple):
+class Block(msgspec.Struct, frozen=True):
     """Something that needs memory.
 
     Attributes:

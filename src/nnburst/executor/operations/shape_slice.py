@@ -5,7 +5,7 @@ NNAPI: Slice.cpp, StridedSlice.cpp, Split.cpp.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from nnburst.executor.graph.operation import Node, declare
 from nnburst.executor.graph.signatures import (
@@ -63,7 +63,7 @@ declare(
 )
 
 
-class _Stride(NamedTuple):
+class _Stride(msgspec.Struct, frozen=True):
     """One dimension of STRIDED_SLICE: what numpy takes, how many elements, and whether it stays."""
 
     part: slice

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from nnburst.formats.tflite.format import IDENTIFIER, NUMBERS, read_format
@@ -40,7 +41,7 @@ class NewTable:
         return field in read_format().tables[self.kind]
 
 
-class _Field(NamedTuple):
+class _Field(msgspec.Struct, frozen=True):
     """A field's place in the table of fields, its bytes, and what those are to point to."""
 
     place: int
