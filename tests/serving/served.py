@@ -21,6 +21,20 @@ MODELS = ("add", "both", "quantised", "accumulate")
 PATIENCE = 60
 
 
+def fronts(supervisor: int) -> list[int]:
+    """Pids of a supervisor's fronts: the one that serves, and its spare, which is younger."""
+
+    def started(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+    found = [
+        pid
+        for pid in children(supervisor)
+        if b"nnburst.serving" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return sorted(found, key=started)
+
+
 class Served:
     """A supervisor, its front and its workers. A context manager.
 
@@ -73,9 +87,16 @@ class Served:
         return triton.InferenceServerClient(self.address, **options)
 
     def front(self) -> int:
-        """The front's pid."""
-        (pid,) = (pid for pid, words in self.children().items() if b"nnburst.serving" in words)
-        return pid
+        """The pid of the front that serves."""
+        return fronts(self.process.pid)[0]
+
+    def wait_for_spare(self) -> int:
+        """Until there is a spare front; its pid."""
+        deadline = time.monotonic() + PATIENCE
+        while len(found := fronts(self.process.pid)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # of another process, which does not notify anyone
+        return found[1]
 
     def workers(self) -> list[int]:
         """Pids of the workers."""

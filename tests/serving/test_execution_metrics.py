@@ -10,7 +10,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from nnburst.cli.top import Counts, read, row
 from nnburst.client.launch import driver_environment
 from nnburst.control.model_id import model_id
 from nnburst.hal.environment import KILLS
-from nnburst.testing.faults.footprint import children
 from serving.networks import DIE, add, quantised
-from serving.served import PATIENCE, TESTS
+from serving.served import PATIENCE, TESTS, fronts
 
 CLIENTS = 4
 ROUNDS = (KILLS.read() if KILLS.is_set else 2) * 100
@@ -147,12 +145,7 @@ def test_front_that_is_killed_comes_back_with_the_same_counts(metered: Metered) 
         with prepared.open_burst() as burst:
             burst.execute([np.zeros(4, np.uint8)])
         before = executions(read(metered.metrics), label(model))
-        (front,) = (
-            pid
-            for pid in children(metered.process.pid)
-            if b"nnburst.serving" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
-        os.kill(front, signal.SIGKILL)
+        os.kill(fronts(metered.process.pid)[0], signal.SIGKILL)
         assert metered.process.stdout is not None
         line = metered.process.stdout.readline()
         metered.metrics = line.removeprefix("metrics at ").strip()

@@ -108,27 +108,47 @@ def test_execution_that_killed_its_driver_is_unavailable_not_repeated_and_the_ne
         assert len(set(served.workers()) - before) == 1, "one worker took the place of one"
 
 
-def test_front_that_was_killed_is_back_and_harms_no_worker_of_others(capsys: Any) -> None:
+@pytest.mark.parametrize("with_spare", [True, False])
+def test_front_that_was_killed_is_back_and_harms_no_worker_of_others(
+    with_spare: bool, capsys: Any
+) -> None:
     took = []
     with Served() as served:
         for _ in range(TIMES):
             pid = served.front()
-            os.kill(pid, signal.SIGKILL)
+            spare = served.wait_for_spare() if with_spare else None
             began = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
             served.address = served.next_address()
-            assert served.front() != pid
+            assert served.front() == spare if with_spare else served.front() != pid
             goes_on(served)
             took.append(time.monotonic() - began)
+    how = "with a spare" if with_spare else "again at once"
     with capsys.disabled():
-        print(f"\nfront killed x{TIMES}: right again after at most {max(took):.2f} s")
+        print(
+            f"\nfront killed {how} x{TIMES}: right again after {sorted(took)[len(took) // 2]:.2f} s,"
+            f" at most {max(took):.2f}"
+        )
+
+
+def test_spare_front_that_was_killed_is_replaced_when_the_front_ends() -> None:
+    with Served() as served:
+        pid, spare = served.front(), served.wait_for_spare()
+        os.kill(spare, signal.SIGKILL)
+        until(lambda: is_gone(spare))
+        os.kill(pid, signal.SIGKILL)
+        served.address = served.next_address()
+        goes_on(served)
+        assert served.front() not in (pid, spare)
 
 
 def test_all_ends_with_the_supervisor(capsys: Any) -> None:
     took = []
     for _ in range(TIMES):
         with Served() as served:
+            spare = served.wait_for_spare()
             pids = list(served.children())
-            assert len(pids) == 2
+            assert {served.front(), spare, *served.workers()} == set(pids)
             served.process.kill()
             took.append(until(lambda pids=pids: all(map(is_gone, pids))))  # type: ignore[misc]
     with capsys.disabled():

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from nnburst.client.connect import connect
@@ -48,22 +48,37 @@ class Listening(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM, SIGINT or, if supervised, the end of standard input."""
+    """Serve until SIGTERM, SIGINT or, if supervised, the end of standard input.
+
+    A supervised front begins with a byte of standard input: until then it is a spare.
+    """
     logging.basicConfig(format="nnburst front: %(levelname)s: %(message)s")
     stopped = threading.Event()
+    word = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        word.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, stop)
     try:
         logging.getLogger().setLevel(LOG.read())
         options = parse(argv)
         if options.supervised:
-            threading.Thread(target=_end_with_supervisor, daemon=True).start()
+            threading.Thread(target=_obey_supervisor, args=(word,), daemon=True).start()
+        else:
+            word.set()
+        make_server = _import_server(options) if options.grpc else None
+        word.wait()
+        if stopped.is_set():
+            return 0
         networks = {
             name: Network(name, source, options.lanes, options.max_sequences)
             for name, source in options.models.items()
         }
         driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
-        server = _listen(options, networks) if options.grpc else None
+        server = make_server(networks) if make_server is not None else None
         if options.metrics:
             metrics = serve_metrics(options.metrics, networks, driver)
             print(f"metrics at {metrics}", flush=True)  # noqa: T201
@@ -83,20 +98,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _listen(options: Options, networks: Mapping[str, Network]) -> Listening:
-    """A server, whose libraries metrics alone do not need."""
+def _import_server(options: Options) -> Callable[[Mapping[str, Network]], Listening]:
+    """What makes a server; its libraries, which metrics alone do not need, are imported here."""
     from nnburst.serving.regions import Regions
     from nnburst.serving.server import Server
     from nnburst.serving.service import InferenceService
 
-    regions = Regions() if options.shared_memory else None
-    return Server(options, InferenceService(networks, regions, options.max_streams))
+    def make(networks: Mapping[str, Network]) -> Listening:
+        regions = Regions() if options.shared_memory else None
+        return Server(options, InferenceService(networks, regions, options.max_streams))
+
+    return make
 
 
-def _end_with_supervisor() -> None:
-    """Its end of the pipe goes with it, however it ends; nothing is ever written."""
+def _obey_supervisor(word: threading.Event) -> None:
+    """A byte is the word to serve; the end of the pipe is the supervisor's end, however it ended."""
     while os.read(sys.stdin.fileno(), 4096):
-        pass
+        word.set()
     os._exit(1)
 
 

@@ -46,7 +46,7 @@ class Options:
         max_connections: clients at once; more are refused.
         max_sequences: of each model.
         lanes: executions of one model at once.
-        supervised: whether the end of standard input ends this process.
+        supervised: whether a byte of standard input begins serving, and its end ends this process.
         counts_fd: the socket over which a supervisor is asked what was counted; -1 without one.
     """
 
@@ -198,7 +198,11 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     """
     parser = argparse.ArgumentParser(prog="python -m nnburst.serving", description=__doc__)
     parser.add_argument("--connect", required=True, help="name or path of the driver")
-    parser.add_argument("--supervised", action="store_true", help="end with standard input")
+    parser.add_argument(
+        "--supervised",
+        action="store_true",
+        help="serve after a byte of standard input, end with it",
+    )
     parser.add_argument("--counts-fd", type=int, default=-1, help="socket to the supervisor")
     add_options(parser)
     args = parser.parse_args(argv)
