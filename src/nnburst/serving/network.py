@@ -8,6 +8,7 @@ import queue
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,8 +38,7 @@ class SequenceWord:
     ends: bool
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(NamedTuple):
     """What an execution gave.
 
     Attributes:

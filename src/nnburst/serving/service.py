@@ -26,11 +26,12 @@ from nnburst.hal.errors import (
     ResourceExhausted,
 )
 from nnburst.serving import descriptions
+from nnburst.serving.known_requests import KnownRequests, response_for
 from nnburst.serving.messages import Context, Message
 from nnburst.serving.network import Network, SequenceWord
 from nnburst.serving.regions import Regions
 from nnburst.serving.statistics import Durations
-from nnburst.serving.tensors import read_inputs, wanted_outputs, write_outputs
+from nnburst.serving.tensors import read_inputs, wanted_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class InferenceService:
         self._networks = networks
         self._regions = regions
         self._streams = threading.Semaphore(max_streams)
+        self._known = KnownRequests()
 
     def handlers(self) -> Message:
         """All calls of the protocol for a `grpc.Server`; those without a method here are refused."""
@@ -186,22 +188,30 @@ class InferenceService:
 
     def _infer(self, request: Message, remaining: float | None, regions: Regions | None) -> Message:
         began = time.monotonic_ns()
-        network = self._network(request.model_name, request.model_version)
+        known, key, raw = self._known.find(request)
+        network = (
+            known.network
+            if known is not None
+            else self._network(request.model_name, request.model_version)
+        )
         network.statistics.begin()
         try:
             timeout = _timeout(request, remaining)
             if not network.is_ready:
                 network.execute((), (), timeout, None)  # has the reason
-            wanted = wanted_outputs(request, network.outputs, regions)
-            arrays = read_inputs(request, network.inputs, regions)
+            if known is not None:
+                wanted, arrays, sequence = known.wanted, known.arrays(raw), None
+            else:
+                wanted = wanted_outputs(request, network.outputs, regions)
+                arrays = read_inputs(request, network.inputs, regions)
+                sequence = _sequence(request)
+                self._known.add(key, request, network, arrays, wanted)
             reading = time.monotonic_ns() - began
-            executed = network.execute(
-                arrays, [each.index for each in wanted], timeout, _sequence(request)
-            )
-            response = service_pb2.ModelInferResponse(
-                model_name=request.model_name, model_version=descriptions.VERSION, id=request.id
-            )
-            write_outputs(response, wanted, network.outputs, executed.values, regions)
+            executed = network.execute(arrays, [each.index for each in wanted], timeout, sequence)
+            if known is not None:
+                response = known.answer(request.id, executed.values)
+            else:
+                response = response_for(network, request.id, wanted, executed.values, regions)
         except NnburstError as error:
             network.statistics.fail(status_of(error).name, time.monotonic_ns() - began)
             raise

@@ -6,8 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 #: Upper ends of the histograms' buckets, in nanoseconds; what is longer is in the last one.
 BOUNDS: Final = (
@@ -42,8 +41,7 @@ class Histogram:
         return found
 
 
-@dataclass(frozen=True)
-class Durations:
+class Durations(NamedTuple):
     """Of one request, in nanoseconds.
 
     Attributes:
@@ -72,12 +70,19 @@ class Statistics:
         self._lock = threading.Lock()
         self.succeeded = self.failed = 0
         self.failed_ns = 0
-        self.success = Durations(0, 0, 0)
+        self._sums = [0, 0, 0, 0]
         self.last_ms = 0
         #: Requests by gRPC's name of their status.
         self.statuses: Counter[str] = Counter()
         self.in_flight = 0
-        self._histograms = {name: Histogram() for name in ("queue", "inference", "total")}
+        #: In the order of `Durations`, whose last one has none.
+        self._histograms = {name: Histogram() for name in Durations._fields[:3]}
+
+    @property
+    def success(self) -> Durations:
+        """Sums over requests that were answered."""
+        with self._lock:
+            return Durations(*self._sums)
 
     def begin(self) -> None:
         """A request has come; `succeed` or `fail` follows."""
@@ -93,17 +98,13 @@ class Statistics:
     def succeed(self, durations: Durations) -> None:
         """Count a request that was answered."""
         with self._lock:
-            sums = self.success
-            self.success = Durations(
-                sums.queue + durations.queue,
-                sums.inference + durations.inference,
-                sums.total + durations.total,
-                sums.reading + durations.reading,
-            )
+            sums = self._sums
+            for index, nanoseconds in enumerate(durations):
+                sums[index] += nanoseconds
             self.succeeded += 1
             self.in_flight -= 1
-            for name, histogram in self._histograms.items():
-                histogram.add(getattr(durations, name))
+            for histogram, nanoseconds in zip(self._histograms.values(), durations, strict=False):
+                histogram.add(nanoseconds)
             self.statuses["OK"] += 1
             self.last_ms = time.time_ns() // 1_000_000
 
