@@ -45,9 +45,13 @@ pytestmark = needs_engine
 #: Cases of each operation, and how many are drawn until as many are claimed.
 CASES: Final = 4
 DRAWN: Final = 60
-#: FILL is claimed if its result is a constant: then it reads nothing of a request. LSTM is claimed if all
+#: FILL is claimed if its result is a constant: then it reads nothing of a request. An LSTM is claimed if all
 #: but its input and states is constant, which steer nothing.
-_CONSTANT: Final = (OperationType.FILL, OperationType.LSTM)
+_CONSTANT: Final = (
+    OperationType.FILL,
+    OperationType.LSTM,
+    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM,
+)
 STEERED: Final = [o for o in REGISTRY if o in LOWERINGS and steers(o) and o not in _CONSTANT]
 
 

@@ -1,4 +1,4 @@
-"""LSTM in one step on the engine: what it gives, and which ones are left to the reference executor."""
+"""LSTMs of a few steps on the engine: what they give, and which are left to the reference executor."""
 
 from __future__ import annotations
 
@@ -61,9 +61,38 @@ def step(
     return builder.build()
 
 
+def sequence(
+    steps: int, *, time_major: bool = True, states: bool = True, normalised: bool = False
+) -> Model:
+    """Steps of an LSTM with random weights; gives the output of each, and both states if asked for."""
+    random, builder = np.random.default_rng(1), ModelBuilder()
+    order = (steps, BATCH) if time_major else (BATCH, steps)
+    x = builder.input(F32, (*order, INPUTS))
+    given = [builder.input(F32, (BATCH, CELLS)) for _ in range(2)]
+
+    def weights(*dimensions: int) -> int:
+        return builder.constant(F32, random.normal(0, 0.7, dimensions).astype(np.float32))
+
+    operands = [weights(CELLS, n) for n in (INPUTS, CELLS) for _ in GATES]
+    operands += [builder.no_value(F32) for _ in range(3)]  # no peepholes
+    operands += [weights(CELLS) for _ in GATES]
+    operands += [builder.no_value(F32) for _ in range(2)]  # no projection
+    settings = [builder.scalar(n) for n in (4, 0.0, 0.0)]
+    settings.append(builder.scalar(time_major))
+    norms = [weights(CELLS) if normalised else builder.no_value(F32) for _ in GATES]
+    outputs = [builder.output(F32, (*order, CELLS))]
+    outputs += [builder.output(F32, (BATCH, CELLS)) for _ in range(2 if states else 0)]
+    operands = [x, *operands, *given, *settings, *norms]
+    builder.operation(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM, operands, outputs)
+    return builder.build()
+
+
 def executed(executor: Executor, model: Model) -> list[npt.NDArray[np.float32]]:
-    random = np.random.default_rng(2)
-    given = [random.normal(0, 1, (BATCH, n)).astype(np.float32) for n in (INPUTS, CELLS, CELLS)]
+    random, main = np.random.default_rng(2), model.main
+    given = [
+        random.normal(0, 1, main.operands[index].dimensions).astype(np.float32)
+        for index in main.input_indexes
+    ]
     found = [
         np.zeros(model.main.operands[index].dimensions, np.float32)
         for index in model.main.output_indexes
@@ -83,7 +112,20 @@ def executed(executor: Executor, model: Model) -> list[npt.NDArray[np.float32]]:
 @pytest.mark.parametrize("activation", [1, 3, 4, 6])
 def test_step_gives_what_the_reference_executor_gives(route: str, activation: int) -> None:
     del route
-    model = step(activation)
+    assert_equal(step(activation))
+
+
+@pytest.mark.parametrize("states", [True, False], ids=["states", "no states"])
+@pytest.mark.parametrize("time_major", [True, False], ids=["time first", "batch first"])
+@pytest.mark.parametrize("steps", [1, 3, 16])
+def test_sequence_gives_what_the_reference_executor_gives(
+    route: str, steps: int, time_major: bool, states: bool
+) -> None:
+    del route
+    assert_equal(sequence(steps, time_major=time_major, states=states))
+
+
+def assert_equal(model: Model) -> None:
     validate_model(model, SIGNATURES)
     assert survey(model, []).network is not None
     pairs = zip(
@@ -104,6 +146,8 @@ def test_step_gives_what_the_reference_executor_gives(route: str, activation: in
         (step(normalised=True), "layer normalisation"),
         (step(steered=True), "extents that depend on data"),
         (step(constant=False), "'input_to_input_weights' that is not a constant"),
+        (sequence(17), "an LSTM of 17 steps"),
+        (sequence(2, normalised=True), "layer normalisation"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

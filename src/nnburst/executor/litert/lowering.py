@@ -103,6 +103,11 @@ class Lowering:
         """Type of an output."""
         return self._results[at]
 
+    @property
+    def result_count(self) -> int:
+        """Number of outputs."""
+        return len(self._results)
+
     def values(self, name: str) -> list[Value]:
         """The data operands of a slot; constants are written into the graph."""
         found = []

@@ -1,4 +1,4 @@
-"""LSTM: one step, from a product and elementwise operators."""
+"""LSTM: steps, each from a product and elementwise operators."""
 
 from __future__ import annotations
 
@@ -15,39 +15,82 @@ from nnburst.hal.enums import OperandType, OperationType
 
 #: Operators by NNAPI's codes of an LSTM's activation.
 _ACTIVATIONS: Final = {1: "RELU", 3: "RELU6", 4: "TANH", 6: "LOGISTIC"}
+#: Steps that a sequence is unrolled into at most: a dozen operators each.
+_MOST_STEPS: Final = 16
+
+
+class _PlainCell:
+    """What all steps share: weights, bias and activation.
+
+    It is one without coupled gates, peepholes, projection and normalisation.
+    """
+
+    def __init__(self, op: Lowering) -> None:
+        """Of an operation whose operands are those of an LSTM."""
+        self._op = op
+        weights, bias = _gates(op)
+        activation = int(op.number("activation"))
+        require(activation in _ACTIVATIONS, f"activation {activation} of an LSTM")
+        self._activation = _ACTIVATIONS[activation]
+        require(not op.number("cell_clip") and not op.number("projection_clip"), "a clip")
+        meta = op.value("input").meta
+        self._constants = [op.constant(weights, meta), op.constant(bias, meta)]
+        self._width = bias.size
+
+    def step(self, x: Value, state: Value, cells: Value) -> tuple[Value, Value, Value, Value]:
+        """All gates' product, from input and state side by side; the output gate; cells, and activated."""
+        op, like = self._op, cells.meta
+        joined = replace(x.meta, dimensions=(x.shape[0], x.shape[1] + state.shape[1]))
+        both = op.emit("CONCATENATION", [x, state], joined, "Concatenation", axis=1)
+        gates = replace(x.meta, dimensions=(x.shape[0], self._width))
+        product = op.emit("FULLY_CONNECTED", [both, *self._constants], gates, "FullyConnected")
+        axis = op.integers(np.array(1, np.int32))
+        parts = op.graph.operator("SPLIT", [axis, product], [like] * 4, "Split", numSplits=4)
+        gate_in, forget, candidate, gate_out = (
+            op.emit(self._activation if gate == "cell" else "LOGISTIC", [part], like)
+            for gate, part in zip(GATES, parts, strict=True)
+        )
+        kept, added = op.binary("MUL", forget, cells), op.binary("MUL", gate_in, candidate)
+        next_cells = op.binary("ADD", kept, added)
+        return product, gate_out, next_cells, op.emit(self._activation, [next_cells], like)
 
 
 @lowers(OperationType.LSTM)
 def lstm(op: Lowering) -> list[Value]:
-    """A step without coupled gates, peepholes, projection and normalisation.
-
-    All gates come of one product with input and state side by side. It is the scratch buffer, too, whose
-    content NNAPI leaves open.
-    """
+    """One step. The product is the scratch buffer, whose content NNAPI leaves open."""
+    cell = _PlainCell(op)
     x, state, cells = (op.value(name) for name in ("input", "output_state", "cell_state"))
-    weights, bias = _gates(op)
-    activation = int(op.number("activation"))
-    require(activation in _ACTIVATIONS, f"activation {activation} of an LSTM")
-    name = _ACTIVATIONS[activation]
-    require(not op.number("cell_clip") and not op.number("projection_clip"), "a clip")
-    scratch, like = op.result(0), cells.meta
-    width = x.shape[1] + state.shape[1]
-    joined = replace(x.meta, dimensions=(x.shape[0], width))
-    both = op.emit("CONCATENATION", [x, state], joined, "Concatenation", axis=1)
-    operands = [both, op.constant(weights, x.meta), op.constant(bias, x.meta)]
-    product = op.emit("FULLY_CONNECTED", operands, scratch, "FullyConnected")
-    axis = op.integers(np.array(1, np.int32))
-    parts = op.graph.operator("SPLIT", [axis, product], [like] * 4, "Split", numSplits=4)
-    gate_in, forget, candidate, gate_out = (
-        op.emit(name if gate == "cell" else "LOGISTIC", [part], like)
-        for gate, part in zip(GATES, parts, strict=True)
-    )
-    kept, added = op.binary("MUL", forget, cells), op.binary("MUL", gate_in, candidate)
-    next_cells = op.binary("ADD", kept, added)
-    activated = op.emit(name, [next_cells], like)
+    product, gate_out, next_cells, activated = cell.step(x, state, cells)
     # Twice: what reads the one alone may become part of its operator, and the other is a state.
     next_state, output = (op.binary("MUL", gate_out, activated) for _ in range(2))
     return [product, next_state, next_cells, output]
+
+
+@lowers(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM)
+def unidirectional_sequence_lstm(op: Lowering) -> list[Value]:
+    """A few steps, one after the other."""
+    cell = _PlainCell(op)
+    x, state, cells = (op.value(name) for name in ("input", "output_state", "cell_state"))
+    time = 0 if op.number("time_major") else 1
+    steps, batch = x.shape[time], x.shape[1 - time]
+    require(steps <= _MOST_STEPS, f"an LSTM of {steps} steps")
+    one = tuple(1 if axis == time else extent for axis, extent in enumerate(x.shape))
+    parts = [x]
+    if steps > 1:
+        axis, like = op.integers(np.array(time, np.int32)), replace(x.meta, dimensions=one)
+        parts = op.graph.operator("SPLIT", [axis, x], [like] * steps, "Split", numSplits=steps)
+    outputs = []
+    for part in parts:
+        _, gate_out, cells, activated = cell.step(
+            op.reshape(part, (batch, x.shape[2])), state, cells
+        )
+        state = op.binary("MUL", gate_out, activated)
+        each = (1, batch) if time == 0 else (batch, 1)
+        outputs.append(op.reshape(state, (*each, state.shape[1])))
+    whole = outputs[0]
+    if steps > 1:
+        whole = op.emit("CONCATENATION", outputs, op.result(), "Concatenation", axis=time)
+    return [whole, state, cells][: op.result_count]
 
 
 def _gates(op: Lowering) -> tuple[Array, Array]:
