@@ -45,7 +45,7 @@ def client() -> Iterator[Callable[[str, str], Client]]:
 
     yield start
     for one in started:
-        one.clean_up()
+        one.close()
 
 
 @pytest.fixture

@@ -90,10 +90,10 @@ class Client:
 
     def kill(self) -> None:
         """SIGKILL in the middle of its work; fails if it has died of something else before."""
-        status = self.clean_up()
+        status = self.close()
         assert status == -signal.SIGKILL, f"the client had ended with {status} before it was killed"
 
-    def clean_up(self) -> int:
+    def close(self) -> int:
         """SIGKILL, unless it has ended; its exit status."""
         self.process.kill()
         status = self.process.wait(HANG)

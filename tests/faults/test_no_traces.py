@@ -68,7 +68,7 @@ def test_killed_clients_and_drivers_leave_no_name_and_no_memory(
             victim.kill()
         else:
             os.kill(victim.worker, signal.SIGKILL)
-            victim.clean_up()
+            victim.close()
     settle(supervisor.pid, baseline)
     assert named(temporary, tmp_path / "nnburst") == files
     # Others on this machine may use named memory; they do not keep it for so long.

@@ -38,7 +38,7 @@ def test_client_that_had_died_of_its_own_error_does_not_count_as_killed(
     os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(AssertionError, match="had ended with 1 before it was killed"):
         victim.kill()
-    assert victim.clean_up() == 1
+    assert victim.close() == 1
 
 
 def test_p99_of_a_client_beside_faults_is_asserted_on_four_quiet_cores(

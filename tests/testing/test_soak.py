@@ -109,7 +109,7 @@ def test_victim_that_had_died_of_its_own_error_is_an_error(address: str) -> None
     os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(BrokenLife, match="client burst_runs had ended with 1 before it was killed"):
         victim.kill()
-    assert victim.clean_up() == 1
+    assert victim.close() == 1
 
 
 def test_soak_of_a_moment_finds_no_error(tmp_path: Path) -> None:

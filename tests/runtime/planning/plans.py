@@ -44,7 +44,7 @@ def made(
         finished,
         devices,
         prepare=lambda part: part,
-        discard=lambda _: None,
+        release=lambda _: None,
         preference=preference,
     )
     return planner.plan(mode)

@@ -64,7 +64,7 @@ class Workshop:
             finish(model),
             [*devices, CPU] if cpu else devices,
             prepare=self.prepare,
-            discard=self.discarded.append,
+            release=self.discarded.append,
         )
 
 
@@ -167,7 +167,7 @@ def test_review_comes_after_all_parts_and_its_error_counts() -> None:
         raise error_for(ErrorStatus.GENERAL_FAILURE, f"{type(plan).__name__} refused")
 
     planner: Planner[int] = Planner(
-        finish(model), devices, prepare=shop.prepare, discard=shop.discarded.append, review=review
+        finish(model), devices, prepare=shop.prepare, release=shop.discarded.append, review=review
     )
     with pytest.raises(NnburstError, match="CompoundPlan refused"):
         planner.plan(WITHOUT)

@@ -94,7 +94,7 @@ def measure(
         validated = time.perf_counter()
         source = finish(model)
         finished = time.perf_counter()
-        planner = Planner(source, devices, prepare=lambda _: None, discard=lambda _: None)
+        planner = Planner(source, devices, prepare=lambda _: None, release=lambda _: None)
         plan = planner.plan(PartitioningMode.WITHOUT_FALLBACK).plan
         laps.append((validated - began, finished - validated, time.perf_counter() - finished))
     assert isinstance(plan, CompoundPlan)

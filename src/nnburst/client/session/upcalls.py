@@ -191,7 +191,7 @@ class UpcallServer:
         self._callbacks[number] = callback
         return number
 
-    def unregister(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """The driver may not ask any more; unknown numbers are ignored."""
         self._callbacks.pop(number, None)
 

@@ -158,7 +158,7 @@ class _Keeper:
         if len(data) != MESSAGE.size or len(fds) != 1 or truncated or worker.waits_for:
             for fd in fds:
                 os.close(fd)
-            self._dismiss(worker)
+            self._close_worker(worker)
             return
         worker.waits_for = data
         try:
@@ -272,13 +272,13 @@ class _Keeper:
     def _answer(self, worker: _Worker, packed: Packed) -> None:
         number, worker.waits_for = worker.waits_for, b""
         if worker.pair.fileno() < 0:
-            return  # dismissed meanwhile
+            return  # closed meanwhile
         try:
             socket.send_fds(worker.pair, [number], list(packed.files))
         except OSError:  # its socket is full, or it has ended
-            self._dismiss(worker)
+            self._close_worker(worker)
 
-    def _dismiss(self, worker: _Worker) -> None:
+    def _close_worker(self, worker: _Worker) -> None:
         if worker.pair.fileno() < 0:
             return
         del self._workers[worker.pair.fileno()]

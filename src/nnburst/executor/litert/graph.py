@@ -200,7 +200,7 @@ class GraphWriter:
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> bytes:
         """The file."""
         operators = self._without_unread(outputs)
-        self._drop_unread(operators, outputs)
+        self._empty_unread(operators, outputs)
         graph = NewTable(
             "SubGraph",
             Tensors=self._tensors,
@@ -227,7 +227,7 @@ class GraphWriter:
                 kept.append(raw)
         return kept[::-1]
 
-    def _drop_unread(self, operators: Sequence[NewTable], outputs: Sequence[Value]) -> None:
+    def _empty_unread(self, operators: Sequence[NewTable], outputs: Sequence[Value]) -> None:
         """Empty the buffers of constants that neither an operator nor the caller reads."""
         read = {index for raw in operators for index in raw.fields["Inputs"]}
         read.update(value.index for value in outputs)

@@ -255,7 +255,7 @@ class Executable:
                 temporaries = self._compound.take()
             except NnburstError as error:
                 return Outcome.of(error)
-            chain.lend(partial(_give_back, self._compound, temporaries))
+            chain.lend(partial(_release_temporaries, self._compound, temporaries))
         bursts = [Behind(part, chain) for part in self.parts]
         return self.execute(inputs, outputs, options, bursts, temporaries, chain)
 
@@ -419,7 +419,7 @@ def _seconds_left(deadline_ns: int | None) -> float | None:
     return None if deadline_ns is None else max(0.0, seconds_until(deadline_ns))
 
 
-def _give_back(memory: CompoundMemory, temporaries: Temporaries, usable: bool) -> None:
+def _release_temporaries(memory: CompoundMemory, temporaries: Temporaries, usable: bool) -> None:
     memory.release(temporaries, usable=usable)
 
 

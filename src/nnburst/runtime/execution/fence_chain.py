@@ -37,16 +37,16 @@ class FenceChain(Closing):
         self._is_settled = False
         self._outcome = SUCCESS
         self._is_spoilt = False
-        self._give_back: Callable[[bool], None] | None = None
+        self._release: Callable[[bool], None] | None = None
 
     @property
     def fence(self) -> SyncFence | None:
         """Of the step begun last; None if nothing is under way."""
         return None if self._is_settled or not self._begun else self._begun[-1].fence
 
-    def lend(self, give_back: Callable[[bool], None]) -> None:
-        """Hold memory until the end; `give_back` gets whether it may be used again."""
-        self._give_back = give_back
+    def lend(self, release: Callable[[bool], None]) -> None:
+        """Hold memory until the end; `release` gets whether it may be used again."""
+        self._release = release
 
     def spoil(self) -> None:
         """The memory is not to be used again."""
@@ -114,10 +114,10 @@ class FenceChain(Closing):
         """Give up what was begun, which goes on by itself, and the memory."""
         for step in self._begun:
             step.close()
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
+        release, self._release = self._release, None
+        if release is not None:
             ended_well = self._is_settled and self._outcome.code == ResultCode.NO_ERROR
-            give_back(ended_well and not self._is_spoilt)
+            release(ended_well and not self._is_spoilt)
 
 
 class Behind:

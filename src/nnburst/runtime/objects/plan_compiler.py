@@ -210,7 +210,7 @@ class PlanCompiler:
             self._model._finished_model,
             self.candidates,
             prepare=self.prepare,
-            discard=PreparedPart.close,
+            release=PreparedPart.close,
             preference=self._options.preference,
             strict_slicing=self._manager._settings.strict_slicing,
         )

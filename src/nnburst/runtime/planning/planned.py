@@ -13,8 +13,8 @@ T = TypeVar("T")
 #: Has a device prepare a part and returns what came of it. A step gets no deadline and no attributes, a
 #: simple plan gets the compilation's (RT:P9, P16).
 Prepare = Callable[[Part], T]
-#: Lets go of what a thrown-away plan had prepared.
-Discard = Callable[[T], None]
+#: Gives back what a thrown-away plan had prepared.
+Release = Callable[[T], None]
 
 
 @dataclass(frozen=True, slots=True)

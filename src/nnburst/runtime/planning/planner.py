@@ -25,7 +25,7 @@ from nnburst.runtime.planning.plan import (
     SourceOperand,
     Step,
 )
-from nnburst.runtime.planning.planned import Discard, Planned, Prepare
+from nnburst.runtime.planning.planned import Planned, Prepare, Release
 from nnburst.runtime.planning.steps.boundaries import Boundaries
 from nnburst.runtime.planning.steps.partitioner import Partitioner, RawStep
 from nnburst.runtime.planning.steps.roles import StepRoles
@@ -47,7 +47,7 @@ class Planner(Generic[T]):
         devices: Sequence[Candidate],
         *,
         prepare: Prepare[T],
-        discard: Discard[T],
+        release: Release[T],
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         strict_slicing: bool = False,
         review: Callable[[Plan], None] | None = None,
@@ -59,7 +59,7 @@ class Planner(Generic[T]):
             devices: in the order of the list, at least one; their order breaks ties.
             prepare: has a device prepare a part. Called in the order of the steps, as soon as a step model is
                 made; its first NnburstError ends the plan.
-            discard: lets go of what `prepare` returned, for each part of a plan that is thrown away.
+            release: gives back what `prepare` returned, for each part of a plan that is thrown away.
             preference: whether power or time is compared.
             strict_slicing: a slice that is not valid although it should be is an error (RT:S6).
             review: gets each partitioned plan once all its parts are prepared; its NnburstError counts as
@@ -69,7 +69,7 @@ class Planner(Generic[T]):
         self._devices = devices
         self._names = tuple(device.name for device in devices)
         self._prepare = prepare
-        self._discard = discard
+        self._release = release
         self._preference = preference
         self._strict = strict_slicing
         self._review = review
@@ -161,7 +161,7 @@ class Planner(Generic[T]):
             prepared.append(self._prepare(plan))
             self._check(plan)
         except BaseException:
-            self._discard_all(prepared)
+            self._release_all(prepared)
             raise
         return Planned(plan, tuple(prepared))
 
@@ -171,7 +171,7 @@ class Planner(Generic[T]):
             plan = self._finished(raw, source_models, prepared)
             self._check(plan)
         except BaseException:
-            self._discard_all(prepared)
+            self._release_all(prepared)
             raise
         return Planned(plan, tuple(prepared))
 
@@ -210,9 +210,9 @@ class Planner(Generic[T]):
         if self._review is not None:
             self._review(plan)
 
-    def _discard_all(self, prepared: Sequence[T]) -> None:
+    def _release_all(self, prepared: Sequence[T]) -> None:
         for each in prepared:
-            self._discard(each)
+            self._release(each)
 
 
 def _simple(

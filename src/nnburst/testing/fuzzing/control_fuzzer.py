@@ -144,7 +144,7 @@ class _Campaign:
             self._report.outcomes[reply.status.name] += 1
             if isinstance(reply.result, Opened | Allocated | Fenced):
                 self._driver.call(Release(reply.result.handle))
-        self._clean_up()
+        self._begin_again()
         held = self._settled_fds()
         if held > self._fds + _SLACK_FDS:
             self._report.failures.append(f"the driver held {self._fds} descriptors, now {held}")
@@ -159,9 +159,9 @@ class _Campaign:
             self._driver.call(Ping())
         return held
 
-    def _clean_up(self) -> None:
+    def _begin_again(self) -> None:
         """End fences, release what notifications brought, and prepare again what a message released."""
-        self._descriptors.end_fences()
+        self._descriptors.fail_fences()
         while self._driver.prepared:
             handle = self._driver.prepared.popleft()
             if handle != self._model:
@@ -286,7 +286,7 @@ class _Descriptors(Closing):
         others = [*self._others, *(fence.fileno() for fence in self._fences)]
         return [random.choice(good if random.random() < 0.8 else others) for _ in range(count)]
 
-    def end_fences(self) -> None:
+    def fail_fences(self) -> None:
         """Put the fences into the error state, and have others from now on.
 
         They are signalled by no other process, so what waits for one would otherwise wait for ever.

@@ -73,7 +73,7 @@ class PlanRunner:
             return self._local.prepare(part.model, [pools[index] for index in part.pools])
 
         planner = Planner(
-            source, self.devices, prepare=prepare, discard=lambda prepared: prepared.close()
+            source, self.devices, prepare=prepare, release=lambda prepared: prepared.close()
         )
         planned = planner.plan(PartitioningMode.WITH_FALLBACK)
         self.last_plan, self.last_source = planned.plan, source

@@ -90,7 +90,7 @@ def _planned(case: PartitioningCase, source: FinishedModel) -> dict[str, Any]:
         source,
         devices,
         prepare=prepare,
-        discard=lambda _: None,
+        release=lambda _: None,
         preference=ExecutionPreference.LOW_POWER,
         review=review,
     )

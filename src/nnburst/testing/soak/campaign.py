@@ -48,7 +48,7 @@ def soak(executor: str, seconds: float, seed: int = 0) -> SoakReport:
         staying = []
         for activity in STAYING:
             staying.append(Process(driver.address, f"stand_by:{activity}"))
-            stack.callback(staying[-1].clean_up)
+            stack.callback(staying[-1].close)
         for process in staying:  # they start side by side
             process.wait_until_busy()
         passing = [
@@ -101,7 +101,7 @@ def _collect(report: SoakReport, staying: list[Process], passing: list[Repeated]
         if each.error:
             report.errors.append(each.error)
     for process in staying:
-        process.let_end()
+        process.release()
     for process in staying:
         try:
             facts = process.finish()

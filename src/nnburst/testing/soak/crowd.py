@@ -68,14 +68,14 @@ class Process:
             raise BrokenLife(f"client {self.activity} ended with {self._process.wait(_HANG)}")
         return json.loads(line)
 
-    def let_end(self) -> None:
-        """Let one that stands by end; `finish` waits for that."""
+    def release(self) -> None:
+        """Release one that stands by, which ends then; `finish` waits for that."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def finish(self) -> Any:  # noqa: ANN401 - JSON
         """Let one that stands by end: its rounds, errors and latencies."""
-        self.let_end()
+        self.release()
         facts = self._line()
         self._process.wait(_HANG)
         return facts
@@ -86,11 +86,11 @@ class Process:
         Raises:
             BrokenLife: it had ended before; why stands on its stderr, which is ours.
         """
-        status = self.clean_up()
+        status = self.close()
         if status != -signal.SIGKILL:
             raise BrokenLife(f"client {self.activity} had ended with {status} before it was killed")
 
-    def clean_up(self) -> int:
+    def close(self) -> int:
         """SIGKILL, unless it has ended; its exit status."""
         self._process.kill()
         status = self._process.wait(_HANG)

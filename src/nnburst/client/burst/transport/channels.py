@@ -107,7 +107,7 @@ class BurstChannels:
             self._release()
 
     def _release(self) -> None:
-        self._upcalls.unregister(self._callback)
+        self._upcalls.release(self._callback)
         self.requests.close()
         self.results.close()
         self.kicks.close()
