@@ -1,4 +1,4 @@
-"""`nnburst inspect --dot` and `--mermaid`: the picture of a model, with who runs what."""
+"""`nnburst inspect --dot` and `--mermaid`: the picture of a model, with what runs each part."""
 
 from __future__ import annotations
 

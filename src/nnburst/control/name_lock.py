@@ -1,4 +1,4 @@
-"""The lock beside a driver's socket: who holds it owns the name, and the kernel drops it with its process."""
+"""The lock beside a driver's socket: its holder owns the name, and the kernel drops it with its process."""
 
 from __future__ import annotations
 
