@@ -216,6 +216,7 @@ int nnb_death_word_watch_unlocked(nnb_atomic_u32 *, nnb_atomic_u32 *stop, uint64
 void nnb_death_word_release(nnb_atomic_u32 *, nnb_atomic_u32 *stop);
 int nnb_die_with_parent(int signal);
 void nnb_set_thread_name(const char *name);
+void nnb_give_memory_back(void);
 int nnb_sandbox_enter(const char *writable);
 
 struct nnb_litert_argument {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -108,4 +109,10 @@ int nnb_die_with_parent(int signal) {
 
 void nnb_set_thread_name(const char *name) {
     (void)prctl(PR_SET_NAME, name);
+}
+
+void nnb_give_memory_back(void) {
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }

@@ -28,4 +28,7 @@ int nnb_die_with_parent(int signal);
 /* What ps and top call the calling thread, or its process if it is the first one; 15 bytes count. */
 void nnb_set_thread_name(const char *name);
 
+/* Gives freed pages of the heap back to the system, if the C library can. */
+void nnb_give_memory_back(void);
+
 #endif

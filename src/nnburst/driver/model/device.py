@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 import nnburst
+from nnburst._native import lib
 from nnburst.driver.model.cache.compilation_cache import CompilationCache
 from nnburst.driver.model.capabilities import load_capabilities
 from nnburst.driver.model.pools import Pool
@@ -147,7 +148,9 @@ class Device:
             if not files:
                 return None
             try:
-                return executor.prepare_packed(model, files, options)
+                prepared = executor.prepare_packed(model, files, options)
             except NnburstError as error:
                 log.warning("a model is prepared without packed weights: %s", error)
                 return None
+        lib.nnb_give_memory_back()  # there may be many workers with this model
+        return prepared
