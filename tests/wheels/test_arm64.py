@@ -25,11 +25,15 @@ root.folder = Path("/")
 root.run("sh", "-c", "echo runs; sleep 1000; true", processor="cortex-a53")
 """
 
-HERE = {"litert net": np.array([[0.0, 1.0, 2.0]]), "reference net": np.array([[0, 100, 200]])}
-THERE = {**HERE, "engine net": HERE["litert net"]}
+HERE = {
+    "litert net": np.array([[0.0, 1.0, 2.0]]),
+    "engine net": np.array([[0.0, 1.0, 2.0]]),
+    "reference net": np.array([[0, 100, 200]]),
+}
 ROUNDED = {
     "litert net": np.array([[0.0, 1.01]]),
     "litert net, hybrid kernels": np.array([[0.0, 1.0]]),
+    "engine net": np.array([[0.0, 1.0]]),
 }
 
 
@@ -50,7 +54,7 @@ def test_networks_that_did_not_run_are_a_failure_whatever_ran_before(
     tmp_path: Path, exit_code: int, failed: list[str]
 ) -> None:
     root = emulator(tmp_path, exit_code)
-    np.savez(tmp_path / "project" / "found.npz", **THERE)  # of the processor before
+    np.savez(tmp_path / "project" / "found.npz", **HERE)  # of the processor before
     assert same_results(root, HERE, "cortex-a76") == failed
 
 
@@ -66,9 +70,31 @@ def test_networks_that_did_not_run_are_a_failure_whatever_ran_before(
 def test_differences_from_here_and_from_the_engine_there_are_found(
     name: str, values: list[float], wrong: int
 ) -> None:
-    lines = compare(HERE, {**THERE, name: np.array([values])})
+    lines = compare(HERE, {**HERE, name: np.array([values])})
     assert len(lines) == 2
     assert sum(line.startswith("WRONG") for line in lines) == wrong
+
+
+UINT8 = "mobilenet_v1_0.25_128_uint8"
+
+
+@pytest.mark.parametrize(
+    ("executor", "there", "engine_here", "wrong"),
+    [
+        ("litert", [0, 101], [0, 100], False),
+        ("litert", [0, 102], [0, 100], True),  # further than the engine is known to be
+        ("litert", [0, 101], [0, 101], True),  # here nnburst's result is not the engine's
+        ("reference", [0, 101], [0, 100], True),
+    ],
+)
+def test_difference_is_excused_only_if_it_is_the_engines_own_and_known(
+    executor: str, there: list[int], engine_here: list[int], wrong: bool
+) -> None:
+    here = {f"{executor} {UINT8}": np.array([[0, 100]]), f"engine {UINT8}": np.array([engine_here])}
+    found = {f"{executor} {UINT8}": np.array([there]), f"engine {UINT8}": np.array([there])}
+    (line,) = compare(here, found)
+    assert line.startswith("WRONG") == wrong
+    assert ("1 values of 2" in line) == (executor == "litert")
 
 
 def test_hybrid_kernels_differ_no_more_than_rounding_takes_them_from_exact_ones() -> None:
