@@ -191,7 +191,7 @@ def body_of_whole_packet(packet: bytes) -> bytes:
     return opened.body
 
 
-class Channel:
+class Channel(Closing):
     """A connected SEQPACKET socket. Any thread may send; one thread receives."""
 
     def __init__(self, connected: socket.socket) -> None:
