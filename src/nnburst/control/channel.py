@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Final, Protocol, Self
+from typing import Annotated, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -57,7 +57,7 @@ class Disconnected(Exception):
     """The peer has closed its end, or died."""
 
 
-class PeerCredentials(msgspec.Struct, frozen=True):
+class PeerCredentials(NamedTuple):
     """Who opened the other end (SO_PEERCRED): with a listener's socket, who called listen()."""
 
     pid: int

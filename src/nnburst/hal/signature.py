@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -112,7 +112,7 @@ class TypeRow(msgspec.Struct, frozen=True):
     types: Mapping[str, OperandType | frozenset[OperandType]]
 
 
-class Match(msgspec.Struct, frozen=True):
+class Match(NamedTuple):
     """How an operation's operands were understood.
 
     Attributes:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +21,7 @@ _NUMPY: Final = {"bool": "u1", "u32": "<u4", "i32": "<i4", "u64": "<u8"}
 _STRUCT: Final = {"bool": "B", "u32": "I", "i32": "i", "u64": "Q"}
 
 
-class Field(msgspec.Struct, frozen=True):
+class Field(NamedTuple):
     """One member of a variant: its name, its byte offset in the datum and its type."""
 
     name: str
@@ -35,7 +34,7 @@ class Field(msgspec.Struct, frozen=True):
         return np.dtype(_NUMPY[self.type]).itemsize
 
 
-class Variant(msgspec.Struct, frozen=True):
+class Variant(NamedTuple):
     """One alternative of a datum union."""
 
     name: str
@@ -68,7 +67,7 @@ def _named_fields(variant: Variant) -> np.dtype[np.void]:
     )
 
 
-class DatumUnion(msgspec.Struct, frozen=True):
+class DatumUnion(NamedTuple):
     """A datum type: its prefix in the C header and its variants in declaration order."""
 
     name: str

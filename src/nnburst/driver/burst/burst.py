@@ -18,9 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
@@ -76,7 +74,7 @@ _ENDINGS: Final = {
 MemoriesOfSlots = Callable[[Sequence[int], float], list[SharedMemory]]
 
 
-class BurstClient(msgspec.Struct, frozen=True):
+class BurstClient(NamedTuple):
     """What a burst may send and ask its client (NNAPI: IBurstCallback).
 
     Attributes:
@@ -152,7 +150,7 @@ class SlotCache:
             self.release(slot)
 
 
-class _Command(msgspec.Struct, frozen=True):
+class _Command(NamedTuple):
     """What a burst's thread shall run, and who waits for it."""
 
     run: Callable[[], bool]

@@ -6,8 +6,7 @@ Every way to execute binds such a request to a `BufferedExecution` and runs it (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.raised import outcome_of
@@ -21,7 +20,7 @@ from nnburst.hal.timing import OutputShape
 Shape = tuple[int, ...]
 
 
-class BufferArgument(msgspec.Struct, frozen=True):
+class BufferArgument(NamedTuple):
     """An argument that is a whole buffer, and its dimensions by model and request."""
 
     buffer: DeviceBuffer

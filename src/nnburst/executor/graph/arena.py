@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from nnburst.executor.graph.tensor import Array
@@ -32,7 +31,7 @@ def byte_size(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-class Block(msgspec.Struct, frozen=True):
+class Block(NamedTuple):
     """Something that needs memory.
 
     Attributes:

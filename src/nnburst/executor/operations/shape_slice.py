@@ -5,7 +5,7 @@ NNAPI: Slice.cpp, StridedSlice.cpp, Split.cpp.
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from nnburst.executor.graph.operation import Node, declare
 from nnburst.executor.graph.signatures import (
@@ -63,7 +63,7 @@ declare(
 )
 
 
-class _Stride(msgspec.Struct, frozen=True):
+class _Stride(NamedTuple):
     """One dimension of STRIDED_SLICE: what numpy takes, how many elements, and whether it stays."""
 
     part: slice

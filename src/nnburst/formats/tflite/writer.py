@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from nnburst.formats.tflite.format import IDENTIFIER, NUMBERS, read_format
@@ -41,7 +40,7 @@ class NewTable:
         return field in read_format().tables[self.kind]
 
 
-class _Field(msgspec.Struct, frozen=True):
+class _Field(NamedTuple):
     """A field's place in the table of fields, its bytes, and what those are to point to."""
 
     place: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +23,7 @@ from nnburst.hal.validation.broken import Broken
 Shape = tuple[int, ...]
 
 
-class Dimensions(msgspec.Struct, frozen=True):
+class Dimensions(NamedTuple):
     """Dimensions of a valid request's arguments: the model's, completed by the request's.
 
     Inputs that are not omitted have no unknown extent; outputs may (0, or an empty tuple on a
