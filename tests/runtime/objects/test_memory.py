@@ -272,7 +272,16 @@ def test_everything_else_is_staged(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "fd", "prot", "offset"), [(0, 0, 3, 0), (8, -1, 3, 0), (8, 0, 4, 0), (8, 0, 3, -1)]
+    ("size", "fd", "prot", "offset"),
+    [
+        (0, 0, 3, 0),
+        (8, -1, 3, 0),
+        (8, 0, 4, 0),
+        (8, 0, 3, -1),
+        (8, 0, 3, 2**63 - 8),
+        (2**63 - 8, 0, 3, 8),
+        (2**64 - 1, 0, 3, 0),
+    ],
 )
 def test_descriptors_that_make_no_sense_are_refused(
     size: int, fd: int, prot: int, offset: int

@@ -21,6 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 
 _WRITE_SEALS: Final = fcntl.F_SEAL_WRITE | 0x0010  # FUTURE_WRITE, which Python 3.11 does not name
 _BOTH: Final = mmap.PROT_READ | mmap.PROT_WRITE
+#: Bytes of the longest file that a kernel counts (`off_t`).
+_LONGEST_FILE: Final = 2**63 - 1
 
 
 class Store(Protocol):
@@ -151,6 +153,10 @@ def adopt(size: int, prot: int, fd: int, offset: int, *, seal: bool) -> PoolStor
         )
     if offset < 0:
         raise InvalidArgument(f"offset: {offset} is negative")
+    if offset + size > _LONGEST_FILE:
+        raise InvalidArgument(
+            f"offset: {offset} and size: {size} end behind {_LONGEST_FILE}, where any file has ended"
+        )
     if prot & ~_BOTH:
         raise InvalidArgument(f"prot: {prot}, expected PROT_READ (1), PROT_WRITE (2), or both")
     try:
