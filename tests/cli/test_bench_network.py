@@ -38,15 +38,21 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
         assert all(case["median_ns"] > 0 for case in network_found["cases"])
 
 
-def test_onnx_file_is_run_by_onnxruntime_as_it_is(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+def half_network(folder: Path) -> Path:
+    """A network of 2 operators with an open extent and a number of its own."""
     made = model(
         [node("Mul", "x rate", "a"), node("Relu", "a", "y")],
         [value("x", "f4", (1, "n")), value("rate", "f4", ())],
         [value("y", "f4", (1, "n"))],
     )
-    network, report = tmp_path / "half.onnx", tmp_path / "report.json"
+    network = folder / "half.onnx"
     network.write_bytes(made.SerializeToString())
+    return network
+
+
+def test_onnx_file_is_run_by_onnxruntime_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    network, report = half_network(tmp_path), tmp_path / "report.json"
     words = ["bench", "network", str(network), "--shape", "x=1,64", "--constant", "rate=0.5"]
     assert main([*words, "--rounds", "2", "--json", str(report)]) == 0
     _, found = json.loads(report.read_text())["networks"]
@@ -59,13 +65,7 @@ def test_whole_graph_is_compared_with_the_engine_on_bound_buffers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    made = model(
-        [node("Mul", "x rate", "a"), node("Relu", "a", "y")],
-        [value("x", "f4", (1, "n")), value("rate", "f4", ())],
-        [value("y", "f4", (1, "n"))],
-    )
-    network, report = tmp_path / "half.onnx", tmp_path / "report.json"
-    network.write_bytes(made.SerializeToString())
+    network, report = half_network(tmp_path), tmp_path / "report.json"
     (tmp_path / "broken.onnx").write_bytes(b"this is no network")
     words = ["bench", "network", "--as-graph", str(tmp_path / "broken.onnx"), str(network)]
     words += ["--shape", "x=1,64", "--constant", "rate=0.5", "--rounds", "2"]

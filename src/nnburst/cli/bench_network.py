@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,13 +33,15 @@ from nnburst.cli.output import (
 from nnburst.hal.errors import NnburstError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nnburst.bench.network.networks import Subject
     from nnburst.bench.peer import Peer
     from nnburst.client.device import Device
 
     Column = tuple[str, Callable[[dict[str, Any]], object]]
+    #: Gives a network's figures, from a driver; the function is called after each round.
+    Measure = Callable[[Device, Callable[[], None]], dict[str, Any]]
 
 
 #: The package that runs networks, and the extra that brings it: by operations, and as graphs.
@@ -77,14 +78,13 @@ def run(args: argparse.Namespace) -> int:
     if len(cores) < 2:
         print("bench network needs two cores: one for each side")
         return 1
-    found: list[dict[str, Any]] = []
     failures: dict[str, str] = {}
     with text_for_people(args.json):
         if args.as_graph:
-            _measure_graphs(args, cores[0], cores[1], found, failures)
+            found = _measure_graphs(args, (cores[0], cores[1]), failures)
             _print_graphs(found)
         else:
-            _measure_all(args, cores[0], cores[1], found, failures)
+            found = _measure_networks(args, (cores[0], cores[1]), failures)
             _print(found)
         for name, failure in failures.items():
             print(f"{name} failed: {failure}")
@@ -93,31 +93,53 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _measure_all(
-    args: argparse.Namespace,
-    here: int,
-    there: int,
-    found: list[dict[str, Any]],
+def _measure_each(
+    measures: Mapping[str, Measure],
+    executor: str,
+    cores: tuple[int, int],
+    rounds: int,
     failures: dict[str, str],
-) -> None:
-    """One network after the other, each with a driver of its own: none takes the others with it."""
+) -> list[dict[str, Any]]:
+    """One network after the other, each with a driver of its own: none takes the others with it.
+
+    Args:
+        measures: what measures each, by its name.
+        executor: of the drivers.
+        cores: of this process and of the drivers.
+        rounds: of each network.
+        failures: becomes those of networks that cannot be measured, by their names.
+    """
     from nnburst.bench.drivers import pinned
+    from nnburst.client.launch import launch
+
+    here, there = cores
+    found = []
+    with progress("networks", rounds * len(measures)) as advance:
+        for name, measure in measures.items():
+            try:
+                with launch(executor, cpus={there}) as device, pinned(here):
+                    found.append(measure(device, lambda: advance(1)))
+            except (NnburstError, OSError) as error:
+                failures[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _measure_networks(
+    args: argparse.Namespace, cores: tuple[int, int], failures: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Networks by operations, and one ADD."""
     from nnburst.bench.network.networks import ONE_ADD, Subject
     from nnburst.bench.peer import Peer
-    from nnburst.client.launch import launch
 
     opening: dict[str, Callable[[], Subject]] = {ONE_ADD: Subject.one_add}
     for path in args.networks:
         opening[str(path)] = partial(_open, path, args)
-    with ExitStack() as stack:
-        peer = stack.enter_context(Peer(there))
-        advance = stack.enter_context(progress("networks", args.rounds * len(opening)))
-        for name, subject in opening.items():
-            try:
-                with launch("litert", cpus={there}) as device, pinned(here):
-                    found.append(_measure(subject(), device, peer, there, args.rounds, advance))
-            except (NnburstError, OSError) as error:
-                failures[name] = f"{type(error).__name__}: {error}"
+    with Peer(cores[1]) as peer:
+        measures = {
+            name: partial(_measure, subject, peer, cores[1], args.rounds)
+            for name, subject in opening.items()
+        }
+        return _measure_each(measures, "litert", cores, args.rounds, failures)
 
 
 def _open(path: Path, args: argparse.Namespace) -> Subject:
@@ -127,12 +149,12 @@ def _open(path: Path, args: argparse.Namespace) -> Subject:
 
 
 def _measure(
-    subject: Subject,
-    device: Device,
+    opened: Callable[[], Subject],
     peer: Peer,
     core: int,
     rounds: int,
-    advance: Callable[[int], None],
+    device: Device,
+    advance: Callable[[], None],
 ) -> dict[str, Any]:
     """One network's figures; times in nanoseconds."""
     import numpy as np
@@ -141,8 +163,9 @@ def _measure(
     from nnburst.bench.network.networks import lineup
     from nnburst.bench.rounds import run_rounds
 
+    subject = opened()
     with lineup(subject, device, core, np.random.default_rng(1)) as cases:
-        measured = run_rounds([FloorSpin(peer), *cases.contestants], rounds, lambda: advance(1))
+        measured = run_rounds([FloorSpin(peer), *cases.contestants], rounds, advance)
     burst, litert = measured[cases.burst.name], measured[cases.litert.name]
     lowered = measured[cases.lowered.name]
     others = {"litert": litert, "litert, as lowered": lowered}
@@ -162,48 +185,40 @@ def _measure(
 
 
 def _measure_graphs(
+    args: argparse.Namespace, cores: tuple[int, int], failures: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Whole graphs."""
+    measures = {str(path): partial(_measure_graph, path, cores[1], args) for path in args.networks}
+    return _measure_each(measures, "onnxruntime", cores, args.rounds, failures)
+
+
+def _measure_graph(
+    path: Path,
+    core: int,
     args: argparse.Namespace,
-    here: int,
-    there: int,
-    found: list[dict[str, Any]],
-    failures: dict[str, str],
-) -> None:
-    """Whole graphs, one after the other, each with a driver of its own."""
+    device: Device,
+    advance: Callable[[], None],
+) -> dict[str, Any]:
+    """One graph's figures; times in nanoseconds."""
     import numpy as np
 
-    from nnburst.bench.drivers import pinned
     from nnburst.bench.network.whole_graphs import SHARE, InProcessGraph, graph_lineup
     from nnburst.bench.rounds import run_rounds
-    from nnburst.client.launch import launch
 
-    with progress("networks", args.rounds * len(args.networks)) as advance:
-        for path in args.networks:
-            try:
-                content = path.read_bytes()
-                engine = InProcessGraph(content)
-                values = engine.values(
-                    np.random.default_rng(1), dict(args.shape), dict(args.constant)
-                )
-                with (
-                    launch("onnxruntime", cpus={there}) as device,
-                    pinned(here),
-                    graph_lineup(content, engine, device, there, values) as lineup,
-                ):
-                    pair = [lineup.burst, lineup.bound]
-                    measured = run_rounds(pair, args.rounds, lambda: advance(1))
-            except (NnburstError, OSError) as error:
-                failures[str(path)] = f"{type(error).__name__}: {error}"
-                continue
-            burst, bound = (measured[case.name] for case in pair)
-            found.append(
-                {
-                    "network": path.stem,
-                    "different": lineup.different,
-                    "ratio": burst.typical_ratio_to(bound),
-                    "beyond_ns": burst.typical_beyond(bound, SHARE),
-                    "cases": [case.as_json() for case in measured.values()],
-                }
-            )
+    content = path.read_bytes()
+    engine = InProcessGraph(content)
+    values = engine.values(np.random.default_rng(1), dict(args.shape), dict(args.constant))
+    with graph_lineup(content, engine, device, core, values) as lineup:
+        pair = [lineup.burst, lineup.bound]
+        measured = run_rounds(pair, args.rounds, advance)
+    burst, bound = (measured[case.name] for case in pair)
+    return {
+        "network": path.stem,
+        "different": lineup.different,
+        "ratio": burst.typical_ratio_to(bound),
+        "beyond_ns": burst.typical_beyond(bound, SHARE),
+        "cases": [case.as_json() for case in measured.values()],
+    }
 
 
 def _print_graphs(found: list[dict[str, Any]]) -> None:
