@@ -106,6 +106,15 @@ def _qlinear_binary(node: Node) -> None:
     _put_quantized(node, real, into)
 
 
+def _put_integers(node: Node, found: Tensor, into: Quantization) -> None:
+    """Give the integers of a result: its own if it is quantised already, else those that it becomes."""
+    if found.is_quantized_real:
+        node.put(found)
+        as_integers(node, into)
+    else:
+        _put_quantized(node, found, into)
+
+
 def _put_quantized(node: Node, real: Tensor, into: Quantization) -> None:
     dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)
     value = real.computed()
@@ -144,11 +153,7 @@ def _qlinear_concat(node: Node) -> None:
     axis = node.axis(node.integer("axis"), parts[0].rank)
     found = concatenated(node, parts, axis)
     node.quantization = saved
-    if found.is_quantized_real:
-        node.put(found)
-        as_integers(node, into)
-        return
-    _put_quantized(node, found, into)
+    _put_integers(node, found, into)
 
 
 #: Operators on integers that compute what these compute on real numbers.
@@ -195,10 +200,7 @@ def _put_real(node: Node, inner: Node, into: Quantization | None) -> None:
     """Translate what computes on real numbers, and give its result, as integers if it becomes some."""
     TABLE["", inner.kind](inner)
     found = inner.results[0]
-    node.put(found)
     if into is None:
-        return
-    if found.is_quantized_real:
-        as_integers(node, into)
-        return
-    _put_quantized(node, found, into)
+        node.put(found)
+    else:
+        _put_integers(node, found, into)
