@@ -117,11 +117,9 @@ class _Trial:
     def __init__(self, library: Path) -> None:
         self._begun_by = os.getpid()
         self._facts = passed_trial.facts(str(library), _native.__file__)
-        self._child: int | None = None
-        self._failure: str | None = ""
-        if not passed_trial.has_passed(self._facts):
-            self._failure = None
-            self._child = self._begin(library)
+        passed = passed_trial.has_passed(self._facts)
+        self._failure = "" if passed else None
+        self._child = None if passed else self._begin(library)
 
     @staticmethod
     def _begin(library: Path) -> int:
