@@ -105,7 +105,7 @@ class FrontKeeper:
         self._fronts.close()
 
     def close(self) -> None:
-        """Ask them to end; who does not within a second is killed."""
+        """Ask both to end; one that does not within a second is killed."""
         fronts = [front for front in (self._front, self._spare) if front is not None]
         for front in fronts:
             front.ask_to_end()

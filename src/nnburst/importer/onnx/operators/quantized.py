@@ -167,7 +167,10 @@ _ON_REAL_NUMBERS: Final = {
 @operator(*_ON_REAL_NUMBERS, domain="com.microsoft")
 def _qlinear_as_real(node: Node) -> None:
     """Inputs: x, its scale and zero point; scale and zero point of the result."""
-    node.require(not node.integer("channels_last"), "channels behind the image's axes")
+    node.require(
+        not node.integer("channels_last"),
+        "channels_last is 1, expected 0: no channels behind the image's axes",
+    )
     into = parameters(node, 3, 4)
     version = node.integer("opset", 11)  # of Softmax, which joined axes before 13
     kind = _ON_REAL_NUMBERS[node.kind]
@@ -177,7 +180,8 @@ def _qlinear_as_real(node: Node) -> None:
 @operator("QGemm", domain="com.microsoft")
 def _q_gemm(node: Node) -> None:
     """Inputs: a, its scale and zero point; b, likewise; c of int32; those of y, which is real without."""
-    node.require(node.real_number("alpha", 1.0) == 1.0, "a factor alpha")
+    alpha = node.real_number("alpha", 1.0)
+    node.require(alpha == 1.0, f"alpha is {alpha}, expected 1")
     by = parameters(node, 1, 2)
     stored, scale = node.array(3, "weights"), node.array(4, "scale").reshape(-1)
     zero = node.array(5, "zero point").reshape(-1)
