@@ -21,6 +21,11 @@ MODELS = ("add", "both", "quantised", "accumulate")
 PATIENCE = 60
 
 
+def region_key(name: str) -> str:
+    """The key of a shared memory region of this process: all processes of the machine share one list."""
+    return f"/nnburst_{name}_{os.getpid()}"
+
+
 def fronts(supervisor: int) -> list[int]:
     """Pids of a supervisor's fronts: the one that serves, and its spare, which is younger."""
 

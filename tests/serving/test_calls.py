@@ -20,7 +20,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException, shared_memory
 
 from serving.networks import SLEEP
-from serving.served import MODELS, Served
+from serving.served import MODELS, Served, region_key
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.full((2, 3), 100, np.float32)
@@ -136,12 +136,13 @@ def test_sequences_have_states_of_their_own(client: Any) -> None:
 
 
 def test_shared_memory_goes_in_and_out(client: Any) -> None:
-    room = shared_memory.create_shared_memory_region("in", "/nnburst_in", 2 * A.nbytes)
-    out = shared_memory.create_shared_memory_region("out", "/nnburst_out", A.nbytes)
+    in_key, out_key = region_key("in"), region_key("out")
+    room = shared_memory.create_shared_memory_region("in", in_key, 2 * A.nbytes)
+    out = shared_memory.create_shared_memory_region("out", out_key, A.nbytes)
     try:
         shared_memory.set_shared_memory_region(room, [A, B])
-        client.register_system_shared_memory("in", "/nnburst_in", 2 * A.nbytes)
-        client.register_system_shared_memory("out", "/nnburst_out", A.nbytes)
+        client.register_system_shared_memory("in", in_key, 2 * A.nbytes)
+        client.register_system_shared_memory("out", out_key, A.nbytes)
         status = client.get_system_shared_memory_status()
         assert {name: region.byte_size for name, region in status.regions.items()} == {
             "in": 2 * A.nbytes,
@@ -156,8 +157,8 @@ def test_shared_memory_goes_in_and_out(client: Any) -> None:
         found = shared_memory.get_contents_as_numpy(out, np.float32, [2, 3])
         assert found.tolist() == (A + B).tolist()
         with pytest.raises(InferenceServerException, match="registered already"):
-            client.register_system_shared_memory("in", "/nnburst_in", 8)
-        with Path("/dev/shm/nnburst_in").open("r+b") as file:
+            client.register_system_shared_memory("in", in_key, 8)
+        with Path(f"/dev/shm{in_key}").open("r+b") as file:
             file.truncate(10)
         with pytest.raises(InferenceServerException, match="10 bytes left"):
             client.infer("add", inputs)

@@ -18,7 +18,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException, shared_memory
 
-from serving.served import MODELS, Served
+from serving.served import MODELS, Served, region_key
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.full((2, 3), 100, np.float32)
@@ -92,11 +92,11 @@ async def refusals(call: Call) -> None:
 
 
 async def regions(call: Call) -> None:
-    """By a name that only this test uses."""
-    room = shared_memory.create_shared_memory_region("both", "/nnburst_both", 3 * A.nbytes)
+    key = region_key("both")
+    room = shared_memory.create_shared_memory_region("both", key, 3 * A.nbytes)
     try:
         shared_memory.set_shared_memory_region(room, [A, B])
-        await call("register_system_shared_memory", "both", "/nnburst_both", 3 * A.nbytes)
+        await call("register_system_shared_memory", "both", key, 3 * A.nbytes)
         status = await call("get_system_shared_memory_status", "both")
         assert status.regions["both"].byte_size == 3 * A.nbytes
         inputs = [triton.InferInput(name, [2, 3], "FP32") for name in "ab"]
