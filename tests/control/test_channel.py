@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from descriptors import descriptors
-from nnburst.control.channel import Channel, Disconnected, Fds, PeerCredentials, ProtocolError
+from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
 from nnburst.control.limits import MAX_FDS, MAX_INLINE_BYTES, MAX_PACKET_BYTES
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
@@ -253,7 +253,7 @@ def test_peer_credentials_are_those_of_the_other_process(tmp_path: Path) -> None
         listening.listen()
         command = [sys.executable, "-c", code, path]
         with subprocess.Popen(command) as other, Channel(listening.accept()[0]) as channel:
-            assert channel.peer == PeerCredentials(other.pid, os.getuid(), os.getgid())
+            assert channel.peer == (other.pid, os.getuid(), os.getgid())
 
 
 class FailingSocket(socket.socket):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from driver.burst_harness import wait_until
 from nnburst.control.channel import Disconnected
 from nnburst.control.limits import MAX_MODELS
 from nnburst.control.messages.burst import FreeMemory, OpenBurst
@@ -75,7 +76,7 @@ def test_hello_without_an_upcall_socket_is_refused(raw: Any, open_fd: Callable[[
     before = raw.count_fds()
     assert raw.call(Hello(PROTOCOL_VERSION, 8), [fd]).status == INVALID
     assert raw.call(Hello(PROTOCOL_VERSION, 8), []).status == INVALID
-    raw.wait_for_fds(before)
+    wait_until(lambda: raw.count_fds() == before)
     os.close(fd)
     raw.introduce()
 
@@ -280,6 +281,6 @@ def test_burst_with_descriptors_that_are_none_is_refused(known: Any, model: Mode
         message = OpenBurst(handle, 1, msgspec.Raw(raw), msgspec.Raw(raw))
         for count in (0, 1, 2, 3):
             assert known.call(message, [memory.fd] * count).status == INVALID
-    known.wait_for_fds(before)
+    wait_until(lambda: known.count_fds() == before)
     memory.close()
     assert known.call(Release(handle)).status == NONE
