@@ -11,7 +11,7 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +105,10 @@ def members(kind: type) -> set[str]:
     return {n for base in own_bases(kind) for n in vars(base) if not n.startswith("_")}
 
 
+def slots(kind: type) -> set[str]:
+    return {name for base in own_bases(kind) for name in vars(base).get("__slots__", ())}
+
+
 def attributes(kind: type) -> set[str]:
     """Public names that the class assigns to itself."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
@@ -116,13 +120,41 @@ def attributes(kind: type) -> set[str]:
         and isinstance(node.value, ast.Name)
         and node.value.id == "self"
         and not node.attr.startswith("_")
-    } - members(kind)
+    } - (members(kind) - slots(kind))
 
 
 def described(kind: type) -> set[str]:
     """Names in the `Attributes` of its docstring."""
     part = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
     return set(re.findall(r"^    (\w+):", part, re.MULTILINE))
+
+
+def fields(kind: type) -> set[str]:
+    """Public names that an object of the class has."""
+    declared = {name for base in own_bases(kind) for name in vars(base).get("__annotations__", ())}
+    assigned = {name for base in own_bases(kind) for name in attributes(base)}
+    return members(kind) | declared | assigned
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """What the page has of functions, constructors and methods, by name."""
+    for name, (kind, listed) in entries().items():
+        found = resolve(name)
+        if kind == "function":
+            yield name, found
+        elif inspect.isclass(found):
+            for member in ("__init__", *(listed or ())):
+                function = inspect.getattr_static(found, member)
+                function = getattr(function, "__func__", function)
+                if inspect.isfunction(function):
+                    yield f"{name}.{member}", function
+
+
+def described_arguments(function: Callable[..., Any]) -> list[str]:
+    """Names in the `Args` of its docstring."""
+    part = (inspect.getdoc(function) or "").partition("Args:\n")[2]
+    part = re.split(r"^\S", part, maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^    (\w+):", part, re.MULTILINE)
 
 
 def test_every_name_on_the_page_exists() -> None:
@@ -136,8 +168,7 @@ def test_every_name_on_the_page_exists() -> None:
 @pytest.mark.parametrize("name", classes())
 def test_public_members_are_those_on_the_page(name: str) -> None:
     kind, listed = resolve(name), entries()[name][1]
-    slots = {s for base in own_bases(kind) for s in getattr(base, "__slots__", ())}
-    assert set(listed or ()) - {"__call__"} == members(kind) - slots
+    assert set(listed or ()) - {"__call__"} == members(kind) - slots(kind)
 
 
 @pytest.mark.parametrize("name", classes())
@@ -145,6 +176,23 @@ def test_public_members_have_a_docstring_and_attributes_a_line(name: str) -> Non
     kind = resolve(name)
     silent = {n for n in entries()[name][1] or () if not inspect.getdoc(getattr(kind, n))}
     assert silent | (attributes(kind) - described(kind)) == set()
+
+
+@pytest.mark.parametrize("name", [n for n, (kind, _) in entries().items() if kind != "module"])
+def test_described_attributes_exist(name: str) -> None:
+    kind = resolve(name)
+    if inspect.isclass(kind):
+        assert described(kind) - fields(kind) == set()
+
+
+def test_described_arguments_are_those_of_the_signature() -> None:
+    wrong = {}
+    for name, function in functions():
+        taken = [n for n in inspect.signature(function).parameters if n not in ("self", "cls")]
+        described = described_arguments(function)
+        if described not in ([], taken):
+            wrong[name] = described
+    assert wrong == {}
 
 
 def test_public_names_are_on_the_page() -> None:

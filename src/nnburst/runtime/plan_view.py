@@ -12,11 +12,7 @@ from nnburst.runtime.planning.plan import CompoundPlan, GotoStep, Plan, Step
 
 
 class PlanView:
-    """A plan with the model that it is for. Immutable.
-
-    Attributes:
-        plan: which device runs which operations, in which steps.
-    """
+    """A plan with the model that it is for. Immutable, thread-safe; `str` of it is a table."""
 
     def __init__(
         self,

@@ -66,11 +66,13 @@ _SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
 
 
 class BoundRequest(OfOneProcess):
-    """Made by `Burst.bind`. Usable by the thread that uses the burst.
+    """A request that is bound to its arrays; made by `Burst.bind`. Usable by the thread that uses the burst.
 
     Attributes:
         inputs: views of the pools; None if omitted. Write them before a run, not during it.
-        outputs: views of the pools, written by every run; buffers if the shape is open.
+        outputs: views of the pools, written by every run; if the model leaves the shape open, an array is
+            room, and results are views of its beginning.
+        in_flight: whether it was submitted and its result has not been collected yet.
     """
 
     _instead = "bind one in the other process; results can be pickled"

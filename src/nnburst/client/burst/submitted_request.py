@@ -26,12 +26,9 @@ class Collected(Protocol):
 
 
 class SubmittedRequest(OfOneProcess):
-    """A submitted request. Results come in order, so earlier ones are collected on the way.
+    """A request that was sent; made by `BoundRequest.submit`. Usable by the thread that uses the burst.
 
-    Attributes:
-        _bound: the request.
-        _abandoned: its result is not wanted any more.
-        _taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
+    Results come in the order of submission, so earlier ones are collected on the way.
     """
 
     _instead = "pickle the result instead"
@@ -42,7 +39,9 @@ class SubmittedRequest(OfOneProcess):
         """Made by `BoundRequest.submit`."""
         self._core = core
         self._bound = bound
+        #: The result is not wanted any more.
         self._abandoned = False
+        #: The result is not to be waited for: it has been taken out of the ring, or is overdue.
         self._taken = False
         self._outcome: ExecutionResult | BaseException | None = None
 

@@ -37,15 +37,10 @@ from nnburst.hal.operand_types import DTYPES, SCALARS
 
 
 class Buffer(Closing):
-    """A buffer of the driver's. A context manager that closes itself.
+    """Memory that the driver keeps. Made by `Device.allocate_buffer`. A context manager that closes itself.
 
     Its calls may come from any thread; two executions that use it at once race in the driver, and what it
     holds afterwards is undefined, as with any memory.
-
-    Attributes:
-        session: of the driver that keeps it.
-        parameter: type and dimensions that hold for all its uses.
-        token: what requests call it.
     """
 
     def __init__(self, session: Session, allocated: Allocated, operand: Operand) -> None:

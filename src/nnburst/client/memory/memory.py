@@ -61,7 +61,6 @@ class Memory(Closing):
 
     Attributes:
         size: in bytes.
-        number: unique in this process; never used again.
     """
 
     _instead = "send its descriptor over a Unix socket and use Memory.from_fd there"
@@ -102,7 +101,7 @@ class Memory(Closing):
 
     def _own(self, shared: SharedMemory, *, writable: bool) -> None:
         self.size = shared.size
-        self._number = next(_numbers)
+        self._number = next(_numbers)  # unique in this process, never used again
         self._state = _State(shared)
         # Not at exit: a forked child would wait for a lock that another thread held at the fork.
         weakref.finalize(self, self._state.close, self._number).atexit = False

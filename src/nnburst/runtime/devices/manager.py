@@ -90,8 +90,7 @@ class Manager(RuntimeObject):
     NNAPI: RT:D1 to D8, DeviceManager in Manager.cpp.
 
     Attributes:
-        cpu: `nnapi-reference`.
-        settings: how it discovers and places.
+        cpu: the CPU device, `nnapi-reference`.
     """
 
     _one: ClassVar[Manager | None] = None

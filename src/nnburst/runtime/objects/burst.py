@@ -21,8 +21,7 @@ class Burst(RuntimeObject):
     NNAPI: RT:B1, B2.
 
     Attributes:
-        executable: what it executes.
-        bursts: of the plan's parts.
+        bursts: those of the plan's parts.
     """
 
     def __init__(self, executable: Executable) -> None:

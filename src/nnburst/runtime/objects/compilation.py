@@ -40,9 +40,8 @@ class Compilation(RuntimeObject):
     NNAPI: RT:C1 to C4, CompilationBuilder.cpp.
 
     Attributes:
-        model: kept alive.
-        devices: that it may use, in order.
-        is_explicit: whether the caller listed them: then there is no fallback.
+        model: what it compiles; kept alive.
+        devices: those that it may use, in order. There is no fallback if the caller listed them.
     """
 
     def __init__(
