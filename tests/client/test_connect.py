@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +100,12 @@ def test_devices_lists_those_that_answer(serve: Serve) -> None:
 
 def test_no_directory_means_no_devices() -> None:
     assert nnburst.devices() == []
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, math.inf, "soon"])
+def test_looking_for_devices_refuses_a_timeout_that_makes_no_sense(timeout: Any) -> None:
+    with pytest.raises(InvalidArgument, match="timeout: "):
+        nnburst.devices(timeout=timeout)
 
 
 def test_address_that_nobody_serves_is_named(serve: Serve, tmp_path: Path) -> None:

@@ -33,16 +33,16 @@ _LONGEST: Final = 86_400.0
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What is known about a driver that is running.
+    """What is known about a driver that is running. Immutable.
 
     Attributes:
         name: for `connect`.
-        version_string: the driver's own.
+        version_string: the driver's own, opaque.
         type: kind of hardware.
         feature_level: version that it speaks.
-        address: its socket.
+        address: path of its socket.
         capabilities: its speed, as it reports it.
-        cache_files: in how many files it caches a compilation.
+        cache_files: how many files a compilation is cached in.
         thread_budget: threads that it can run at once.
     """
 
@@ -118,11 +118,20 @@ def _connect(path: Path, timeout: float) -> socket.socket:
 
 
 def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
-    """The drivers of this user that answer, by name."""
+    """The drivers of this user that run and answer, sorted by name; others are left out.
+
+    Args:
+        timeout: seconds that each of them has to answer.
+
+    Raises:
+        InvalidArgument: the timeout makes no sense.
+        DeviceUnavailable: the directory of the drivers is not one that only this user can enter.
+    """
+    seconds = check_timeout(timeout)
     found = []
     for path in sorted(directory().glob(f"*{SUFFIX}")):
         try:
-            with connect(path, timeout=timeout) as device:
+            with connect(path, timeout=seconds) as device:
                 found.append(
                     DeviceInfo(
                         path.name.removesuffix(SUFFIX),
