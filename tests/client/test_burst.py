@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -242,13 +242,20 @@ def test_failed_run_is_not_taken_for_the_last_good_one(device: Device) -> None:
 
 
 @pytest.fixture
-def open_shape(device: Device, make_model: Callable[..., Model]) -> Iterator[Burst]:
+def open_model(device: Device) -> Iterator[nnburst.PreparedModel]:
     """Adds two tensors of one row each, with any number of columns."""
     builder = ModelBuilder()
     a, b = builder.input(F32, (1, 0)), builder.input(F32, (1, 0))
     c = builder.output(F32, (1, 0))
     builder.operation(OperationType.ADD, [a, b, builder.scalar(0)], [c])
-    with device.prepare(builder.build()) as prepared, prepared.open_burst() as burst:
+    with device.prepare(builder.build()) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+def open_shape(open_model: nnburst.PreparedModel) -> Iterator[Burst]:
+    """A burst on it."""
+    with open_model.open_burst() as burst:
         yield burst
 
 
@@ -440,10 +447,10 @@ def test_request_that_does_not_fit_takes_the_ordinary_path(
 
 
 def test_result_that_does_not_fit_is_a_general_failure_and_no_fallback(
-    open_shape: Burst,
+    open_model: nnburst.PreparedModel,
 ) -> None:
     row = np.ones((1, 4), np.float32)
-    with Burst._open(open_shape._core.prepared, result_channel_length=3) as burst:
+    with open_model.open_burst(result_channel_length=3) as burst:
         for _ in range(2):
             with pytest.raises(GeneralFailure, match="GENERAL_FAILURE"):
                 burst.execute([row, row])
@@ -454,8 +461,8 @@ def test_burst_that_must_not_spin_does_not(device: Device, pair: Arrays, kind: s
     preference = nnburst.ExecutionPreference.LOW_POWER
     options = {"preference": preference} if kind == "LOW_POWER" else {}
     with device.prepare(_add(), **options) as prepared:
-        window = {"spin_window": 0} if kind == "window 0" else {}
-        with prepared.open_burst(**window) as burst:
+        window = 0 if kind == "window 0" else None
+        with prepared.open_burst(spin_window=window) as burst:
             for _ in range(5):
                 np.testing.assert_array_equal(burst.execute(pair).outputs[0], pair[0] + pair[1])
             statistics = burst.statistics()

@@ -58,8 +58,7 @@ def test_client_that_reads_no_results_loses_that_burst_alone(
     filled, lost = [], []
     with nnburst.connect("cam") as device:
         prepared = device.prepare(sum_model())
-        options = {"max_in_flight": 8, "result_channel_length": ROOM}
-        stuck = [prepared.open_burst(**options) for _ in range(4)]
+        stuck = [prepared.open_burst(max_in_flight=8, result_channel_length=ROOM) for _ in range(4)]
         with prepared.open_burst() as good:
             bound = good.bind()
             goes_on(bystander)

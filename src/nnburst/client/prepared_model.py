@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 
 from nnburst.client.burst.burst import Burst
 from nnburst.client.execution.aidl_burst import AidlBurst
@@ -39,7 +38,7 @@ from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
 from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
 from nnburst.hal.extensions.attributes import ExtensionAttribute
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.limits import BURST_CHANNEL_LENGTH, DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -324,14 +323,41 @@ class PreparedModel(Closing):
         """
         return AidlBurst(self._prepared)
 
-    def open_burst(self, *, max_in_flight: int = 1, **options: Any) -> Burst:  # noqa: ANN401
+    def open_burst(
+        self,
+        *,
+        max_in_flight: int = 1,
+        channel_length: int = BURST_CHANNEL_LENGTH,
+        result_channel_length: int | None = None,
+        spin_window: float | None = None,
+        driver_spins: bool = True,
+    ) -> Burst:
         """Open a burst: executions over shared memory, a microsecond each.
 
         Args:
-            max_in_flight: requests that may be under way at once.
-            options: see `nnburst.client.burst.burst.Burst.open`.
+            max_in_flight: requests that may be under way at once (`BoundRequest.submit`), 1 to 1,024.
+            channel_length: elements of the request ring; a request needs 2 + inputs + outputs + pools +
+                given dimensions. One that does not fit goes over the socket.
+            result_channel_length: elements of the result ring; as many unless given.
+            spin_window: seconds to spin for a result before sleeping, less than 60; 0 never spins. By
+                default what the model was prepared for decides: LOW_POWER never spins.
+            driver_spins: whether the driver may spin for the next request, too; False if it would take a core
+                from another driver.
+
+        Raises:
+            InvalidArgument: a number is out of range.
+            DeadObject: the driver has died.
+            Closed: model or device are closed.
+            NnburstError: the driver refuses, for example since the client has too many bursts.
         """
-        return Burst._open(self._prepared, max_in_flight=max_in_flight, **options)
+        return Burst._open(
+            self._prepared,
+            max_in_flight=max_in_flight,
+            channel_length=channel_length,
+            result_channel_length=result_channel_length,
+            spin_window=spin_window,
+            driver_spins=driver_spins,
+        )
 
     @property
     def closed(self) -> bool:

@@ -37,7 +37,7 @@ from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import CLIENT_POLLING_WINDOW
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
 from nnburst.tracing.slices import Layer, Phase, trace
 
 
@@ -66,29 +66,13 @@ class Burst(Closing):
         cls,
         prepared: Prepared,
         *,
-        max_in_flight: int = 1,
-        channel_length: int = BURST_CHANNEL_LENGTH,
-        result_channel_length: int | None = None,
-        spin_window: float | None = None,
-        driver_spins: bool = True,
+        max_in_flight: int,
+        channel_length: int,
+        result_channel_length: int | None,
+        spin_window: float | None,
+        driver_spins: bool,
     ) -> Self:
-        """Open a burst on a prepared model; see `PreparedModel.open_burst`.
-
-        Args:
-            prepared: an open one.
-            max_in_flight: requests that may be under way at once (`BoundRequest.submit`).
-            channel_length: elements of the request ring; a request needs 2 + inputs + outputs + pools +
-                given dimensions.
-            result_channel_length: elements of the result ring; the same unless given.
-            spin_window: seconds to spin for a result before sleeping; 0 never spins. By default what
-                the preference suggests (LOW_POWER: 0).
-            driver_spins: whether the driver may spin for the next request, too; False if it would take a core
-                from another one.
-
-        Raises:
-            InvalidArgument: a number is out of range.
-            NnburstError: the driver refuses.
-        """
+        """Open a burst on a prepared model, which is open; see `PreparedModel.open_burst`."""
         if result_channel_length is None:
             result_channel_length = channel_length
         lengths = (channel_length, result_channel_length)
