@@ -87,3 +87,14 @@ def test_messages_cite_rules_with_their_prefix() -> None:
         if "testing" not in path.parts:
             found += [f"{path.name}: {text}" for text in bare.findall(path.read_text("utf-8"))]
     assert found == []
+
+
+def test_docstrings_cite_rules_with_their_prefix() -> None:
+    bare = re.compile(r"^ +[A-Z]\w+: [A-Z]{1,2}[0-9]+\b.*", re.MULTILINE)
+    validation = ROOT / "src/nnburst/hal/validation"  # whose own rules these are
+    assert [
+        f"{path.name}: {line.strip()}"
+        for path in (ROOT / "src").rglob("*.py")
+        if validation not in path.parents
+        for line in bare.findall(path.read_text("utf-8"))
+    ] == []

@@ -46,7 +46,7 @@ def compliant_with(
 
     Raises:
         InvalidArgument: another type, or not of `source`.
-        GeneralFailure: O23.
+        GeneralFailure: validation:O23.
     """
     return _is_compliant(_canonical(value, source, target), target, signatures)
 

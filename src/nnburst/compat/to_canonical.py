@@ -19,7 +19,7 @@ def unvalidated_convert(value: Any, level: FeatureLevel) -> Any:  # noqa: ANN401
 
     Raises:
         InvalidArgument: it is not one of that version, or a field is outside its range.
-        GeneralFailure: O23, an operand's number of consumers is wrong.
+        GeneralFailure: validation:O23, an operand's number of consumers is wrong.
     """
     return rules_for(value).to_canonical(value, level)
 
@@ -41,7 +41,7 @@ def convert(
 
     Raises:
         InvalidArgument: as `unvalidated_convert`; or a rule is broken, or the type is only a part.
-        GeneralFailure: O23.
+        GeneralFailure: validation:O23.
     """
     rules = rules_for(value)
     canonical = rules.to_canonical(value, level)

@@ -28,7 +28,7 @@ class PacketReader:
         """Copy `datums`: an array, or any buffer, of whole 24-byte elements.
 
         Raises:
-            MalformedPacket: D2, the last element is cut off.
+            MalformedPacket: burst:D2, the last element is cut off.
         """
         data = datums.tobytes() if isinstance(datums, np.ndarray) else memoryview(datums).tobytes()
         self._union, self._data, self._at = union, data, 0

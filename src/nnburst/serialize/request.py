@@ -124,7 +124,7 @@ def deserialize_request(datums: Datums) -> tuple[Request, tuple[int, ...], Measu
         is not checked here.
 
     Raises:
-        MalformedPacket: D1 to D8 (docs/wire_format.md). No count is believed before its elements
+        MalformedPacket: burst:D1 to D8 (docs/wire_format.md). No count is believed before its elements
             are there, so memory stays proportional to the packet.
     """
     reader = PacketReader(REQUEST, datums)

@@ -95,7 +95,7 @@ def deserialize_result(datums: Datums) -> Result:
         and timing. That `time_on_device` is at most `time_in_driver` is not checked here.
 
     Raises:
-        MalformedPacket: D1 to D4, D7, D8 (docs/wire_format.md).
+        MalformedPacket: burst:D1 to D4, D7, D8 (docs/wire_format.md).
     """
     reader = PacketReader(RESULT, datums)
     status, count = reader.information(_INFORMATION, _INFORMATION_LAYOUT)

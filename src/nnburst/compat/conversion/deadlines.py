@@ -55,7 +55,7 @@ def deadline_to_hidl(boot_ns: int | None, clocks: Clocks | None = None) -> Optio
     """The same deadline on the steady clock.
 
     Raises:
-        InvalidArgument: S6, it is negative.
+        InvalidArgument: validation:S6, it is negative.
     """
     if boot_ns is None:
         return OptionalTimePoint()
@@ -80,7 +80,7 @@ def duration_to_hidl(nanoseconds: int | None) -> OptionalTimeoutDuration:
     """The duration as 1.3 has it; what is too long becomes the longest.
 
     Raises:
-        InvalidArgument: S6, it is negative.
+        InvalidArgument: validation:S6, it is negative.
     """
     if nanoseconds is not None and nanoseconds < 0:
         raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns is negative")

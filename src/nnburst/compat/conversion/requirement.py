@@ -37,7 +37,7 @@ def operand_type(code: int) -> FeatureLevel:
     """Of an operand type.
 
     Raises:
-        InvalidArgument: O1, no version has it.
+        InvalidArgument: validation:O1, no version has it.
     """
     if is_extension(code):
         return V1_2

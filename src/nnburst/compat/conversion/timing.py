@@ -50,7 +50,7 @@ def duration_from_aidl(nanoseconds: int) -> int | None:
     """From AIDL's int64; −1 means unknown.
 
     Raises:
-        InvalidArgument: S6, it is below −1 or no int64.
+        InvalidArgument: validation:S6, it is below −1 or does not fit int64.
     """
     if nanoseconds < -1:
         raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns; only -1 stands for none")
@@ -62,7 +62,7 @@ def duration_to_aidl(nanoseconds: int | None) -> int:
     """Into AIDL's int64; what is too long becomes the longest.
 
     Raises:
-        InvalidArgument: S6, it is negative.
+        InvalidArgument: validation:S6, it is negative.
     """
     return -1 if nanoseconds is None else min(_positive(nanoseconds), _INT64_MAX)
 

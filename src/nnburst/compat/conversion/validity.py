@@ -82,7 +82,7 @@ def check_request(request: Request, model: Model | None) -> None:
     """A request, also against its model if that is given.
 
     Raises:
-        InvalidArgument: R2 to R6; with a model any rule R.
+        InvalidArgument: validation:R2 to R6; with a model any rule of requests.
     """
     for index, pool in enumerate(request.pools):
         check_memory(f"pools[{index}]", "R2", pool)
@@ -119,7 +119,7 @@ def check_timing(timing: ExecutionTiming) -> None:
     """Durations that are not negative, the device's no longer than the driver's.
 
     Raises:
-        InvalidArgument: S5, S6.
+        InvalidArgument: validation:S5, S6.
     """
     device, driver = timing.time_on_device_ns, timing.time_in_driver_ns
     validate_duration("time_on_device_ns", device)
@@ -134,7 +134,7 @@ def check_execution_config(config: ExecutionConfig) -> None:
     """Each hint once, legal extension names, no negative timeout.
 
     Raises:
-        InvalidArgument: M6, S6, S7.
+        InvalidArgument: validation:M6, S6, S7.
     """
     validate_duration("loop_timeout_ns", config.loop_timeout_ns)
     validate_unique_tokens("execution_hints", (hint.token for hint in config.execution_hints))
@@ -145,7 +145,7 @@ def check_prepare_model_config(config: PrepareModelConfig) -> None:
     """Each hint once, legal extension names, no negative deadline, a token of 32 bytes.
 
     Raises:
-        InvalidArgument: M6, S6, S7, S11.
+        InvalidArgument: validation:M6, S6, S7, S11.
     """
     validate_duration("deadline_ns", config.deadline_ns)
     validate_cache_token(config.cache_token)

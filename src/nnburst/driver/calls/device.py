@@ -125,10 +125,11 @@ class Preparation:
             fds: the model's pools, then its cache files.
 
         Raises:
-            InvalidArgument: P2: the model breaks a rule of validation; P3, P4: no such preference or
-                priority; P5: deadline, token or hints cannot be; P8: an operation is not supported.
-            MissedDeadline: P6: it has passed (PERSISTENT).
-            GeneralFailure: P7: a pool cannot be mapped.
+            InvalidArgument: the model breaks a rule of validation (device:P2), there is no such preference or
+                priority (device:P3, P4), deadline, token or hints make no sense (device:P5), or an operation
+                is not supported (device:P8).
+            MissedDeadline: device:P6: the deadline has passed (PERSISTENT).
+            GeneralFailure: device:P7: a pool cannot be mapped.
         """
         self._session = session
         self._call = call
@@ -221,8 +222,8 @@ class CachedPreparation:
         """Check what a call brings.
 
         Raises:
-            InvalidArgument: P5: deadline, token, hints, number of files or a descriptor cannot be.
-            MissedDeadline: P6: it has passed (PERSISTENT).
+            InvalidArgument: device:P5: deadline, token, hints, number of files or a descriptor make no sense.
+            MissedDeadline: device:P6: the deadline has passed (PERSISTENT).
             GeneralFailure: the device caches nothing.
         """
         self._session = session

@@ -73,9 +73,9 @@ class AsyncExecution:
             fds: the request's pools.
 
         Raises:
-            InvalidArgument: E2: the request is not valid for the model; E3: its deadline or loop timeout
-                cannot be; E6: it uses a buffer for what that was not allocated for.
-            GeneralFailure: E5: a pool cannot be mapped.
+            InvalidArgument: the request is not valid for the model (device:E2), its deadline or loop timeout
+                makes no sense (device:E3), or a buffer was not allocated for its use (device:E6).
+            GeneralFailure: device:E5: a pool cannot be mapped.
             NnburstError: the executor's reason not to bind it.
         """
         self._called = time.perf_counter_ns()

@@ -17,7 +17,8 @@ def attributes_of(hints: Hints | msgspec.UnsetType) -> tuple[ExtensionAttribute,
         hints: hostile until checked here.
 
     Raises:
-        InvalidArgument: validation:S7: a token repeats; M6: the names or prefixes are not one-to-one.
+        InvalidArgument: a token repeats (validation:S7), or the names or prefixes are not one-to-one
+            (validation:M6).
     """
     if isinstance(hints, msgspec.UnsetType):
         return ()

@@ -72,7 +72,7 @@ class VendorExtension:
         """Start without types and operations.
 
         Raises:
-            InvalidArgument: S4: `name` is not like vendor.extension.
+            InvalidArgument: validation:S4: `name` is not of the form vendor.extension.
         """
         validate_extensions([Extension(name)])
         self.name = name
@@ -113,7 +113,7 @@ class VendorExtension:
             nothing behind a signature needs to tell them apart, and is typed as one.
 
         Raises:
-            InvalidArgument: S4: the number is taken or no 16 bits.
+            InvalidArgument: validation:S4: the number is taken or does not fit 16 bits.
         """
         code = extension_code(self._prefix, number)
         kind = ExtensionOperandType.make(code, name, dtype, is_tensor=is_tensor)
@@ -152,7 +152,7 @@ class VendorExtension:
             omitted_status: see `OperationDefinition`.
 
         Raises:
-            InvalidArgument: the number is taken or no 16 bits.
+            InvalidArgument: the number is taken or does not fit 16 bits.
         """
         if number in self._operations or number_of(number) != number:
             raise InvalidArgument(

@@ -268,7 +268,8 @@ class OperationDefinition(msgspec.Struct, frozen=True):
         kernel: binds it.
         half: the kernel handles float16 itself.
         zero_sized: inputs with an extent of 0 are accepted; otherwise they fail the execution.
-        omitted_status: what an omitted operand or a zero-sized input ends as (spec/ops/index.md §2).
+        omitted_status: status of an execution that omits an operand or has a zero-sized input that the
+            operation does not accept.
     """
 
     signature: Signature

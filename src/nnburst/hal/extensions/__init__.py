@@ -78,7 +78,7 @@ class ExtensionOperandType(ExtensionCode):
 def extension_code(prefix: int, number: int) -> int:
     """The code that type or operation `number` of an extension has if `prefix` stands for it.
 
-    NNAPI: features:A4 and A5; HIDL has 16 bits for the prefix, AIDL 15, as its codes are signed.
+    NNAPI: ExtensionTypeEncoding; HIDL has 16 bits for the prefix, AIDL 15, as its codes are signed.
     """
     return prefix << LOW_BITS_TYPE | number
 
