@@ -77,7 +77,7 @@ class Outcome:
 
     @classmethod
     def of(cls, error: NnburstError) -> Outcome:
-        """What an exception stands for."""
+        """The outcome that an exception stands for."""
         return cls(error.code, error.output_shapes, message=str(error))
 
     @property
@@ -107,7 +107,7 @@ class BurstController(Protocol):
         """Execute once; DEAD_OBJECT if its driver is dead."""
 
     def close(self) -> None:
-        """Give it up."""
+        """End the burst; twice is fine."""
 
 
 class PreparedPart(Protocol):
@@ -128,7 +128,7 @@ class PreparedPart(Protocol):
         """Execute once; DEAD_OBJECT if its driver is dead; never raises for what a driver or data do."""
 
     def open_burst(self) -> BurstController | None:
-        """A burst on it; None if the device has none."""
+        """A burst on it, which the caller closes; None if the device has no bursts."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release it; twice is fine."""

@@ -47,28 +47,31 @@ def compile(  # noqa: A001 - NNAPI's word
 
     Args:
         model: what `nnburst.load` returns, or a model.
-        devices: names of devices, or devices: then those alone, without fallback. By default every driver
-            that runs for this user, then installed engines, then the CPU, which also stands in for what
+        devices: those to use, each by its name or as it is; then there is no fallback. By default every
+            driver of this user that runs, the installed engines, and the CPU, which also stands in for what
             fails.
-        pools: those that the constants of a bare model lie in.
+        pools: the pools that the constants of a bare model lie in, in the model's order.
         preference: what to optimise for.
         priority: among the models of this program.
-        cache_dir: directory in which devices keep what they compile, if they can; made if it is missing.
-        token: 32 bytes that name the model in `cache_dir`; its content does unless given.
-        timeout: seconds.
+        cache_dir: directory in which devices keep what they compile, if they can; made (mode 0700) if it is
+            missing.
+        token: 32 bytes that name the model in `cache_dir`; by default a hash of its content.
+        timeout: seconds that placing and preparing may take.
         placement: "declared" places by the costs that devices report; "measured" times them on this model and
             takes the plan of least latency (`CompiledModel.placement_report` has what it found).
         measuring: for "measured": the seconds that it may take, a function for its progress, and where its
             figures are kept. By default at most 30 s.
-        manager: whose devices; that of this process unless given.
+        manager: the manager whose devices are used; that of this process unless given.
 
     Returns:
-        The compiled model: its plan, and ways to execute it.
+        The compiled model, which the caller closes: its plan, and ways to execute it.
 
     Raises:
-        InvalidArgument: the model is not valid, a device is not known, or no device can run an operation.
-        MissedDeadline: it takes too long.
+        InvalidArgument: the model is not valid, a device is unknown, no device can run an operation, or
+            another argument makes no sense.
+        MissedDeadline: it took longer than `timeout`.
         NnburstError: what a device of an explicit list answers.
+        OSError: `cache_dir` cannot be made.
     """
     check_timeout(timeout)
     known = Manager.of_process() if manager is None else manager

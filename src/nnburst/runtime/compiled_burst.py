@@ -45,7 +45,9 @@ _BY_PYTHON: Final = -1
 
 
 class CompiledBurst(RuntimeObject):
-    """A burst of each step. One thread at a time; a second one gets BurstBusy. A context manager.
+    """Bursts for all steps of a plan; made by `CompiledModel.open_burst`. A context manager.
+
+    One thread at a time; a second one gets BurstBusy.
 
     Attributes:
         inputs: what each input must look like.
@@ -84,10 +86,13 @@ class CompiledBurst(RuntimeObject):
         measure: bool = False,
         timeout: float = 30.0,
     ) -> ExecutionResult:
-        """Execute once; as `CompiledModel.execute`, with the same errors, and BurstBusy.
+        """Execute once; arguments, results and errors are those of `CompiledModel.execute`.
 
         From the third execution on arrays of the same shapes it is one C call for all steps, with a copy of
         the arrays before and behind it, if the plan can be bound and nothing is measured or recorded.
+
+        Raises:
+            BurstBusy: another thread is using the burst.
         """
         self._check_open()
         # The last request's memory is written before its run can find out that another thread's run of it is
@@ -169,12 +174,14 @@ class CompiledBurst(RuntimeObject):
         """Bind arrays once, for many runs.
 
         Args:
-            inputs: arrays, None for an omitted one; new arrays in a new pool unless given. Those in a pool
-                stay where they are, others are copied by each run.
-            outputs: likewise.
+            inputs: an array for each input, None for an omitted one; new arrays in a new pool unless given.
+                Arrays in a pool are used where they are, others are copied by each run.
+            outputs: an array for each output, None for a new one; likewise.
 
         Raises:
-            InvalidArgument: an array does not fit the model, or an output of unknown shape has no array.
+            InvalidArgument: an array does not fit the model, or is not given for an unknown shape.
+            ResourceExhausted: there is not so much memory.
+            Closed: the burst is closed. A dead driver shows in the first run.
         """
         self._check_open()
         given = [*([None] * len(self.inputs) if inputs is None else inputs)]
@@ -195,15 +202,17 @@ class CompiledBurst(RuntimeObject):
 
 
 class CompiledRequest(OfOneProcess):
-    """A bound request of a plan. Usable by the thread that uses the burst.
+    """A request that is bound to a plan; made by `CompiledBurst.bind`.
+
+    Usable by the thread that uses the burst.
 
     If each step's device has bursts and all shapes are known, a run is one C call for all steps: what a
     step writes lies where the next one reads it.
 
     Attributes:
-        inputs: write them before a run, not during it; None if omitted.
-        outputs: written by every run.
-        in_flight: whether it was submitted and is not settled yet.
+        inputs: arrays that every run reads; write them before a run, not during it. None if omitted.
+        outputs: arrays that every run writes.
+        in_flight: whether it was submitted and has not ended yet.
     """
 
     _instead = "bind one in the other process; results can be pickled"
@@ -255,12 +264,12 @@ class CompiledRequest(OfOneProcess):
 
     @property
     def is_bound(self) -> bool:
-        """Whether a run is one C call; not so for plans that only Python can execute, and dead drivers."""
+        """Whether a run is one C call. It is not if a driver is dead or only Python can execute the plan."""
         return self._bound is not None
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot be run any more, since its burst was closed."""
+        """Whether its burst was closed, so that it cannot be run any more."""
         return self._burst.closed
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
@@ -274,7 +283,11 @@ class CompiledRequest(OfOneProcess):
 
         Raises:
             OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
-            MissedDeadline, DeadObject, Closed, BurstBusy: see these classes.
+            BurstBusy: it was submitted and has not ended, or another thread is using the burst.
+            MissedDeadline: it took too long.
+            DeadObject: a driver of an explicit list has died; the next run prepares again.
+            NnburstError: what another device of an explicit list answers.
+            Closed: the burst is closed.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         if timeout_ns != self._timeout_ns:
@@ -303,7 +316,7 @@ class CompiledRequest(OfOneProcess):
         return code
 
     def submit(self, timeout: float = 30.0) -> SubmittedPlan:
-        """Begin an execution without waiting; its result is in `outputs` once it is there.
+        """Begin an execution without waiting for it; `outputs` hold its result once it has ended.
 
         Executions end in the order of their submission. While one is on its second step, the next one is on
         its first. A plan that cannot be bound is executed now.
@@ -312,9 +325,11 @@ class CompiledRequest(OfOneProcess):
             timeout: seconds that it may take.
 
         Raises:
-            BurstBusy: `max_in_flight` are under way, this request is, or another execution uses the burst.
+            BurstBusy: `max_in_flight` executions are under way, this request is, or another execution uses
+                the burst.
             Closed: the burst is closed.
-            NnburstError: a driver of an explicit list cannot be reached.
+            NnburstError: a driver of an explicit list cannot be reached, or a plan that was executed now
+                failed.
         """
         seconds = check_timeout(timeout)
         self._burst._check_open()
@@ -379,7 +394,7 @@ class CompiledRequest(OfOneProcess):
 
 
 class SubmittedPlan(OfOneProcess):
-    """A submitted request of a plan. Thread-safe."""
+    """An execution of a plan that was begun by `CompiledRequest.submit`. Thread-safe."""
 
     _instead = "wait for it here; results can be pickled"
 
@@ -398,11 +413,11 @@ class SubmittedPlan(OfOneProcess):
         """Wait for the result. May be called again.
 
         Args:
-            timeout: seconds to wait; the execution goes on behind them.
+            timeout: seconds to wait; the execution goes on after them.
 
         Raises:
-            MissedDeadline: it is not there in time, or the execution took too long.
-            NnburstError: what came of it, as `CompiledRequest.run` says.
+            MissedDeadline: the result is not there in time, or the execution took too long.
+            NnburstError: why the execution failed; see `CompiledRequest.run`.
         """
         seconds = check_timeout(timeout)
         if isinstance(self._request, ExecutionResult):

@@ -18,10 +18,12 @@ from nnburst.runtime.runtime_object import RuntimeObject
 
 
 class CompiledModel(RuntimeObject):
-    """A model that is placed and prepared. Thread-safe. A context manager that closes itself.
+    """A model that is placed and prepared; made by `nnburst.compile`. Thread-safe.
+
+    A context manager that closes itself.
 
     Attributes:
-        compilation: what it is for those who want all of NNAPI's calls.
+        compilation: the compilation behind it, for all of NNAPI's calls.
         inputs: what each input must look like.
         outputs: what each output must look like.
     """
@@ -42,7 +44,11 @@ class CompiledModel(RuntimeObject):
 
     @property
     def plan(self) -> PlanView:
-        """Which device runs what: prints as a table, and draws as a graph."""
+        """Which device runs what; it prints as a table and draws as a graph.
+
+        Raises:
+            Closed: this is closed.
+        """
         executable = self.compilation._finished_executable
         source = self.compilation.model._finished_model
         return PlanView(executable.plan, source, self.compilation._estimates(), executable.measured)
@@ -67,9 +73,9 @@ class CompiledModel(RuntimeObject):
         Args:
             inputs: an array for each input; None if the operation allows to omit it.
             outputs: arrays to write to, or None for a new one. If the model leaves an output's shape
-                open, a given array is a buffer, and the result is a view of it.
-            measure: whether to time it; only plans of one step are.
-            timeout: seconds.
+                open, a given array is room for it, and the result is a view of its beginning.
+            measure: whether to time it; only plans of one step are timed.
+            timeout: seconds that it may take.
 
         Returns:
             Outputs (the given arrays, or new ones), shapes and timing.
@@ -79,6 +85,7 @@ class CompiledModel(RuntimeObject):
             OutputInsufficientSize: a given array is too small; `output_shapes` has what is needed.
             MissedDeadline: it took too long.
             DeadObject: a driver of an explicit list has died; the next call prepares again.
+            NnburstError: what another device of an explicit list answers.
             Closed: this is closed.
         """
         self._check_open()
@@ -98,7 +105,10 @@ class CompiledModel(RuntimeObject):
         outputs: Sequence[Array | None] | None = None,
         **options: Any,  # noqa: ANN401 - those of `execute`
     ) -> ExecutionResult:
-        """`execute` on a thread, while the event loop goes on."""
+        """`execute` on another thread, while the event loop goes on; arguments and errors are the same.
+
+        A task that is cancelled does not stop the execution.
+        """
         return await asyncio.to_thread(self.execute, inputs, outputs, **options)
 
     def open_burst(self, *, max_in_flight: int = 1) -> CompiledBurst:

@@ -43,7 +43,7 @@ class PlanView:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of a plan of several, but jumps; empty if one device has the whole model."""
+        """The plan's steps without its jumps; empty if one device has the whole model."""
         if not isinstance(self._plan, CompoundPlan):
             return ()
         return tuple(step for step in self._plan.steps if not isinstance(step, GotoStep))
@@ -59,9 +59,9 @@ class PlanView:
         )
 
     def dot(self) -> str:
-        """A graph in the DOT language."""
+        """The plan as a graph in the DOT language."""
         return plan_dot(self._plan, self._source)
 
     def mermaid(self) -> str:
-        """A mermaid flowchart."""
+        """The plan as a mermaid flowchart."""
         return plan_mermaid(self._plan, self._source)

@@ -49,10 +49,10 @@ class PlanFacts:
     Attributes:
         architecture_hash: 32 bytes over all of the model but its weights (RT:T6).
         device_id: "name=version" of all devices of the compilation's list, sorted, comma-separated.
-        input_class: over the model's inputs.
-        output_class: over its outputs.
-        is_explicit: whether the devices were listed.
-        has_caching: whether the compilation caches.
+        input_class: kind of the model's inputs.
+        output_class: kind of its outputs.
+        is_explicit: whether the caller listed the devices.
+        has_caching: whether the compilation has a cache.
         has_control_flow: whether the model has an IF or a WHILE.
         has_dynamic_temporaries: whether a value between steps is of unknown size.
     """
@@ -73,9 +73,9 @@ class CompilationRecord:
 
     Attributes:
         facts: of the model and its plan.
-        code: what it came to.
-        duration_ns: nanoseconds.
-        fell_back_to_cpu: whether the CPU has the whole model since planning failed.
+        code: the result.
+        duration_ns: nanoseconds that it took.
+        fell_back_to_cpu: whether the CPU has the whole model because planning failed.
     """
 
     facts: PlanFacts
@@ -90,8 +90,8 @@ class ExecutionRecord:
 
     Attributes:
         facts: of the model and its plan.
-        mode: by which call.
-        code: what it came to.
+        mode: the call that computed it.
+        code: the result.
         runtime_ns: nanoseconds from its start; None for ASYNC_WITH_DEPS.
         driver_ns: nanoseconds in the driver; None if not measured.
         hardware_ns: nanoseconds on the hardware; None if not measured.
@@ -112,7 +112,7 @@ class Records:
     """Where the records of a manager's compilations go. Thread-safe.
 
     Attributes:
-        callback: is called with each record, on the thread that the compilation or computation ended on; None
+        callback: called with each record, on the thread that the compilation or computation ended on; None
             for no records. What it raises is logged. While it is set, reusable executions and bound requests
             that were not bound before are computed by Python, since C keeps no records.
     """

@@ -39,7 +39,7 @@ class RuntimeObject(Closing):
         return self._closed
 
     def close(self) -> None:
-        """Give up what it holds. Twice is fine; nothing happens in a forked child."""
+        """Free what it holds. Twice is fine; in a forked child nothing happens."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True

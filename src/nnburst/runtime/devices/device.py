@@ -41,17 +41,17 @@ class Device(DeviceFacts, Protocol):
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Those that it has."""
+        """The vendor extensions that it has."""
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:
-        """In how many files it caches a compilation."""
+        """How many files it caches a compilation in."""
 
     def supports_extension(self, name: str) -> bool:
-        """Whether it has an extension."""
+        """Whether it has the extension called `name`."""
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> Sequence[bool]:
-        """Which operations of the main subgraph it can run."""
+        """Which operations of the main subgraph it can run, in their order; `pools` are the model's."""
 
     def prepare(
         self,
@@ -63,13 +63,34 @@ class Device(DeviceFacts, Protocol):
         cache: CacheRequest | None = None,
         attributes: Sequence[ExtensionAttribute] = (),
     ) -> PreparedPart:
-        """Prepare a model or a step."""
+        """Prepare a model or a step.
+
+        Args:
+            model: what to prepare.
+            pools: the model's pools, in order.
+            preference: what to optimise for.
+            priority: among the models of this program.
+            deadline_ns: moment on CLOCK_BOOTTIME at which to give up; None for no limit.
+            cache: files to keep the compilation in; None for no caching.
+            attributes: of vendor extensions; unknown ones are ignored.
+
+        Raises:
+            NnburstError: why it cannot be prepared.
+        """
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer | None:
-        """A buffer of its own; None if plain shared memory is what it allocates."""
+        """A buffer of its own for these uses; None if it allocates plain shared memory only.
+
+        Raises:
+            NnburstError: why it cannot be allocated.
+        """
 
     def wait(self, timeout: float = 30.0) -> None:
-        """Wait until it is there."""
+        """Wait until its driver is there, `timeout` seconds at most.
+
+        Raises:
+            NnburstError: it is not there in time.
+        """
 
     def close(self) -> None:
-        """Give it up."""
+        """End its driver or connection, if it has one; twice is fine."""

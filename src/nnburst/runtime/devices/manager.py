@@ -82,10 +82,10 @@ class Settings:
 
 
 class Manager(RuntimeObject):
-    """The devices that models can be placed on, the CPU last (RT:D1). Thread-safe; one for each process.
+    """The devices that models can be placed on, the CPU last (RT:D1). Thread-safe.
 
-    Discovered are the drivers of this user that run, by name, then installed engines, then the CPU. Of equal
-    names the first counts; none may be called nnapi-reference but the CPU.
+    It finds the drivers of this user that run, sorted by name, then installed engines. Of several of one name
+    the first counts, and only the CPU may be called nnapi-reference. A process needs one: `of_process`.
 
     NNAPI: RT:D1 to D8, DeviceManager in Manager.cpp.
 
@@ -150,10 +150,13 @@ class Manager(RuntimeObject):
         return [*self._drivers, self.cpu]
 
     def refresh(self) -> list[Device]:
-        """Take up drivers that have come since; those that are known stay, dead or alive.
+        """Add the drivers and engines that have come since; known devices stay, dead or alive.
 
         Returns:
             All devices, the CPU last.
+
+        Raises:
+            Closed: this is closed.
         """
         self._check_open()
         with self._lock:
@@ -208,7 +211,7 @@ class Manager(RuntimeObject):
         """The device called `name`.
 
         Raises:
-            InvalidArgument: it does not exist.
+            InvalidArgument: no device has this name; the message lists the known ones.
         """
         for device in self.devices:
             if device.name == name:

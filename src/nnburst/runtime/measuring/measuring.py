@@ -15,8 +15,9 @@ class Measuring:
 
     Attributes:
         budget: seconds after which nothing new is timed.
-        progress: called after each step that is timed how many there were and how many are expected.
-        directory: of what was measured before; None to keep nothing.
+        progress: called after each timed step with the number of steps timed so far, and of those expected.
+        directory: where figures are kept for later measurements; None to keep nothing. By default
+            `nnburst/costs` in the user's cache directory.
     """
 
     budget: float = 30.0

@@ -32,14 +32,14 @@ class PlacementReport:
 
     Attributes:
         devices: names, as schedules number them.
-        steps: all that was timed, in that order.
-        crossing: for each device what a step costs there besides its operations, in seconds.
-        alone: for each device that can run the whole model how long it takes, in seconds.
+        steps: all steps that were timed, in that order.
+        crossing: for each device, seconds that a step costs there besides its operations.
+        alone: for each device that can run the whole model, seconds that it takes.
         candidate: the schedule that should be fastest.
-        expected: seconds of the candidate.
-        rounds: alternating executions of the best single device and of the candidate, in seconds.
+        expected: seconds that the candidate should take; None if there is no candidate.
+        rounds: seconds of the best single device and of the candidate, executed in turns.
         chosen: the schedule that was taken; empty if measuring decided nothing.
-        reason: why, in one sentence.
+        reason: why it was chosen, in one sentence.
     """
 
     devices: tuple[str, ...]

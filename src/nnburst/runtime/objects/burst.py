@@ -14,9 +14,10 @@ from nnburst.runtime.runtime_object import RuntimeObject
 
 
 class Burst(RuntimeObject):
-    """A burst (NNAPI: ANeuralNetworksBurst). One execution at a time; a second one gets BadState.
+    """Bursts for the steps of a compilation (NNAPI: ANeuralNetworksBurst); made by `Compilation.burst`.
 
-    Made by `Compilation.burst`. Steps whose devices have no bursts execute the ordinary way.
+    One execution at a time; a second one gets BadState. Steps of devices without bursts execute the ordinary
+    way.
 
     NNAPI: RT:B1, B2.
 

@@ -83,7 +83,12 @@ class Compilation(RuntimeObject):
 
     @property
     def preference(self) -> int:
-        """What to optimise for; FAST_SINGLE_ANSWER unless set."""
+        """What to optimise for, an `ExecutionPreference`; FAST_SINGLE_ANSWER unless set.
+
+        Raises:
+            BadState: it is set, and the compilation is finished.
+            InvalidArgument: it is set to an unknown value; BAD_DATA.
+        """
         return self._preference
 
     @preference.setter
@@ -96,7 +101,12 @@ class Compilation(RuntimeObject):
 
     @property
     def priority(self) -> int:
-        """90 (LOW), 100 (MEDIUM, the default) or 110 (HIGH)."""
+        """90 (LOW), 100 (MEDIUM, the default) or 110 (HIGH).
+
+        Raises:
+            BadState: it is set, and the compilation is finished.
+            InvalidArgument: it is set to another value; BAD_DATA.
+        """
         return self._priority
 
     @priority.setter
@@ -108,7 +118,12 @@ class Compilation(RuntimeObject):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that `finish` may take; None for no limit. Needs one explicit device; 0 removes it."""
+        """Seconds that `finish` may take; None and 0 for no limit. Needs one explicit device.
+
+        Raises:
+            BadState: it is set, and the compilation is finished.
+            InvalidArgument: it is set to less than 0, or without one explicit device; BAD_DATA.
+        """
         return None if self._timeout_ns is None else self._timeout_ns / 1e9
 
     @timeout.setter
@@ -118,7 +133,15 @@ class Compilation(RuntimeObject):
         self._timeout_ns = nanoseconds("timeout", seconds)
 
     def limit(self, seconds: float) -> None:
-        """As `timeout`, for compilations for any devices; steps still get no deadline (RT:P16)."""
+        """Limit `finish` as `timeout` does, for any devices; steps still get no deadline (RT:P16).
+
+        Args:
+            seconds: that `finish` may take; 0 for no limit.
+
+        Raises:
+            BadState: the compilation is finished.
+            InvalidArgument: `seconds` is less than 0; BAD_DATA.
+        """
         self._check_building("limit")
         self._timeout_ns = nanoseconds("limit", seconds)
 
@@ -128,7 +151,7 @@ class Compilation(RuntimeObject):
         Raises:
             UnexpectedNull: an argument is None.
             BadState: the compilation is finished.
-            InvalidArgument: the token has not 32 bytes.
+            InvalidArgument: the token does not have 32 bytes; BAD_DATA.
         """
         if directory is None or token is None:
             raise UnexpectedNull("set_caching: directory or token is None")
@@ -140,7 +163,7 @@ class Compilation(RuntimeObject):
     def add_extension_attribute(
         self, extension: str, code: int, value: bytes | memoryview = b""
     ) -> None:
-        """Give the device a hint of a vendor extension's about this compilation.
+        """Give the device an attribute of a vendor extension for this compilation.
 
         Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
         is logged.
@@ -165,7 +188,7 @@ class Compilation(RuntimeObject):
         """Let `finish` place the model by what devices are measured to take, not by what they report.
 
         Args:
-            measuring: how; by default at most 30 s, with what was measured before.
+            measuring: how long and with which figures; by default at most 30 s, with those measured before.
 
         Raises:
             BadState: the compilation is finished.
@@ -177,8 +200,9 @@ class Compilation(RuntimeObject):
         """Place the model and have its parts prepared.
 
         Raises:
-            BadState: it was finished, be it without success.
+            BadState: `finish` was called before, with or without success.
             InvalidArgument: no device can run an operation; BAD_DATA.
+            MissedDeadline: it took longer than `timeout` or `limit`.
             NnburstError: what planning or a device answers, if there is no fallback (RT:P2).
         """
         self._check_building("finish")
@@ -241,7 +265,7 @@ class Compilation(RuntimeObject):
 
     @property
     def placement_report(self) -> PlacementReport | None:
-        """What placement by measurement has found; None if the model was not placed so."""
+        """What placement by measurement has found; None if the model was not placed by it."""
         return self._placement_report
 
     @property
@@ -271,6 +295,10 @@ class Compilation(RuntimeObject):
 
     def memory_preference(self, direction: Direction, index: int) -> MemoryPreference:
         """Alignment and padding that the devices like for an argument (RT:P19).
+
+        Args:
+            direction: whether `index` counts inputs or outputs.
+            index: of the argument.
 
         Raises:
             BadState: it is not finished.

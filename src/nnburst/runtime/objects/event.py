@@ -22,7 +22,7 @@ _LONG = 3600.0
 class Event(RuntimeObject):
     """A computation under way, or a fence. Thread-safe: any number of threads may wait for one.
 
-    Made by `Execution.start` and `start_after`, or by `from_sync_fence`.
+    Made by `Execution.start` and `start_after`, or by `from_sync_fence`. `close` first waits for its end.
 
     NNAPI: RT:V1 to V4, Event.cpp.
     """
@@ -62,9 +62,8 @@ class Event(RuntimeObject):
     def from_sync_fence(cls, fd: int) -> Event:
         """An event for a fence from outside (NNAPI: createFromSyncFenceFd).
 
-        Taken are fences of nnburst's, sync_files, and everything else that can be polled: it has signalled
-        when it can be read. An error of a fence is POLLERR, or a sync_file's error status, or an end without
-        a signal.
+        A fence of nnburst's, a sync_file, or anything else that can be polled will do: it has signalled when
+        it can be read. POLLERR, a sync_file's error status, or an end without a signal is its error state.
 
         Args:
             fd: stays the caller's.
@@ -78,11 +77,11 @@ class Event(RuntimeObject):
 
     @property
     def fence(self) -> SyncFence | None:
-        """The fence, borrowed; None if it has none."""
+        """The fence, borrowed: valid until `close`. None if the event has no fence."""
         return self._fence
 
     def sync_fence(self) -> int:
-        """A descriptor of the fence that the caller closes (NNAPI: getSyncFenceFd).
+        """A new descriptor of the fence, which the caller closes (NNAPI: getSyncFenceFd).
 
         Raises:
             InvalidArgument: the event has no fence; BAD_DATA.
@@ -93,10 +92,10 @@ class Event(RuntimeObject):
         return self._fence.duplicate()
 
     def wait(self) -> None:
-        """Wait until it is over; each time the same.
+        """Wait until the computation has ended, or the fence has signalled; every call has the same outcome.
 
         Raises:
-            NnburstError: what came of the computation; OP_FAILED for a fence in the error state.
+            NnburstError: why the computation failed; OP_FAILED for a fence in the error state.
         """
         succeeded(self._known_outcome())
 

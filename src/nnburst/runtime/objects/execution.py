@@ -55,7 +55,9 @@ logger = logging.getLogger("nnburst.runtime")
 
 
 class Execution(ExecutionSettings):
-    """One set of arguments (NNAPI: ANeuralNetworksExecution). Made by `Compilation.execution`.
+    """One set of arguments and what is computed with it (NNAPI: ANeuralNetworksExecution).
+
+    Made by `Compilation.execution`.
 
     Not thread-safe while its arguments are set. It computes once, or again and again if it is `reusable`, but
     never twice at a time; different executions of one compilation compute at once on any threads.
@@ -88,14 +90,14 @@ class Execution(ExecutionSettings):
 
         Args:
             index: of the input.
-            data: anything with a contiguous buffer; it is read by each computation, where it is.
-            type: dimensions that the model leaves open.
-            length: what the C interface was given; that of `data` unless given.
+            data: anything with a contiguous buffer; kept alive, and read by each computation where it is.
+            type: the operand with the dimensions that the model leaves open; None for the model's.
+            length: bytes that a caller in C announces; only compared with the absence of `data`.
 
         Raises:
             UnexpectedNull: `data` is None although `length` is not 0.
             BadState: a computation has started, or the input is set.
-            InvalidArgument: RT:E2: index, type or length; BAD_DATA.
+            InvalidArgument: RT:E2: the index, the type, or the size of `data`; BAD_DATA.
         """
         self._inputs.set_pointer(index, data, type, length, padding=self._padding)
 
@@ -122,9 +124,9 @@ class Execution(ExecutionSettings):
         Args:
             index: of the input.
             memory: kept alive.
-            offset: of its first byte.
-            length: in bytes; 0 and 0 for memory that was made from a descriptor.
-            type: dimensions that the model leaves open.
+            offset: of the input's first byte.
+            length: in bytes; 0, as `offset`, for memory that was made by `MemoryDesc.create_memory`.
+            type: the operand with the dimensions that the model leaves open; None for the model's.
 
         Raises:
             UnexpectedNull: `memory` is None.
@@ -155,9 +157,9 @@ class Execution(ExecutionSettings):
         """Compute and wait for it.
 
         Raises:
-            BadState: it computes, or has computed and is not reusable.
-            InvalidArgument: an argument is not set; BAD_DATA, and it is completed.
-            NnburstError: what came of it.
+            BadState: it is computing, or has computed and is not reusable.
+            InvalidArgument: an argument is not set; BAD_DATA, and the execution is completed.
+            NnburstError: why the computation failed.
         """
         began_ns = time.monotonic_ns()
         own = self._own_burst() if self._reusable else None
@@ -173,9 +175,9 @@ class Execution(ExecutionSettings):
 
         Raises:
             UnexpectedNull: `burst` is None.
-            InvalidArgument: it is another compilation's; BAD_DATA.
-            BadState: the burst is busy, and otherwise as `compute`.
-            NnburstError: as `compute`.
+            InvalidArgument: the burst belongs to another compilation; BAD_DATA.
+            BadState: the burst is busy, and otherwise as for `compute`.
+            NnburstError: as for `compute`.
         """
         began_ns = time.monotonic_ns()
         if burst is None:
@@ -297,7 +299,7 @@ class Execution(ExecutionSettings):
         )
 
     def open_burst(self) -> Burst:
-        """A burst of its compilation."""
+        """A new burst of its compilation, which the caller closes."""
         self._check_open()
         return Burst(self._executable)
 
@@ -305,10 +307,10 @@ class Execution(ExecutionSettings):
         """Compute on a thread of its own.
 
         Returns:
-            What reports the outcome.
+            The event to wait for, which reports the outcome.
 
         Raises:
-            BadState, InvalidArgument: as `compute`; then there is no event.
+            BadState, InvalidArgument: as for `compute`; then there is no event.
         """
         self._begin(ExecutionMode.ASYNC, time.monotonic_ns())
         if self._executable.interface.starts_inline:
@@ -328,19 +330,19 @@ class Execution(ExecutionSettings):
         for the fences and computes. Until the event was waited for, the execution computes.
 
         Args:
-            dependencies: events, also of other compilations. Those without fence are waited for in this call,
-                and how they end does not matter; fences are handed on to the device.
+            dependencies: events, also of other compilations. Those without a fence are waited for in this
+                call, and how they end does not matter; fences are handed on to the device.
             duration: seconds that it may take once they are done; 0 for no limit. Needs one explicit device.
 
         Returns:
-            What reports the outcome; its fence can be a dependency in turn.
+            The event to wait for, which reports the outcome; its fence can be a dependency in turn.
 
         Raises:
             UnexpectedNull: the list or an entry is None.
-            BadState: as `compute`.
+            BadState: as for `compute`.
             InvalidArgument: an argument is not set, an output is not fully specified, or there is a duration
                 without one explicit device; BAD_DATA, and the execution is completed.
-            NnburstError: the device refuses it.
+            NnburstError: the device refuses it, or what was computed in this call failed.
         """
         check_dependencies(dependencies)
         self._begin(ExecutionMode.ASYNC_WITH_DEPS, time.monotonic_ns())
@@ -485,9 +487,9 @@ class Execution(ExecutionSettings):
         """Dimensions of an output after a computation.
 
         Raises:
-            BadState: it has not completed, or failed.
+            BadState: the execution has not completed, or the computation failed otherwise.
             OutputInsufficientSize: the output was too small; `output_shapes[0]` has what it needs.
-            InvalidArgument: no such output, or one of rank 0; BAD_DATA.
+            InvalidArgument: there is no such output, or its rank is 0; BAD_DATA.
         """
         dimensions = self._output(index)
         if not dimensions:
@@ -496,7 +498,7 @@ class Execution(ExecutionSettings):
         return dimensions
 
     def output_rank(self, index: int) -> int:
-        """Rank of an output after a computation; errors as `output_dimensions`, but for rank 0."""
+        """Rank of an output after a computation; 0 is fine, other errors are those of `output_dimensions`."""
         dimensions = self._output(index)
         self._check_sufficient(index)
         return len(dimensions)
@@ -527,8 +529,8 @@ class Execution(ExecutionSettings):
             code: which duration.
 
         Raises:
-            InvalidArgument: there is no such code; BAD_DATA.
-            BadState: it has not completed, has failed, or was not measured.
+            InvalidArgument: the code is unknown; BAD_DATA.
+            BadState: the execution has not completed, has failed, or was not measured.
         """
         try:
             code = DurationCode(code)
@@ -545,7 +547,7 @@ class Execution(ExecutionSettings):
             raise BadState(f"{what}: the execution is {self._state.value}")
 
     def close(self) -> None:
-        """Give it up. One that computes is not freed (RT:E9): an error is logged."""
+        """Free what it holds. While it is computing nothing is freed (RT:E9), and an error is logged."""
         if self._state == State.COMPUTATION and not self._closed:
             logger.error("an execution that computes cannot be closed: wait for it first")
             return

@@ -36,10 +36,10 @@ _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 class Memory(RuntimeObject):
-    """Memory of an application, of nnburst's, or of a driver. Thread-safe but for its bytes.
+    """Bytes that arguments lie in: shared memory, a descriptor from outside, or a driver's own memory.
 
-    It belongs to no device: each driver that uses it gets it attached. Made by `allocate`, `from_fd`, and
-    `MemoryDesc.create_memory`. Arrays made from it keep its mapping alive.
+    It belongs to no device: it is attached to each driver that uses it. Made by `allocate`, `from_fd`, and
+    `MemoryDesc.create_memory`. Arrays made from it keep its mapping alive. Thread-safe but for its bytes.
 
     NNAPI: RT:Y1 to Y9, Memory.cpp.
 
@@ -77,7 +77,7 @@ class Memory(RuntimeObject):
 
         Raises:
             InvalidArgument: `size` is not positive.
-            ResourceExhausted: there is not so much.
+            ResourceExhausted: there is not so much memory.
         """
         vlog.write("memory", "shared memory of %d bytes", size)
         return cls(size, new_pool(size))
@@ -98,10 +98,10 @@ class Memory(RuntimeObject):
         `prot` or `offset`) is staged: read before and written back after each computation.
 
         Args:
-            size: bytes.
+            size: in bytes.
             fd: stays the caller's, who may close it at once.
             prot: `mmap.PROT_READ`, `PROT_WRITE`, or both.
-            offset: where the bytes begin.
+            offset: of the first byte in the file.
             seal: whether a memfd may be sealed, so that its owner can never resize it again and it is shared.
 
         Raises:
@@ -119,7 +119,7 @@ class Memory(RuntimeObject):
 
     @property
     def bytes(self) -> Bytes:
-        """All bytes, in place.
+        """All bytes in place, as a uint8 array.
 
         Raises:
             Unmappable: they are staged, or a driver keeps them.
@@ -130,9 +130,14 @@ class Memory(RuntimeObject):
         return self._store.read(0, self.size)
 
     def read(self, offset: int = 0, length: int = 0) -> Bytes:
-        """Bytes for a computation: in place if they are shared, else a copy; length 0 is up to the end.
+        """Bytes as a uint8 array: in place if they are shared, else a copy.
+
+        Args:
+            offset: of the first byte.
+            length: in bytes; 0 for all up to the end. What a driver keeps is always read whole.
 
         Raises:
+            InvalidArgument: the range does not lie in shared memory.
             Unmappable: they cannot be read.
         """
         self._check_open()
@@ -147,7 +152,11 @@ class Memory(RuntimeObject):
         return np.zeros(length or self.size - offset, np.uint8)
 
     def write(self, offset: int, content: Bytes) -> None:
-        """Store what a computation wrote, if it was a copy that it wrote into.
+        """Write back what a computation wrote into a copy; does nothing if `read` gives the bytes in place.
+
+        Args:
+            offset: of the first byte.
+            content: a uint8 array.
 
         Raises:
             Unmappable: it cannot be written.
@@ -219,12 +228,12 @@ class Memory(RuntimeObject):
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it holds something (RT:Y8); always so unless it was made from a descriptor."""
+        """Whether it holds something (RT:Y8); always, unless `MemoryDesc.create_memory` made it."""
         return self._initialized
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Of what was last written into it, or what its roles give; empty if that is not known."""
+        """Dimensions of what was last written into it, or those that its roles give; empty if unknown."""
         return self._dimensions
 
     def _written(self, dimensions: Sequence[int] | None) -> None:
@@ -276,7 +285,7 @@ class Memory(RuntimeObject):
     def copy(src: Memory, dst: Memory) -> None:
         """Copy all that `src` holds to `dst` (NNAPI: ANeuralNetworksMemory_copy).
 
-        A copy that fails for whatever reason leaves a `dst` that was made from a descriptor without contents.
+        If it fails, a `dst` that was made by `MemoryDesc.create_memory` holds nothing afterwards.
 
         Raises:
             UnexpectedNull: one is None.

@@ -46,7 +46,7 @@ class MemoryDesc(RuntimeObject):
         self._completed = False
 
     def add_input_role(self, compilation: Compilation, index: int, frequency: float) -> None:
-        """The memory will be an input.
+        """Add a use: the memory will be an input.
 
         Args:
             compilation: a finished one.
@@ -61,7 +61,7 @@ class MemoryDesc(RuntimeObject):
         self._add(compilation, Direction.INPUT, index, frequency)
 
     def add_output_role(self, compilation: Compilation, index: int, frequency: float) -> None:
-        """The memory will be an output; as `add_input_role`."""
+        """Add a use: the memory will be an output. Arguments and errors are those of `add_input_role`."""
         self._add(compilation, Direction.OUTPUT, index, frequency)
 
     def _add(
@@ -105,16 +105,19 @@ class MemoryDesc(RuntimeObject):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """What roles and settings give together; 0 is unknown."""
+        """The dimensions that roles and `set_dimensions` give together; 0 is unknown."""
         return self._dimensions
 
     def set_dimensions(self, dimensions: Sequence[int] | None) -> None:
-        """Say more of the dimensions than the roles do.
+        """Set dimensions that the roles leave open.
+
+        Args:
+            dimensions: row-major extents; 0 leaves one open.
 
         Raises:
-            UnexpectedNull: None.
+            UnexpectedNull: `dimensions` is None.
             BadState: the descriptor is finished.
-            InvalidArgument: RT:M15; BAD_DATA.
+            InvalidArgument: RT:M15: they contradict the roles, or the operand is a scalar; BAD_DATA.
         """
         if dimensions is None:
             raise UnexpectedNull("dimensions: None")
@@ -125,7 +128,7 @@ class MemoryDesc(RuntimeObject):
         self._dimensions = self._combine("dimensions", wanted)
 
     def finish(self) -> None:
-        """Complete it.
+        """Complete the descriptor; it cannot change any more.
 
         Raises:
             BadState: it is finished.
@@ -139,8 +142,8 @@ class MemoryDesc(RuntimeObject):
     def create_memory(self) -> Memory:
         """A memory for these uses (NNAPI: ANeuralNetworksMemory_createFromDesc).
 
-        One device that all uses come to allocates it; else, or if that fails and no compilation lists its
-        devices, it is plain shared memory.
+        If all uses come to one device, that device allocates it. Otherwise, or if that fails and no
+        compilation lists its devices, it is plain shared memory. The caller closes it.
 
         Raises:
             BadState: the descriptor is not finished.

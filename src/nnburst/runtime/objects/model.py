@@ -79,11 +79,11 @@ class Model(RuntimeObject):
 
     @classmethod
     def of(cls, model: HalModel, memories: Sequence[Memory] = ()) -> Model:
-        """A finished model that exists as the HAL's.
+        """A finished model made from one of the HAL's.
 
         Args:
             model: operations in any order, prefixes of extensions as the model itself maps them.
-            memories: of its pools.
+            memories: one for each of its pools, in order; at least as large as the model declares.
 
         Raises:
             InvalidArgument: it is not valid, or the memories do not fit its pools; BAD_DATA.
@@ -141,7 +141,7 @@ class Model(RuntimeObject):
             index: of the operand.
             value: anything with a contiguous buffer. More than 128 bytes are kept by reference until `finish`
                 and must not change before.
-            length: what the C interface was given; that of `value` unless given.
+            length: bytes that a caller in C announces; only compared with the absence of `value`.
 
         Raises:
             UnexpectedNull: `value` is None although `length` is not 0.
@@ -165,6 +165,12 @@ class Model(RuntimeObject):
     ) -> None:
         """Give an operand a constant value that lies in a memory, which must not change any more.
 
+        Args:
+            index: of the operand.
+            memory: kept alive by the model.
+            offset: of the value's first byte.
+            length: of the value in bytes.
+
         Raises:
             UnexpectedNull: `memory` is None.
             BadState: the model is finished.
@@ -181,6 +187,10 @@ class Model(RuntimeObject):
     def set_operand_value_from_model(self, index: int, value: Model) -> None:
         """Let an operand stand for a finished model, for IF and WHILE.
 
+        Args:
+            index: of the operand, whose type is SUBGRAPH.
+            value: the finished model; kept alive.
+
         Raises:
             UnexpectedNull: `value` is None.
             BadState: this model is finished, or `value` is not.
@@ -196,11 +206,17 @@ class Model(RuntimeObject):
     def set_operand_per_channel(
         self, index: int, scales: Sequence[float] | None, channel_dim: int
     ) -> None:
-        """Set the scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand, one for each index of `channel_dim`.
+        """Set the scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand.
+
+        Args:
+            index: of the operand.
+            scales: quantisation steps, one for each index of `channel_dim`.
+            channel_dim: number of the dimension that the scales go along.
 
         Raises:
             BadState: the model is finished.
-            InvalidArgument: RT:M7; BAD_DATA.
+            InvalidArgument: RT:M7: the operand's type, the dimension, or number and values of the scales;
+                BAD_DATA.
         """
         self._check_building("set_operand_per_channel")
         operand = self._operand("set_operand_per_channel", index)
@@ -225,10 +241,15 @@ class Model(RuntimeObject):
     ) -> None:
         """Attach bytes to an operand of an extension's type; None clears them (RT:X7).
 
+        Args:
+            index: of the operand.
+            data: anything with a contiguous buffer; copied.
+            length: bytes that a caller in C announces; only compared with the absence of `data`.
+
         Raises:
             UnexpectedNull: `data` is None although `length` is not 0.
             BadState: the model is finished.
-            InvalidArgument: a core operand, or data without bytes; BAD_DATA.
+            InvalidArgument: the operand is of a core type, or `data` has no bytes; BAD_DATA.
         """
         if data is None and length:
             raise UnexpectedNull(f"set_operand_extension_data: data is None, length {length}")
@@ -250,6 +271,11 @@ class Model(RuntimeObject):
         self, kind: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None
     ) -> None:
         """Add an operation; the order of adding does not matter.
+
+        Args:
+            kind: an `OperationType`, or the code of an extension's operation.
+            inputs: indexes of the operands that it reads.
+            outputs: indexes of the operands that it writes.
 
         Raises:
             UnexpectedNull: a list is None.
@@ -278,10 +304,14 @@ class Model(RuntimeObject):
     ) -> None:
         """Name the model's inputs and outputs, in order.
 
+        Args:
+            inputs: indexes of operands.
+            outputs: indexes of operands.
+
         Raises:
             UnexpectedNull: a list is None.
             BadState: the model is finished.
-            InvalidArgument: RT:M9: one is constant, listed twice, or both; BAD_DATA.
+            InvalidArgument: RT:M9: an operand is unknown, has a value, or is listed twice; BAD_DATA.
         """
         if inputs is None or outputs is None:
             raise UnexpectedNull("identify_inputs_and_outputs: inputs or outputs are None")
@@ -338,12 +368,13 @@ class Model(RuntimeObject):
         """Which operations at least one of `devices` can run, in the order in which they were added.
 
         Args:
-            devices: of the manager's.
+            devices: some of the manager's devices.
             manager: that of this process unless given.
 
         Raises:
             UnexpectedNull: the list or an entry is None.
-            InvalidArgument: RT:M13: the list is empty, or has a device twice or a foreign one; BAD_DATA.
+            InvalidArgument: RT:M13: the list is empty, or has a device twice or one of another manager;
+                BAD_DATA.
             BadState: the model is not finished, or not valid.
         """
         known = Manager.of_process() if manager is None else manager
@@ -396,12 +427,12 @@ class Model(RuntimeObject):
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
-        """Operands of the inputs."""
+        """The operands that are its inputs, in order."""
         return tuple(self._operands[index].as_operand() for index in self._inputs)
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
-        """Operands of the outputs."""
+        """The operands that are its outputs, in order."""
         return tuple(self._operands[index].as_operand() for index in self._outputs)
 
     @property

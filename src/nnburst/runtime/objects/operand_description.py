@@ -37,10 +37,10 @@ class OperandDescription:
     zero_point: int = 0
 
     def checked(self, what: str, types: TypeRegistry) -> Operand:
-        """It as an operand without a value.
+        """The operand that this describes, without a value.
 
         Args:
-            what: names it in messages.
+            what: name of the operand, for messages.
             types: the extensions' types.
 
         Raises:

@@ -35,7 +35,7 @@ class DeviceFacts(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """How fast it reports to be."""
+        """Its speed, as it reports it."""
         ...
 
 

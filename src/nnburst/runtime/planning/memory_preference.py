@@ -15,7 +15,7 @@ class MemoryPreference(NamedTuple):
 
     Attributes:
         alignment: of the address, in bytes; a power of two.
-        padding: the length is a multiple of it, in bytes; a power of two.
+        padding: bytes that the length should be a multiple of; a power of two.
     """
 
     alignment: int

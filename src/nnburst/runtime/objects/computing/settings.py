@@ -37,7 +37,11 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def padding(self) -> bool:
-        """Whether arguments may be longer than their operands (RT:R23)."""
+        """Whether arguments may be longer than their operands (RT:R23); False unless set.
+
+        Raises:
+            BadState: it is set, and a computation has started or an argument is set.
+        """
         return self._padding
 
     @padding.setter
@@ -49,7 +53,11 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def reusable(self) -> bool:
-        """Whether it may compute again and again; False unless set."""
+        """Whether it may compute again and again; False unless set.
+
+        Raises:
+            BadState: it is set, and a computation has started.
+        """
         return self._reusable
 
     @reusable.setter
@@ -59,7 +67,12 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def measure_timing(self) -> bool:
-        """Whether computations are timed. Needs one explicit device."""
+        """Whether computations are timed; False unless set. Needs one explicit device.
+
+        Raises:
+            BadState: it is set, and a computation has started.
+            InvalidArgument: it is set without one explicit device; BAD_DATA.
+        """
         return self._measure
 
     @measure_timing.setter
@@ -70,7 +83,12 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that a computation may take; None for no limit. Needs one explicit device; 0 removes it."""
+        """Seconds that a computation may take; None and 0 for no limit. Needs one explicit device.
+
+        Raises:
+            BadState: it is set, and a computation has started.
+            InvalidArgument: it is set to less than 0, or without one explicit device; BAD_DATA.
+        """
         return None if self._timeout_ns is None else self._timeout_ns / 1e9
 
     @timeout.setter
@@ -80,13 +98,26 @@ class ExecutionSettings(RuntimeObject):
         self._timeout_ns = nanoseconds("timeout", seconds)
 
     def limit(self, seconds: float) -> None:
-        """As `timeout`, for compilations for any devices; the CPU stands in after it."""
+        """Limit computations as `timeout` does, for any devices; the CPU stands in afterwards.
+
+        Args:
+            seconds: that a computation may take; 0 for no limit.
+
+        Raises:
+            BadState: a computation has started.
+            InvalidArgument: `seconds` is less than 0; BAD_DATA.
+        """
         self._check_preparation("limit")
         self._timeout_ns = nanoseconds("limit", seconds)
 
     @property
     def loop_timeout(self) -> float:
-        """Seconds that a WHILE may run; 2 unless set, 15 at most."""
+        """Seconds that a WHILE may run; 2 unless set. More than 15 are cut to 15, which is logged.
+
+        Raises:
+            BadState: it is set, and a computation has started.
+            InvalidArgument: it is set to less than 0; BAD_DATA.
+        """
         return self._loop_timeout_ns / 1e9
 
     @loop_timeout.setter
@@ -100,7 +131,7 @@ class ExecutionSettings(RuntimeObject):
     def add_extension_attribute(
         self, extension: str, code: int, value: bytes | memoryview = b""
     ) -> None:
-        """Give the device a hint of a vendor extension's about its computations.
+        """Give the device an attribute of a vendor extension for its computations.
 
         Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
         is logged.
