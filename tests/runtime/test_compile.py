@@ -171,6 +171,8 @@ def test_bad_arguments_are_refused_by_name() -> None:
         nnburst.compile(chain(), ["tpu"], manager=manager)
     with pytest.raises(InvalidArgument, match="devices: the list is empty"):
         nnburst.compile(chain(), [], manager=manager)
+    with pytest.raises(InvalidArgument, match="validation:S2: priority: 7"):
+        nnburst.compile(chain(), manager=manager, priority=7)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="model: of type int"):
         nnburst.compile(7, manager=manager)  # type: ignore[arg-type]
     with nnburst.compile(chain(), manager=manager) as compiled:

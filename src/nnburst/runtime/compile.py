@@ -19,6 +19,7 @@ from nnburst.client.memory.memory import Memory as Pool
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import Model as HalModel
+from nnburst.hal.validation.values import validate_priority
 from nnburst.runtime.compiled_model import CompiledModel
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.manager import Manager
@@ -78,7 +79,7 @@ def compile(  # noqa: A001 - NNAPI's word
     listed = None if devices is None else [_device(known, device) for device in devices]
     compilation = Compilation(_framework_model(model, pools), listed, manager=known)
     compilation.preference = preference
-    compilation.priority = NDK_PRIORITIES[Priority(priority)]
+    compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
     if cache_dir is not None:
         folder = os.fspath(cache_dir)
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
