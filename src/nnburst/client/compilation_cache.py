@@ -86,8 +86,8 @@ class CacheFiles:
         model: descriptors, opened to be read and written, as many as
             `Device.number_of_cache_files_needed.model_cache`; they stay the caller's.
         data: likewise with `data_cache`.
-        token: 32 bytes that name the compilation. A driver cannot tell two models with the same token apart:
-            its author must make sure that nothing that matters is left out.
+        token: 32 bytes that name the compilation. A driver cannot distinguish two models with the same token,
+            so it must depend on all that matters: model, options, and version of the driver.
     """
 
     model: Sequence[int] = ()

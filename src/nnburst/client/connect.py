@@ -62,12 +62,15 @@ def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool =
     Args:
         name_or_path: name given to `nnburst serve`, or path of its socket.
         timeout: seconds until it must have answered.
-        any_user: also talk to a driver that another user runs.
+        any_user: whether a driver of another user will do, too.
+
+    Returns:
+        The device, which the caller closes; the driver goes on.
 
     Raises:
-        DeviceUnavailable: no driver serves there, it is full, or it cannot be spoken to.
+        DeviceUnavailable: no driver serves there, it is full, of another user, or speaks another version.
         InvalidArgument: the name or the timeout makes no sense.
-        MissedDeadline: it does not answer.
+        MissedDeadline: the driver does not answer.
     """
     seconds = check_timeout(timeout)
     kind: type[object] = type(name_or_path)

@@ -64,8 +64,8 @@ E = TypeVar("E", bound=IntEnum)
 class Device(Closing):
     """A connected driver. Thread-safe. A context manager that closes itself.
 
-    Made by `nnburst.launch` and `nnburst.connect`. Not usable in a process forked from the one that
-    made it.
+    Made by `nnburst.launch` and `nnburst.connect`. In a process forked from the one that made it, its
+    calls raise Closed.
     """
 
     _instead = "let the other process call nnburst.connect with the name of a served driver"
@@ -86,7 +86,7 @@ class Device(Closing):
 
     @property
     def pid(self) -> int:
-        """Process that serves this client."""
+        """Number of the process that serves this client."""
         return self._session.pid
 
     @property
@@ -101,7 +101,7 @@ class Device(Closing):
 
     @property
     def thread_budget(self) -> int:
-        """Threads that the driver can run at once: its allowed cores, or less by a cgroup's quota."""
+        """Threads that the driver can run at once: its allowed cores, or fewer by a cgroup's quota."""
         return self._session.welcome.thread_budget
 
     @property
@@ -111,7 +111,7 @@ class Device(Closing):
 
     @property
     def pidfd(self) -> int:
-        """Descriptor of the driver's process; borrowed, valid until `close`."""
+        """Descriptor of the driver's process (pidfd); borrowed, valid until `close`, and -1 afterwards."""
         return self._session.pidfd
 
     @property
@@ -125,9 +125,10 @@ class Device(Closing):
         return self._session.ended_ns
 
     def on_death(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once when the driver dies or the device is closed, on a thread of its own.
+        """Run `callback` once when the driver dies or the device is closed, on a thread for such callbacks.
 
-        It runs at once if that has happened already. Of several the one added last runs first.
+        If that has happened already, it runs at once on the calling thread, which gets what it raises. Of
+        several callbacks the one added last runs first; what one raises is logged, and the others follow.
         """
         self._session.notices.add(callback)
 
@@ -136,7 +137,7 @@ class Device(Closing):
         self._session.notices.remove(callback)
 
     def allocate(self, size: int) -> Memory:
-        """A new pool of `size` bytes, zeroed.
+        """A new pool of `size` bytes, zeroed; the caller closes it.
 
         Raises:
             InvalidArgument: `size` is not a positive integer.
@@ -157,15 +158,15 @@ class Device(Closing):
     ) -> Buffer:
         """A buffer that the driver keeps, for arguments of executions over the socket (NNAPI: allocate).
 
-        It dies with the driver, unlike pools.
+        It is lost with the driver, unlike pools. The caller closes it.
 
         Args:
-            inputs: pairs of a prepared model of this device and the number of an input, as which the buffer
-                will be used.
+            inputs: pairs of a prepared model of this device and the number of one of its inputs: the buffer
+                will be used as these.
             outputs: the same for outputs.
-            dimensions: of the content, if the models leave them open; the driver learns the rest
-                from the first content.
-            timeout: seconds.
+            dimensions: of the content, if the models leave them open; what is still open then, the first
+                content decides.
+            timeout: seconds that the driver has to answer.
 
         Raises:
             InvalidArgument: validation:D1 to D12: models, roles or dimensions do not fit each other.
@@ -184,15 +185,17 @@ class Device(Closing):
         pools: Sequence[Memory] = (),
         timeout: float = 30.0,
     ) -> list[bool]:
-        """Which operations of the model's main subgraph the driver can run.
+        """Which operations of the model's main subgraph the driver can run, in the model's order.
 
         Args:
-            model: need not be supported, but valid; one that brings its pools along is fine.
-            pools: those that its CONSTANT_REFERENCE operands lie in.
-            timeout: seconds.
+            model: valid, but not necessarily supported; what `nnburst.load` returns is taken as it is.
+            pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
+            timeout: seconds that the driver has to answer.
 
         Raises:
             InvalidArgument: the model is not valid, or the pools do not fit it.
+            GeneralFailure: the driver's answer does not fit the model.
+            DeadObject, Closed, MissedDeadline: see these classes.
         """
         with unpacked(model, pools) as (bare, memories):
             described = self._describe(bare, memories)
@@ -210,11 +213,11 @@ class Device(Closing):
     def capabilities(self) -> Capabilities:
         """The driver's reported speed, as ratios to the reference executor (NNAPI: getCapabilities).
 
-        Remembered: a driver never changes its mind.
+        Asked for once and remembered.
 
         Raises:
             GeneralFailure: the driver's answer breaks validation:S3.
-            DeadObject: the driver has died.
+            DeadObject, Closed, MissedDeadline: see these classes.
         """
         if self._capabilities is None:
             answer, _ = self._call(GetCapabilities(), DeviceCapabilities, (), _START_TIMEOUT)
@@ -227,10 +230,13 @@ class Device(Closing):
 
     @property
     def number_of_cache_files_needed(self) -> NumberOfCacheFiles:
-        """In how many files a compilation is cached (NNAPI: getNumberOfCacheFilesNeeded); remembered.
+        """How many files a compilation is cached in (NNAPI: getNumberOfCacheFilesNeeded).
+
+        Asked for once and remembered.
 
         Raises:
-            DeadObject: the driver has died, or its answer was none: more than 32 of a kind.
+            DeadObject: the driver has died, or its answer was invalid: more than 32 files of a kind.
+            Closed, MissedDeadline: see these classes.
         """
         if self._cache_files is None:
             call = GetNumberOfCacheFilesNeeded()
@@ -242,11 +248,11 @@ class Device(Closing):
         """The extensions whose types and operations the driver has (NNAPI: getSupportedExtensions).
 
         Args:
-            timeout: seconds; the answer never changes and is remembered.
+            timeout: seconds that the driver has to answer; the answer is remembered.
 
         Raises:
             GeneralFailure: the driver's answer breaks validation:S4.
-            DeadObject: the driver has died.
+            DeadObject, Closed, MissedDeadline: see these classes.
         """
         return self._session.supported_extensions(check_timeout(timeout))
 
@@ -266,8 +272,8 @@ class Device(Closing):
         """Prepare a model for execution.
 
         With a `cache_dir`, the driver keeps what it has compiled there, and the next start of the program
-        compiles nothing; `PreparedModel.from_cache` and a log line show it. Whatever is wrong with the files,
-        the model is compiled and cached anew.
+        compiles nothing; `PreparedModel.from_cache` and a log line show it. If anything is wrong with the
+        files, the model is compiled and cached anew.
 
         Args:
             model: validated by the driver; what `nnburst.load` returns is taken as it is.
@@ -277,15 +283,21 @@ class Device(Closing):
             num_threads: most threads that an execution may use; 0 leaves it to the driver. How many
                 they are is `PreparedModel.num_threads`: never more than `thread_budget`.
             cache_dir: directory for this device's compilations; made (mode 0700) if it is missing.
-            token: 32 bytes that name the model in `cache_dir`; its content does if none are given.
+            token: 32 bytes that name the model in `cache_dir`; by default a hash of its content.
                 Two models with the same token cannot be told apart.
-            attributes: of vendor extensions, for the device; what it does not know it ignores.
-            timeout: seconds.
+            attributes: of vendor extensions, for the device; unknown ones are ignored.
+            timeout: seconds that preparing may take.
+
+        Returns:
+            The prepared model, which the caller closes.
 
         Raises:
-            InvalidArgument: the model is not valid or not supported, or the pools do not fit it.
-            DeadObject: the driver has died.
+            InvalidArgument: the model is not valid or not supported, the pools do not fit it, or another
+                argument makes no sense.
+            ResourceExhausted, GeneralFailure: the driver's reason.
             MissedDeadline: it took too long.
+            DeadObject: the driver has died.
+            Closed: the device or a pool is closed.
         """
         seconds = check_timeout(timeout)
         options: dict[str, Any] = {
@@ -333,20 +345,22 @@ class Device(Closing):
             priority: among the models of this client; those of a higher one are prepared first.
             pools: may be closed as soon as this returns.
             num_threads: most threads that an execution may use.
-            cache: files that the driver is to keep the compilation in; what is wrong with them, the driver
-                logs, and prepares the model all the same.
-            deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
+            cache: files that the driver is to keep the compilation in. If anything is wrong with them, the
+                driver logs it and prepares the model all the same.
+            deadline_ns: moment on CLOCK_BOOTTIME, in nanoseconds, at which the driver is to give up; None
+                for no limit.
             attributes: as for `prepare`.
-            callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
+            callback: called once with what this returns, also if it fails; see `Pending.add_done_callback`.
             timeout: seconds that the driver has to take the call, 30 at most.
 
         Returns:
-            What becomes the prepared model; can be awaited.
+            A preparation, whose result is the prepared model; it can be awaited.
 
         Raises:
-            InvalidArgument: an argument makes no sense; what the driver finds wrong comes later.
+            InvalidArgument: an argument makes no sense. What the driver finds wrong, `result` raises.
             MissedDeadline: the driver does not take the call.
             DeadObject: the driver has died.
+            Closed: the device or a pool is closed.
         """
         seconds = check_timeout(timeout)
         preference = _member(ExecutionPreference, preference, "preference")
@@ -398,19 +412,24 @@ class Device(Closing):
         prepared with. `prepare` with a `cache_dir` does all that is needed around this.
 
         Args:
-            model: that was cached, for the arguments of executions; its constants do not count.
+            model: the model that was cached; only types and shapes of its arguments are used.
             cache: files and token that it was cached with.
             preference: that it was prepared with, for its bursts.
-            deadline_ns: CLOCK_BOOTTIME at which the driver is to give up.
-            attributes: that it was prepared with; the token stands for them, too.
-            timeout: seconds.
+            deadline_ns: moment on CLOCK_BOOTTIME, in nanoseconds, at which the driver is to give up; None
+                for no limit.
+            attributes: those that it was prepared with; the token stands for them, too.
+            timeout: seconds that it may take.
+
+        Returns:
+            The prepared model, which the caller closes.
 
         Raises:
-            InvalidArgument: device:P5: wrong number of files, one that is not a regular file opened to be
-                read and written, or a token that has not 32 bytes.
+            InvalidArgument: device:P5: the number of files is wrong, one is not a regular file opened to be
+                read and written, or the token does not have 32 bytes.
             GeneralFailure: the driver caches nothing, or the files are not what it wrote for this token.
             MissedDeadline: it took too long.
             DeadObject: the driver has died.
+            Closed: the device is closed.
         """
         seconds = check_timeout(timeout)
         preference = _member(ExecutionPreference, preference, "preference")

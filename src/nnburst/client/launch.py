@@ -39,18 +39,18 @@ def launch(
         executor: "litert", "null", "reference", a name of the entry-point group `nnburst.executors`, or
             `module:attribute`.
         name: of the device, by which a file of capabilities is looked for; the executor's unless given.
-        cpus: cores that the driver may run on; this process's own unless given.
-        extensions: vendor extensions to have beside those of entry points, each as `module:attribute`.
+        cpus: numbers of the cores that the driver may run on; those of this process unless given.
+        extensions: vendor extensions to serve beside those of entry points, each as `module:attribute`.
         env: variables to set or change in the driver's environment.
         timeout: seconds until it must have answered.
 
     Returns:
-        The device; closing it ends the driver.
+        The device, which the caller closes; that ends the driver.
 
     Raises:
         DeviceUnavailable: the driver does not start; the message has its last lines.
         InvalidArgument: `cpus` or `timeout` make no sense.
-        MissedDeadline: it does not answer.
+        MissedDeadline: the driver does not answer.
     """
     seconds = check_timeout(timeout)
     warn_of_unknown_names()

@@ -73,17 +73,17 @@ class PreparedModel(Closing):
 
     @property
     def model(self) -> Model:
-        """As given to `Device.prepare`."""
+        """The model as it was given to `Device.prepare`."""
         return self._prepared.model
 
     @property
     def pid(self) -> int:
-        """Process that executes it."""
+        """Number of the process that executes it."""
         return self._prepared.session.pid
 
     @property
     def preference(self) -> ExecutionPreference:
-        """As given to `Device.prepare`."""
+        """What it was optimised for, as it was given to `Device.prepare`."""
         return self._prepared.preference
 
     @property
@@ -114,17 +114,19 @@ class PreparedModel(Closing):
             inputs: an array or a buffer (`Device.allocate_buffer`) for each input of the model; None if
                 the operation allows to omit it.
             outputs: arrays or buffers to write to, or None for a new array each. If the model leaves
-                an output's shape open, a given array is a buffer, and the result is a view of it.
+                an output's shape open, a given array is room for it, and the result is a view of its
+                beginning.
             measure: whether to time it.
-            timeout: seconds.
-            attributes: of vendor extensions, for the device; what it does not know it ignores.
+            timeout: seconds that it may take.
+            attributes: of vendor extensions, for the device; unknown ones are ignored.
 
         Returns:
             Outputs (the given arrays and buffers, or new arrays), shapes and timing.
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
-            OutputInsufficientSize: a given buffer is too small; `output_shapes` gives what is needed.
+            OutputInsufficientSize: a given array is too small; `output_shapes` has what is needed.
+            GeneralFailure, ResourceExhausted: the driver's reason.
             MissedDeadline: it took too long.
             DeadObject: the driver has died.
             Closed: model or device are closed.
@@ -219,13 +221,13 @@ class PreparedModel(Closing):
                 returns has returned.
             measure: whether to time it.
             timeout: seconds after which the driver is to give up.
-            deadline_ns: the same as a moment on CLOCK_BOOTTIME; counts instead of `timeout`.
-            loop_timeout_ns: after which a WHILE ends; the driver's limit is 15 s.
-            attributes: of vendor extensions, for the device; what it does not know it ignores.
-            callback: called once with what this returns, whatever comes; see `Pending.add_done_callback`.
+            deadline_ns: the same as a moment on CLOCK_BOOTTIME, in nanoseconds; counts instead of `timeout`.
+            loop_timeout_ns: nanoseconds after which a WHILE ends; the driver's limit is 15 s.
+            attributes: of vendor extensions, for the device; unknown ones are ignored.
+            callback: called once with what this returns, also if it fails; see `Pending.add_done_callback`.
 
         Returns:
-            What becomes the result; can be awaited.
+            A pending execution, whose result is that of the execution; it can be awaited.
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
@@ -268,15 +270,19 @@ class PreparedModel(Closing):
         Args:
             inputs: as for `execute`.
             outputs: as for `execute`.
-            wait_for: fences; none to begin at once. They stay the caller's, who may close them.
-            duration: seconds that it may take from the last fence on.
-            timeout: seconds that it may take from now on, its fences included.
+            wait_for: fences; empty to begin at once. They stay the caller's, who may close them.
+            duration: seconds that it may take after the last fence; None for no limit.
+            timeout: seconds that it may take from now on, waiting for fences included.
             measure: whether to time it.
-            attributes: of vendor extensions, for the device; what it does not know it ignores.
+            attributes: of vendor extensions, for the device; unknown ones are ignored.
+
+        Returns:
+            The execution, which the caller closes.
 
         Raises:
             InvalidArgument: an argument does not fit the model, an output has unknown dimensions, or a fence
                 is in the error state already.
+            MissedDeadline: the driver does not take the call.
             DeadObject: the driver has died.
             Closed: model, device or a fence are closed.
         """
@@ -302,11 +308,15 @@ class PreparedModel(Closing):
             inputs: as for `execute`; those that lie in no pool are copied with each run.
             outputs: as for `execute`; their room is fixed.
             measure: whether to time every run.
-            timeout: seconds that its creation may take.
-            attributes: of vendor extensions, for the device, of every run; what it does not know it ignores.
+            timeout: seconds that creating it may take.
+            attributes: of vendor extensions, for every run; the device ignores unknown ones.
+
+        Returns:
+            The execution, which the caller closes.
 
         Raises:
             InvalidArgument: an argument does not fit the model.
+            MissedDeadline: the driver does not answer.
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
@@ -315,7 +325,9 @@ class PreparedModel(Closing):
         return ReusableExecution(self._prepared, arguments, measure, seconds, attributes)
 
     def open_aidl_burst(self) -> AidlBurst:
-        """Open a burst of AIDL: over the socket, with deadlines and buffers; memory is sent once.
+        """Open a burst of AIDL, which the caller closes: over the socket, with deadlines and buffers.
+
+        The descriptor of each pool is sent only once.
 
         Raises:
             DeadObject: the driver has died.
@@ -332,7 +344,7 @@ class PreparedModel(Closing):
         spin_window: float | None = None,
         driver_spins: bool = True,
     ) -> Burst:
-        """Open a burst: executions over shared memory, a microsecond each.
+        """Open a burst, which the caller closes: executions over shared memory, a microsecond each.
 
         Args:
             max_in_flight: requests that may be under way at once (`BoundRequest.submit`), 1 to 1,024.

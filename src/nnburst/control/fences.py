@@ -39,7 +39,7 @@ class FenceStatus(IntEnum):
 
 
 class Signaller:
-    """The other end of a fence: it is signalled once, or in the error state when this is closed."""
+    """Signals one fence, once. If it is closed without that, the fence gets into the error state."""
 
     def __init__(self, end: socket.socket) -> None:
         """Own `end` from here on."""
@@ -48,11 +48,11 @@ class Signaller:
         weakref.finalize(self, end.close).atexit = False
 
     def signal(self) -> None:
-        """What the fence stands for is done. Later calls do nothing."""
+        """Signal the fence: what it stands for is done. Later calls do nothing."""
         self._say(_DONE)
 
     def fail(self) -> None:
-        """It failed: put the fence into the error state. Later calls do nothing."""
+        """Put the fence into the error state: what it stands for failed. Later calls do nothing."""
         self._say(_FAILED)
 
     def _say(self, status: bytes) -> None:
@@ -64,7 +64,7 @@ class Signaller:
             end.send(status, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Without a signal before, put the fence into the error state. Twice is fine."""
+        """Close it; the fence is in the error state then, unless it was signalled. Twice is fine."""
         end, self._end = self._end, None
         if end is not None:
             end.close()

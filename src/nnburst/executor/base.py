@@ -118,7 +118,12 @@ class Execution(ABC):
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> Outcome:
-        """Execute once. `deadline_ns` is on CLOCK_BOOTTIME. Never raises for bad data."""
+        """Execute once. Bad data are an outcome and never raise.
+
+        Args:
+            deadline_ns: moment on CLOCK_BOOTTIME at which to give up; None for no limit.
+            loop_timeout_ns: nanoseconds after which a WHILE ends.
+        """
 
     def close(self) -> None:
         """Free what the binding holds; the buffers are not touched any more afterwards."""
@@ -138,6 +143,10 @@ class Prepared(ABC):
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
         """Bind memory. The request has passed validation (validation:R1 to R15) before.
 
+        Args:
+            inputs: one for each input of the model.
+            outputs: one for each output; written by each run.
+
         Raises:
             NnburstError: the request cannot be executed; `.status` has the reason.
         """
@@ -152,7 +161,7 @@ class Prepared(ABC):
         return self.bind(inputs, outputs)
 
     def close(self) -> None:
-        """Free what the model holds. No execution runs any more."""
+        """Free what the model holds. Called when no execution runs any more."""
         return
 
 
@@ -181,14 +190,11 @@ class Executor(ABC):
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """No vendor extension."""
+        """The vendor extensions whose types and operations it can all run; by default an empty tuple."""
         return ()
 
     def supported(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph can be run; False for any doubt.
-
-        By default every one.
-        """
+        """Whether each operation of the main subgraph can be run; False in doubt. By default True for all."""
         return [True] * len(model.main.operations)
 
     @abstractmethod

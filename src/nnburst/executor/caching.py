@@ -69,11 +69,11 @@ class CachingExecutor(Protocol):
 
 
 class FallbackExecutor(CachingExecutor, Protocol):
-    """What another executor gives the models, or parts of models, to that its engine does not run."""
+    """An executor that takes the models, or parts of models, that the engine of another one does not run."""
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Those that it runs; see `Executor`."""
+        """The vendor extensions that it runs; see `Executor.extensions`."""
 
     def supported(self, model: Model) -> list[bool]:
         """See `Executor.supported`."""
@@ -85,5 +85,5 @@ class FallbackExecutor(CachingExecutor, Protocol):
 
 
 def without_constants(model: Model) -> Model:
-    """The model as far as requests are validated against it: its constants may not be asked for."""
+    """The model without constants: enough to validate requests, as long as no constant is read."""
     return msgspec.structs.replace(model, operand_values=b"", pools=())

@@ -29,8 +29,11 @@ def result_code(status: ErrorStatus) -> ResultCode:
 class NnburstError(Exception):
     """Root of every error of this package.
 
+    Errors can be pickled.
+
     Attributes:
         status: the HAL status that the error stands for.
+        code: NNAPI's result code for it.
         output_shapes: the `OutputShape` that the driver reported for each output, if it reported any.
     """
 
@@ -43,7 +46,13 @@ class NnburstError(Exception):
         status: ErrorStatus | None = None,
         output_shapes: Sequence[Any] = (),
     ) -> None:
-        """Keep the message, the status (the class's own unless given) and the shapes."""
+        """Make an error that can be raised.
+
+        Args:
+            message: for people; names argument, value and rule.
+            status: the HAL status; that of the class unless given.
+            output_shapes: an `OutputShape` for each output, if they are known.
+        """
         super().__init__(message)
         self.status = self.default_status if status is None else status
         self.output_shapes = tuple(output_shapes)
@@ -72,13 +81,13 @@ class GeneralFailure(NnburstError):
 
 
 class DeviceUnavailable(NnburstError):
-    """The driver is busy, offline, or of a feature level that cannot be spoken to."""
+    """The driver is busy, offline, or of a version that this package does not speak."""
 
     default_status = ErrorStatus.DEVICE_UNAVAILABLE
 
 
 class OutputInsufficientSize(NnburstError):
-    """An output buffer is too small; `output_shapes` gives what is needed."""
+    """The room for an output is too small; `output_shapes` has what is needed."""
 
     default_status = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
 
@@ -90,7 +99,7 @@ class InvalidArgument(NnburstError, ValueError):
 
 
 class MissedDeadline(NnburstError, TimeoutError):
-    """A deadline or timeout passed. `status` shows whether a retry may help (TRANSIENT)."""
+    """A deadline or timeout has passed. `status` shows whether a retry may help (TRANSIENT)."""
 
     default_status = ErrorStatus.MISSED_DEADLINE_TRANSIENT
 
@@ -123,17 +132,20 @@ class MalformedPacket(NnburstError, ValueError):
 
 
 class QueueCorrupted(NnburstError):
-    """The peer's counter of a queue is impossible; the queue is unusable from now on."""
+    """A counter that the peer wrote contradicts the queue's size; the queue is unusable from now on."""
 
 
 class BurstBusy(NnburstError):
-    """Another thread is using this burst: one thread at a time (NDK: BAD_STATE)."""
+    """The burst, the request or the reusable execution is in use, or as many requests are out as it allows.
+
+    NDK: BAD_STATE.
+    """
 
     code = ResultCode.BAD_STATE
 
 
 class Closed(NnburstError, ValueError):
-    """The object was closed or released before this call."""
+    """The object was closed or cancelled, before or during this call, or this is a forked child."""
 
     default_status = ErrorStatus.INVALID_ARGUMENT
     code = ResultCode.BAD_STATE

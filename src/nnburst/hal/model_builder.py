@@ -139,7 +139,12 @@ class SubgraphBuilder:
         )
 
     def scalar(self, value: float | bool, kind: int | None = None) -> int:
-        """Add a constant scalar: BOOL, INT32 or FLOAT32 by the Python type unless `kind` is given."""
+        """Add a constant scalar and return its operand index.
+
+        Args:
+            value: its value.
+            kind: a scalar type; BOOL, INT32 or FLOAT32 by the Python type unless given.
+        """
         if kind is None:
             kind = (
                 OperandType.BOOL
@@ -210,15 +215,25 @@ class SubgraphBuilder:
         )
 
     def operation(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Add an operation over operand indexes."""
+        """Add an operation.
+
+        Args:
+            kind: an `OperationType`, or the code of an extension's operation.
+            inputs: indexes of the operands that it reads.
+            outputs: indexes of the operands that it writes.
+        """
         self._operations.append(Operation(int(kind), tuple(inputs), tuple(outputs)))
 
     def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Set the order of the subgraph's inputs and outputs (by default: the order of adding)."""
+        """Set the subgraph's inputs and outputs by operand index; by default those added, in that order."""
         self._inputs, self._outputs = list(inputs), list(outputs)
 
     def finish(self) -> Subgraph:
-        """The subgraph, with the consumers counted."""
+        """The subgraph, with the consumers of each operand counted.
+
+        Raises:
+            InvalidArgument: validation:P2: an operation reads an operand that is not defined.
+        """
         uses = [0] * len(self._operands)
         for operation in self._operations:
             for index in operation.inputs:
@@ -250,7 +265,7 @@ class UsedExtension(NamedTuple):
 
     Attributes:
         name: "vendor.extension".
-        prefix: what stands for it in this model.
+        prefix: the number that stands for it in this model.
     """
 
     name: str
@@ -266,7 +281,10 @@ class UsedExtension(NamedTuple):
 
 
 class ModelBuilder(SubgraphBuilder):
-    """Builds a model: itself the main subgraph, with `add_subgraph` for referenced ones."""
+    """Builds a model: it is the builder of the main subgraph; `add_subgraph` adds referenced ones.
+
+    Not thread-safe.
+    """
 
     def __init__(self) -> None:
         """Start empty."""
@@ -275,7 +293,10 @@ class ModelBuilder(SubgraphBuilder):
         self._extensions: dict[str, UsedExtension] = {}
 
     def extension(self, name: str) -> UsedExtension:
-        """Use an extension; the driver must have it (NNAPI: TypeManager, prefixes in order of first use)."""
+        """Use the extension called `name`, which the driver must have (NNAPI: TypeManager).
+
+        Prefixes are numbered in order of first use.
+        """
         return self._extensions.setdefault(name, UsedExtension(name, len(self._extensions) + 1))
 
     def add_subgraph(self) -> tuple[int, SubgraphBuilder]:
@@ -297,6 +318,9 @@ class ModelBuilder(SubgraphBuilder):
             relax_computation_float32_to_float16: see `Model`.
             pools: see `Model`.
             extension_name_to_prefix: instead of the extensions that were used by `extension`.
+
+        Raises:
+            InvalidArgument: validation:P2: an operation reads an operand that is not defined.
         """
         used = (ExtensionNameAndPrefix(e.name, e.prefix) for e in self._extensions.values())
         return Model(

@@ -14,7 +14,7 @@ class OutputShape(msgspec.Struct, frozen=True):
 
     Attributes:
         dimensions: extents as far as known; 0 is unknown.
-        is_sufficient: whether the given buffer was large enough.
+        is_sufficient: whether the given array was large enough.
     """
 
     dimensions: tuple[int, ...]
@@ -22,7 +22,7 @@ class OutputShape(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Durations in microseconds; NO_TIMING (2**64 - 1) where not measured.
+    """Durations of an execution in microseconds; NO_TIMING (2**64 - 1) if not measured.
 
     Both include time spent waiting or preempted; `time_on_device` <= `time_in_driver`.
     """

@@ -47,15 +47,15 @@ class ImportedModel:
     """A network read from a file. Immutable; `Device.prepare` takes it as it is.
 
     Attributes:
-        model: the model. Its inputs are the network's, then one per state; its outputs likewise.
+        model: its inputs are the network's, then one per state; its outputs likewise.
         pools: bytes of the model's pools, read-only uint8 arrays, in the model's order.
         input_names: of every input, states included.
         output_names: of every output, states included.
         states: the variables.
-        signatures: by which names the inputs and outputs are known.
-        metadata: what else the file carries, by name.
-        description: the file's.
-        operators: for each operation of the main subgraph, which operator it comes from
+        signatures: names that the file gives to inputs and outputs.
+        metadata: other contents of the file, by name.
+        description: that of the file.
+        operators: for each operation of the main subgraph, the operator that it comes from
             ("3 CONV_2D").
     """
 

@@ -34,20 +34,20 @@ def load(
 ) -> ImportedModel:
     """Read a network from a .tflite or .onnx file; its bytes show which of them it is.
 
-    The engine is not loaded for it. The bytes may come from anywhere: reading them takes memory of at
-    most 16 times their number and 64 MiB, and ends. Weights of 8 bits that are multiplied with real numbers
-    stay 8 bits, and DEQUANTIZE makes them real. Of a .tflite file shapes that it leaves open take the value
-    that it gives them. Of an .onnx file integers of 64 bits are 32, and images are stored as N×H×W×C inside
-    the model; its inputs and outputs are as in the file. Files beside it that hold its weights are
-    read, too.
+    No engine is loaded. The bytes may come from anywhere: reading them takes at most 16 times their size
+    and 64 MiB of memory, and always ends. Weights of 8 bits that are multiplied with real numbers
+    stay 8 bits, and DEQUANTIZE makes them real. Shapes that a .tflite file leaves open take the values
+    that the file suggests. Integers of 64 bits in an .onnx file become 32 bits wide, and images are stored as
+    N×H×W×C inside the model; its inputs and outputs are as in the file. Files beside it that hold its
+    weights are read, too.
 
     Args:
         source: path of a file, or its contents.
         shapes: dimensions of inputs of an .onnx file that leaves them open, by name.
-        constants: values of inputs of an .onnx file that are the same in every execution, by name: they are
-            no inputs of the model, and what they decide is decided.
-        states: of an .onnx file, inputs that take what an output gave before, by name: they become states.
-
+        constants: values of inputs of an .onnx file that are the same in every execution, by name. They are
+            not inputs of the model, and what depends on them alone is computed now.
+        states: inputs of an .onnx file that take what an output gave in the execution before: names of
+            outputs, by names of inputs. They become states.
         as_graph: make an .onnx file one operation of the extension dev.nnburst.onnx, which drivers of the
             `onnxruntime` executor run as it is: dimensions may stay open, each request carries them.
         exact: whether real numbers are multiplied with 8-bit weights in float32. If not, the model is

@@ -28,7 +28,7 @@ _PAUSE: Final = 0.05
 
 
 class Route(enum.Enum):
-    """How a client reaches hosts."""
+    """How a client reaches hosts; BEST is a burst if one can be opened, else gRPC."""
 
     BEST = "best"
     BURST = "burst"
@@ -115,7 +115,10 @@ class Client(Closing):
     def infer_many(
         self, batch: Sequence[Sequence[Array]], timeout: float = 30.0
     ) -> list[list[Array]]:
-        """Execute once for each of `batch`, in order, by one timeout for all; raises like `infer`."""
+        """Execute once for each of `batch`, in order, with one timeout for all; raises like `infer`.
+
+        If one fails, the results before it are lost.
+        """
         deadline = time.monotonic() + timeout
         found: list[list[Array]] = []
         for inputs in batch:
@@ -136,7 +139,7 @@ class Client(Closing):
         return await asyncio.to_thread(self.infer, inputs, timeout)
 
     def close(self) -> None:
-        """Leave the host; the next call would find one again."""
+        """Disconnect from the host; twice is fine. A later call would connect again."""
         with self._lock:
             self._lose()
             self._lost = None

@@ -38,7 +38,7 @@ class Hosts(Closing):
     """The hosts of one name. Thread-safe; can be pickled and used in any process of the cluster.
 
     Attributes:
-        name: under which `find` has them.
+        name: name of these hosts, by which `find` has them.
         models: for each name the file, or `module:attribute`, that serves it.
     """
 
@@ -59,7 +59,7 @@ class Hosts(Closing):
         self._made: list[Any] = []
 
     def places(self) -> list[Place]:
-        """Where services are now; those that are down or on their way back are left out."""
+        """Where services are now; those that are down or starting again are left out."""
         return [place for answered in self._answers() for place in answered]
 
     def _answers(self) -> Iterator[list[Place]]:
@@ -93,20 +93,30 @@ class Hosts(Closing):
         Args:
             model: one of `models`.
             route: BURST or GRPC force one way.
-            options: further ones of `Client`.
+            options: further arguments of `Client`: `credentials` for gRPC.
+
+        Returns:
+            The client, which the caller closes; it connects with its first call.
 
         Raises:
-            InvalidArgument: the hosts serve no such model.
+            InvalidArgument: the hosts do not serve such a model.
         """
         if model not in self.models:
             raise InvalidArgument(f"model: {model!r}, expected one of {sorted(self.models)}")
         return Client(self._answers, model, self.models[model], route=route, **options)
 
     def wait(self, hosts: int = 1, timeout: float = 60.0) -> list[Place]:
-        """Until so many services answer.
+        """Wait until so many services answer.
+
+        Args:
+            hosts: how many.
+            timeout: seconds.
+
+        Returns:
+            Where they are.
 
         Raises:
-            DeviceUnavailable: they do not in time.
+            DeviceUnavailable: fewer answer in time.
         """
         deadline = time.monotonic() + timeout
         while len(found := self.places()) < hosts:
@@ -163,18 +173,18 @@ def start(
     """Start a host on each node that offers the resource `nnburst`, now and when nodes join.
 
     Args:
-        name: under which `find` has them.
+        name: name of these hosts, by which `find` has them.
         models: for each name a file that every node has, or `module:attribute`.
         executor: as for `nnburst serve`.
-        grpc_host: at which gRPC listens on each node; empty is the node's address, which is reached by
-            everyone unless `words` has TLS.
-        words: further ones for `nnburst serve`.
+        grpc_host: host or address at which gRPC listens on each node; by default the node's address, which
+            anyone in the network can use unless `words` ask for TLS with certificates of clients.
+        words: further arguments for `nnburst serve`.
 
     Returns:
         The hosts, which end with this object's `close` and with this program.
 
     Raises:
-        InvalidArgument: the name has a slash.
+        InvalidArgument: the name is empty or has a slash.
     """
     if not name or "/" in name:
         raise InvalidArgument(f"name: {name!r}, expected text without '/'")
@@ -191,7 +201,12 @@ def start(
 
 
 def find(name: str, models: Mapping[str, str]) -> Hosts:
-    """Hosts that another program of the cluster has started, with the models that are to be used."""
+    """Hosts that another program of the cluster has started; `close` does not end them.
+
+    Args:
+        name: as for `start`.
+        models: as for `start`, as far as they are to be used.
+    """
     return Hosts(name, models, owner=False)
 
 

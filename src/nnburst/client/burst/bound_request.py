@@ -129,7 +129,7 @@ class BoundRequest(OfOneProcess):
 
     @property
     def closed(self) -> bool:
-        """Whether a pool of its arrays was closed."""
+        """Whether it cannot run any more: a pool of its arrays was closed, or this is a forked child."""
         return bool(self._bound.closed)
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
@@ -144,9 +144,9 @@ class BoundRequest(OfOneProcess):
         Raises:
             MissedDeadline: no result in time. The burst stays usable: the next run first waits for the
                 late result and drops it.
-            OutputInsufficientSize: a buffer is too small; `output_shapes` gives what is needed.
-            InvalidArgument, GeneralFailure: what the driver answered.
-            BurstBusy: another thread is using the burst.
+            OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
+            InvalidArgument, GeneralFailure, ResourceExhausted: what the driver answered.
+            BurstBusy: this request was submitted and is under way, or another thread is using the burst.
             DeadObject: the driver has died.
             Closed: the burst, or a pool, was closed.
         """
@@ -170,7 +170,7 @@ class BoundRequest(OfOneProcess):
 
     @property
     def native(self) -> Any:  # noqa: ANN401 - a pointer of cffi's
-        """The `struct nnb_bound` of csrc/burst_client.h, valid as long as this object, for a caller in C."""
+        """The `struct nnb_bound` (csrc/burst_client.h) behind it, for code in C; valid as long as it is."""
         return self._bound
 
     def _check_running(self) -> None:
@@ -178,10 +178,13 @@ class BoundRequest(OfOneProcess):
         self._core.check_running()
 
     def conclude(self, code: int) -> ExecutionResult:
-        """What came of a run that C made by `nnb_client_run`, which ended with `code`.
+        """The result of a run that C made by calling `nnb_client_run`.
+
+        Args:
+            code: what that call returned.
 
         Raises:
-            MissedDeadline, OutputInsufficientSize, DeadObject, BurstBusy, Closed: as `run`.
+            NnburstError: as for `run`.
         """
         try:
             return self._conclude(code)
@@ -202,7 +205,10 @@ class BoundRequest(OfOneProcess):
         stays usable, and the result is dropped when it comes.
 
         Args:
-            timeout: seconds, 30 unless given; the wait for its turn included.
+            timeout: seconds, waiting for its turn included; 30 unless given.
+
+        Returns:
+            As `run`.
 
         Raises:
             BurstBusy: this request is under way, or another thread is using the burst.
@@ -263,8 +269,11 @@ class BoundRequest(OfOneProcess):
     def submit(self) -> SubmittedRequest:
         """Send the request without waiting; results come in the order of submission.
 
+        Inputs must not change, and outputs mean nothing, until its result was collected.
+
         Raises:
-            BurstBusy: `max_in_flight` requests are out, this one is, or another thread is inside.
+            BurstBusy: `max_in_flight` requests are out, this one is, or another thread is using the burst.
+            GeneralFailure: the request does not fit the channel.
             DeadObject, Closed: as for `run`.
         """
         self._check_idle()

@@ -52,7 +52,10 @@ def _default_spin_window() -> float:
 
 
 class Burst(Closing):
-    """An open burst. One thread at a time; a second one gets BurstBusy. A context manager."""
+    """Executions on one prepared model over shared memory; made by `PreparedModel.open_burst`.
+
+    One thread at a time; a second one gets BurstBusy. A context manager that closes itself.
+    """
 
     _instead = "open one in the other process; arrays and results can be pickled"
 
@@ -138,14 +141,17 @@ class Burst(Closing):
         """Bind a request: arrays are used in place, the packet is made once.
 
         Args:
-            inputs: pool-backed arrays (`Device.allocate(...).array(...)`), None for an omitted one; all
-                new arrays in one new pool if not given.
-            outputs: likewise; an array is a buffer if the model leaves the shape open.
+            inputs: arrays in pools (`Device.allocate(...).array(...)`), None for an omitted one; new arrays
+                in one new pool unless given.
+            outputs: arrays in pools, None for a new one; all new unless given. If the model leaves a shape
+                open, an array is room, and the result is a view of its beginning.
             measure: whether to time every execution.
-            output_bytes: room for outputs that get new arrays and whose shape the model leaves open.
+            output_bytes: for each output the bytes of a new array whose shape the model leaves open, or None.
 
         Raises:
-            InvalidArgument: an array does not fit the model, or lies in no pool of this device.
+            InvalidArgument: an array does not fit the model, or does not lie in a pool.
+            ResourceExhausted: there is not so much memory.
+            MissedDeadline: the driver does not release pools that were closed before.
             Closed: the burst, its device or a pool is closed. A dead driver shows in the first run.
         """
         with trace(Layer.RUNTIME, Phase.INPUTS_AND_OUTPUTS, "burst: bind"):
@@ -174,9 +180,12 @@ class Burst(Closing):
             inputs: one for each input; None if the operation allows to omit it.
             outputs: arrays or buffers to write to; None for results of the burst's own.
             measure: whether to time it.
-            timeout: seconds.
+            timeout: seconds that it may take.
             copy: with `outputs` None: whether results are copies, or views that the next `execute` with
                 private results overwrites.
+
+        Returns:
+            Outputs, shapes and timing.
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
@@ -191,13 +200,13 @@ class Burst(Closing):
         copy: bool = False,
         timeout: float = 30.0,
     ) -> BurstFunction:
-        """A callable on arrays of the program's own that is bound once: the quickest way from array to array.
+        """A function of arrays, for which a request is bound once: the quickest way from array to array.
 
         Args:
-            inputs: arrays like those that it will be called with, if the model leaves shapes open or
-                inputs are omitted (None); of the model's shapes otherwise.
+            inputs: arrays like those that it will be called with, needed if the model leaves shapes open or
+                inputs are omitted (None); of the model's shapes unless given.
             copy: whether results are copies, or views that the next call overwrites.
-            timeout: seconds of each call.
+            timeout: seconds that each call may take.
 
         Raises:
             InvalidArgument: an array does not fit the model, or is not given for a shape that is open.
@@ -226,13 +235,15 @@ class Burst(Closing):
         return await bound.run_async(timeout)
 
     def statistics(self) -> dict[str, int]:
-        """Counters of this side, by name.
+        """Counters of the client's side since the burst was opened, by name.
 
-        `executions` and results `dropped`; how it waited: `sleeps`, `spun_ns`, times that a spinner lost its
-        core (`descheduled`) and that spinning stopped because cores were scarce (`crowded`); and what it has
-        learned of how long results take: `period_ns` (0 if they keep none), results that were met awake and
-        asleep (`met_awake`, `met_asleep`; those that come within two microseconds do not count), `outliers`
-        that moved no period, and how often one was `rhythm_found` and `rhythm_lost`.
+        * `executions`, and late results that were `dropped`.
+        * How it waited: `sleeps`, nanoseconds of spinning (`spun_ns`), times that a spinner lost its core
+          (`descheduled`) and that spinning stopped because cores were scarce (`crowded`).
+        * The learned period of the results: `period_ns` (0 if there is no period), results met awake and
+          asleep (`met_awake`, `met_asleep`; those that come within two microseconds do not count),
+          `outliers` that did not change the period, and how often one was `rhythm_found` and
+          `rhythm_lost`.
         """
         waiter = self._core.client.waiter
         rhythm = waiter.rhythm
@@ -252,7 +263,7 @@ class Burst(Closing):
         }
 
     def close(self) -> None:
-        """End the burst; idempotent, and fine with a dead driver. Arrays stay usable.
+        """End the burst. Twice is fine, and so is a dead driver. Arrays stay usable.
 
         A run on another thread ends with Closed.
         """

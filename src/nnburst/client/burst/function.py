@@ -19,7 +19,9 @@ from nnburst.hal.of_one_process import OfOneProcess
 
 
 class BurstFunction(OfOneProcess):
-    """Made by `Burst.function`; usable as long as its burst is open, by one thread at a time.
+    """A burst's execution as a function of arrays; made by `Burst.function`. One thread at a time.
+
+    It is usable as long as its burst is open.
 
         classify = burst.function()
         (scores,) = classify(picture)

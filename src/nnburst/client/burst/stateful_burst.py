@@ -85,7 +85,14 @@ class StatefulBurst(OfOneProcess):
             now[state.input_index][...] = state.initial
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
-        """Execute once, see `BoundRequest.run`. The result's outputs hold the states, too."""
+        """Execute once; see `BoundRequest.run`. The result's outputs include the states.
+
+        Args:
+            timeout: seconds, 30 unless given.
+
+        Raises:
+            NnburstError: as for `BoundRequest.run`; the state is as it was before.
+        """
         result = self._requests[self._turn].run(timeout)
         self._turn = 1 - self._turn
         return result

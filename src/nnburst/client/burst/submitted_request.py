@@ -51,7 +51,16 @@ class SubmittedRequest(OfOneProcess):
         return self._outcome is not None or self._taken
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
-        """Wait for the result; raises like `BoundRequest.run`. May be called again."""
+        """Wait for the result. May be called again.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            MissedDeadline: no result in time; it may come yet.
+            Closed: it was abandoned, or the burst was closed.
+            NnburstError: as for `BoundRequest.run`.
+        """
         return self._wait(time.monotonic_ns() + int(check_timeout(timeout) * 1e9))
 
     def _wait(self, deadline_ns: int) -> ExecutionResult:
@@ -73,13 +82,13 @@ class SubmittedRequest(OfOneProcess):
         self,
         timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on; if it is cancelled it may be called again."""
+        """`result`, while the event loop goes on. If it is cancelled, it may be called again."""
         deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
         await waiter_of(self._core).settle(self, deadline_ns)
         return self.result()
 
     def abandon(self) -> None:
-        """Do without the result: it is overdue as soon as it is the oldest one out."""
+        """Give up the result: it is dropped when it comes. Does not wait; twice is fine."""
         self._abandoned = self._outcome is None
         pending, me = self._core.pending, next(entries)
         try:

@@ -100,9 +100,9 @@ class _Identities:
 
 
 class AidlBurst(Closing):
-    """Made by `PreparedModel.open_aidl_burst`. One execution at a time: a second one gets BurstBusy.
+    """Executions over the socket in which pools are numbers; made by `PreparedModel.open_aidl_burst`.
 
-    A context manager that closes itself.
+    One execution at a time: a second one gets BurstBusy. A context manager that closes itself.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -200,9 +200,13 @@ class AidlBurst(Closing):
         return request, tuple(identifiers), unknown
 
     def release_memory_resource(self, memory: Memory) -> None:
-        """Have the driver forget a pool now; it does so by itself when the pool is closed.
+        """Have the driver release a pool now; it does so anyway once the pool is closed.
+
+        Args:
+            memory: the pool; one that the burst has not used is ignored.
 
         Raises:
+            MissedDeadline: the driver does not answer.
             DeadObject: the driver has died.
             Closed: the burst is closed.
         """

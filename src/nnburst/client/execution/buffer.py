@@ -75,7 +75,7 @@ class Buffer(Closing):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Of what it holds, or of what it was allocated for; 0 if they are not known."""
+        """Dimensions of what it holds, or those that it was allocated for; 0 is unknown."""
         return self._dimensions
 
     @property
@@ -109,12 +109,12 @@ class Buffer(Closing):
             self._dimensions = self._parameter.dimensions if dimensions is None else dimensions
 
     def copy_from(self, array: Array, *, timeout: float = 30.0) -> None:
-        """Fill it (NNAPI: IBuffer::copyFrom). If that fails it holds nothing.
+        """Fill it (NNAPI: IBuffer::copyFrom). If that fails, it holds nothing.
 
         Args:
-            array: of its dtype; its shape becomes that of the content. Used in place if a pool
+            array: of the buffer's dtype; its shape becomes that of the content. Used in place if a pool
                 begins with it, else copied once more.
-            timeout: seconds.
+            timeout: seconds that the driver has to answer.
 
         Raises:
             InvalidArgument: the array does not fit; nothing was sent.
@@ -136,8 +136,8 @@ class Buffer(Closing):
         """Copy what it holds out (NNAPI: IBuffer::copyTo).
 
         Args:
-            array: where to, of its dtype and of the content's shape; a new one unless given.
-            timeout: seconds.
+            array: to write to, of the buffer's dtype and the content's shape; a new one unless given.
+            timeout: seconds that the driver has to answer.
 
         Returns:
             The array.
@@ -176,7 +176,7 @@ class Buffer(Closing):
         return self._closed
 
     def close(self) -> None:
-        """Give it up; executions under way finish first. Twice is fine, and so is a dead driver."""
+        """Release it; executions under way finish first. Twice is fine, and so is a dead driver."""
         with self._lock:
             if self._closed:
                 return

@@ -43,10 +43,10 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
     """What is known of a fenced execution that is complete (NNAPI: getExecutionInfo).
 
     Attributes:
-        status: how it went.
-        launched: durations in nanoseconds from the call on; None if it was not measured.
-        fenced: the same from the last fence on; never longer.
-        reason: why it failed, for people.
+        status: NONE if it succeeded.
+        launched: durations in nanoseconds, counted from the call; both None if they were not measured.
+        fenced: the same, counted from the last fence; never longer.
+        reason: why it failed, for people; empty if it succeeded.
     """
 
     status: ErrorStatus
@@ -56,13 +56,13 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
 
 
 class FencedExecution(Closing):
-    """Made by `PreparedModel.execute_fenced`. Thread-safe. A context manager that closes itself.
+    """An execution that begins when fences have signalled; made by `PreparedModel.execute_fenced`.
 
-    Inputs must not change, and outputs mean nothing, until `fence` has signalled. If inputs lie in no
-    pool they were copied before this was made.
+    Inputs in pools must not change, and outputs mean nothing, until `fence` has signalled; other inputs were
+    copied before. Thread-safe. A context manager that closes itself.
 
     Attributes:
-        fence: signals when it is done; in the error state if it failed, or the driver died.
+        fence: signals when it is done; in the error state if it failed or the driver died. Closed with this.
     """
 
     def __init__(
@@ -107,15 +107,16 @@ class FencedExecution(Closing):
         )
 
     def info(self, timeout: float = 30.0) -> ExecutionInfo:
-        """Status and timing of an execution that is complete.
+        """Status and timing of an execution that has completed.
 
         Args:
-            timeout: seconds for the driver to answer.
+            timeout: seconds that the driver has to answer.
 
         Raises:
-            GeneralFailure: it is not complete.
+            GeneralFailure: it has not completed.
+            MissedDeadline: the driver does not answer.
             DeadObject: the driver has died.
-            Closed: this was closed before the first question.
+            Closed: this was closed before the driver was asked for the first time.
         """
         self._session.check_process()
         if self._info is None:
@@ -130,7 +131,7 @@ class FencedExecution(Closing):
         return self._info
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
-        """Wait until it is done; outputs, shapes and timing from the call on. May be called again.
+        """Wait until it is done; outputs, shapes, and timing counted from the call. May be called again.
 
         Args:
             timeout: seconds.
@@ -164,7 +165,7 @@ class FencedExecution(Closing):
         return msgspec.structs.replace(result, timing_ns=info.launched)
 
     def close(self) -> None:
-        """Give handle and fence up; the execution goes on. Twice is fine, and so is a dead driver."""
+        """Close the fence and release the driver's handle; the execution goes on. Twice is fine."""
         self._finalizer()
         self.fence.close()
 

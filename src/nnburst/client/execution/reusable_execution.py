@@ -48,10 +48,11 @@ _BUSY: Final = "the execution is under way: one run at a time"
 
 
 class ReusableExecution(Closing):
-    """Made by `PreparedModel.create_reusable_execution`. One run at a time: a second one gets BurstBusy.
+    """A request that the driver has bound; made by `PreparedModel.create_reusable_execution`.
 
     Arrays in pools are used in place; the others are copied to private memory of its own with each run,
-    and results from there. A context manager that closes itself.
+    and results from there. One run at a time: a second one gets BurstBusy. A context manager that closes
+    itself.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class ReusableExecution(Closing):
         self._finalizer.atexit = False
 
     def run(self, timeout: float = 30.0) -> ExecutionResult:
-        """Execute once and wait for it.
+        """Execute once and wait for the result.
 
         Args:
             timeout: seconds; also the driver's deadline.
@@ -97,6 +98,7 @@ class ReusableExecution(Closing):
             BurstBusy: a run is under way.
             OutputInsufficientSize: an output does not fit; its room is fixed.
             MissedDeadline: it took too long. A driver that is not done yet refuses the next run.
+            NnburstError: the driver's reason.
             DeadObject: the driver has died.
             Closed: this is closed.
         """
@@ -131,6 +133,14 @@ class ReusableExecution(Closing):
 
         The next run is refused until this one's fence has signalled. Inputs that lie in no pool are copied
         now.
+
+        Args:
+            wait_for: fences; empty to begin at once. They stay the caller's, who may close them.
+            duration: seconds that it may take after the last fence; None for no limit.
+            timeout: seconds that it may take from now on, waiting for fences included.
+
+        Returns:
+            The execution, which the caller closes.
 
         Raises:
             BurstBusy: a run is under way.
@@ -179,7 +189,7 @@ class ReusableExecution(Closing):
                 fenced.result()
 
     def close(self) -> None:
-        """Let the driver forget it; a run under way finishes. Twice is fine, and so is a dead driver."""
+        """Release it in the driver; a run under way finishes. Twice is fine, and so is a dead driver."""
         if self._finalizer.detach() is None:
             return
         self._connection.release(self._handle)

@@ -36,7 +36,10 @@ _LOOK_AGAIN: Final = 0.1
 
 
 class SyncFence(Closing):
-    """One end of a socketpair: readable once it is signalled or in the error state. Thread-safe."""
+    """What an execution waits for, or signals when it is done. Thread-safe. A context manager.
+
+    It is one end of a socketpair: readable once the fence has signalled or is in the error state.
+    """
 
     def __init__(self, fd: int) -> None:
         """Own `fd`, a fence made elsewhere, from here on.
@@ -49,13 +52,13 @@ class SyncFence(Closing):
 
     @classmethod
     def create(cls) -> tuple[Self, Signaller]:
-        """A fence, and what signals it: `signal()`, `fail()`, or `close()`, which is an error, too."""
+        """A new fence and what signals it, both of which the caller closes."""
         fence, signaller = create_fence()
         return cls(fence.detach()), signaller
 
     @property
     def status(self) -> FenceStatus:
-        """ACTIVE, SIGNALLED, or ERROR.
+        """Its state now: ACTIVE, SIGNALLED, or ERROR.
 
         Raises:
             Closed: it was closed.
@@ -70,8 +73,8 @@ class SyncFence(Closing):
             timeout: seconds.
 
         Raises:
-            MissedDeadline: it is ACTIVE after that time.
-            Closed: it was closed, be it meanwhile.
+            MissedDeadline: it is still ACTIVE after that time.
+            Closed: it was closed before or meanwhile.
         """
         deadline = time.monotonic() + check_timeout(timeout)
         poller = select.poll()
@@ -85,7 +88,7 @@ class SyncFence(Closing):
             return status
 
     def fileno(self) -> int:
-        """Its descriptor, borrowed.
+        """Its descriptor, borrowed: valid until `close`.
 
         Raises:
             Closed: it was closed.
@@ -96,7 +99,7 @@ class SyncFence(Closing):
         return fd
 
     def duplicate(self) -> int:
-        """A descriptor of the same fence, which is the caller's.
+        """A new descriptor of the same fence, which the caller closes.
 
         Raises:
             Closed: it was closed.

@@ -45,14 +45,14 @@ _BOOLEANS: Final = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
 class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
-    """What an execution gave.
+    """The result of an execution. Immutable; its arrays are those of the request.
 
     Attributes:
         outputs: for each output of the model its array, or the `Buffer` that was given for it.
         output_shapes: one for each output; the model's if the driver left them out (which it may
             if the model declares them all).
         timing: microseconds; NO_TIMING unless the execution was measured.
-        timing_ns: nanoseconds, from the ways to execute that came with AIDL; None from the others.
+        timing_ns: nanoseconds, from fenced and reusable executions and AIDL's bursts; None from others.
     """
 
     outputs: list[Any]
@@ -63,7 +63,7 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One input or output of a model.
+    """What an array for one input or output of a model must look like. Immutable.
 
     Attributes:
         name: `inputs[i]` or `outputs[i]`, for messages.
@@ -92,18 +92,18 @@ class Parameter:
 
     @property
     def first_room(self) -> int:
-        """Bytes to offer for an output of the caller's choosing: its size, or a guess."""
+        """Bytes to offer for an output at first: its size, or a guess if that is unknown."""
         return self.size or _FIRST_GUESS
 
     def more_room(self, offered: int, needed: OutputShape) -> int | None:
-        """Bytes to offer if `offered` were too few; None if no more can help."""
+        """Bytes to offer if `offered` were too few for the shape `needed`; None if more cannot help."""
         if self.known or offered >= _LAST_GUESS:
             return None
         wanted = self.dtype.itemsize * math.prod(needed.dimensions)
         return min(max(2 * offered, wanted), _LAST_GUESS)
 
     def check_input(self, value: object) -> Array:
-        """`value` as the array that it must be.
+        """`value` itself, as an array that fits this input; a numpy scalar becomes an array of rank 0.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout.
@@ -113,9 +113,9 @@ class Parameter:
         return array
 
     def check_output(self, value: object) -> Array:
-        """`value` as an array that can take this output.
+        """`value` itself, as an array that can take this output.
 
-        If the model does not declare the whole shape, any shape will do: the array is a buffer.
+        If the model does not declare the whole shape, any shape will do: the array is room.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
@@ -170,7 +170,7 @@ class Parameter:
         return f"{self.dtype.name} of shape ({extents or '...'})"
 
     def extents(self, array: Array) -> tuple[int, ...]:
-        """What a request has about an input's dimensions: nothing if the model declares all."""
+        """The dimensions that a request carries for an input: empty if the model declares the whole shape."""
         return () if self.known else array.shape
 
     def shape_of(self, reported: OutputShape | None) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ class _State:
 
 
 class Memory(Closing):
-    """A pool: a sealed memfd, mapped. Thread-safe but for the bytes.
+    """A pool of shared memory: a sealed memfd, mapped. Thread-safe but for the bytes. A context manager.
 
     Made by `Device.allocate`, or by `from_fd`, `from_file` and `from_dlpack` of what exists. Arrays made
     from it keep the mapping alive, whatever happens to this object; drivers find such arrays where they
@@ -112,9 +112,8 @@ class Memory(Closing):
     def from_fd(fd: int, *, seal: bool = False) -> Memory:
         """Make a pool of an existing memfd in place: nothing is copied.
 
-        Nothing but the seals SHRINK, GROW and SEAL keeps it from vanishing under its readers. Arrays are
-        read-only if it is open for reading only or sealed against writing; such a pool holds inputs and
-        constants.
+        It needs the seals SHRINK, GROW and SEAL, or it could vanish under its readers. Arrays are read-only
+        if it is open for reading only or sealed against writing; such a pool holds inputs and constants.
 
         Args:
             fd: stays the caller's, who may close it at once.
@@ -176,7 +175,7 @@ class Memory(Closing):
         return self._bytes.__array_interface__
 
     def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:
-        """A view of part of the pool.
+        """A view of part of the pool, which keeps the mapping alive.
 
         Args:
             dtype: of the elements.
@@ -184,7 +183,7 @@ class Memory(Closing):
             offset: of its first byte.
 
         Raises:
-            InvalidArgument: it does not lie in the pool.
+            InvalidArgument: the view would not lie in the pool.
             Closed: the pool is closed.
         """
         self._check_open()
@@ -199,7 +198,11 @@ class Memory(Closing):
         return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
 
     def view(self) -> memoryview:
-        """All bytes, writable. Python 3.11 has no buffer protocol for classes, so this gives it."""
+        """All bytes, read-only if the pool is: classes have no buffer protocol in Python 3.11.
+
+        Raises:
+            Closed: the pool is closed.
+        """
         self._check_open()
         return np.asarray(self).data
 
@@ -250,9 +253,9 @@ class Memory(Closing):
         return self._state.closed
 
     def close(self) -> None:
-        """Give the pool up: descriptor and slots at once, the mapping with its last view.
+        """Release descriptor and slots at once, and the mapping with its last view.
 
-        Never raises for live views. Twice is fine.
+        Live views stay valid. Twice is fine.
         """
         self._state.close(self._number)
 

@@ -25,7 +25,12 @@ class ResilientBurst(Closing):
 
     @property
     def current(self) -> Burst:
-        """The burst as it is now; one whose driver has died is opened again first."""
+        """The burst as it is now; one whose driver has died is opened again first.
+
+        Raises:
+            DeadObject: no driver serves it now.
+            Closed: `close` was called.
+        """
         return self._bursts.get()
 
     @property
@@ -34,7 +39,18 @@ class ResilientBurst(Closing):
         return self._bursts.last
 
     def recover(self, seconds: float | None, began_ns: int | None = None) -> None:
-        """Open it again if the driver has died; see `Recoverable.get_within`."""
+        """Open it again if the driver has died.
+
+        Args:
+            seconds: that this call may wait; a recovery that takes longer goes on. None for no limit.
+            began_ns: moment on CLOCK_MONOTONIC: a driver that has died since is not replaced now. None
+                replaces it.
+
+        Raises:
+            MissedDeadline: it is still being opened.
+            DeadObject: it could not be opened, or its driver has died since `began_ns`.
+            Closed: `close` was called.
+        """
         self._bursts.get_within(seconds, began_ns)
 
     @property
@@ -61,6 +77,7 @@ class ResilientBurst(Closing):
 
         Raises:
             DeadObject: the driver died meanwhile; nothing is retried, and the next call recovers.
+            NnburstError: as for `Burst.execute`.
         """
         return self.current.execute(inputs, outputs, **options)
 
@@ -70,7 +87,9 @@ class ResilientBurst(Closing):
 
 
 class ResilientBoundRequest(OfOneProcess):
-    """Like a `BoundRequest`; bound again to the same arrays after a recovery.
+    """Like a `BoundRequest`; bound again to the same arrays after a recovery. Made by `ResilientBurst.bind`.
+
+    Usable by the thread that uses the burst.
 
     Attributes:
         inputs: views of the pools; None if omitted.

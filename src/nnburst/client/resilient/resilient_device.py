@@ -35,11 +35,14 @@ class ResilientDevice(Closing):
     _instead = "make one in the other process, from the same function"
 
     def __init__(self, connect: Callable[[], Device]) -> None:
-        """Connect.
+        """Connect for the first time.
 
         Args:
             connect: makes a device: `nnburst.connect(name)` or `nnburst.launch(executor)`. It is called again
-                for every driver that has died, from whichever thread finds that out.
+                for every driver that has died, on the thread that finds the driver dead.
+
+        Raises:
+            NnburstError: as `connect` does.
         """
         first = connect()
         self._connect = connect
@@ -59,7 +62,7 @@ class ResilientDevice(Closing):
 
     @property
     def recoveries(self) -> int:
-        """How many drivers have died so far."""
+        """How often it was connected to again."""
         return self._devices.recoveries
 
     @property
@@ -80,13 +83,20 @@ class ResilientDevice(Closing):
             model: kept, so that it can be prepared again.
             pools: kept, too, and not to be closed before the prepared model.
             options: as for `Device.prepare`.
+
+        Raises:
+            NnburstError: as for `Device.prepare`.
         """
         return ResilientPreparedModel(
             self._devices, lambda device: device.prepare(model, pools=pools, **options)
         )
 
     def prepare_by(self, prepare: Callable[[Device], PreparedModel]) -> ResilientPreparedModel:
-        """A prepared model that `prepare` makes, now and for every driver that comes after."""
+        """A prepared model that `prepare` makes, now and for every driver that comes after.
+
+        Args:
+            prepare: given a device, prepares a model on it; called on any thread that finds the driver dead.
+        """
         return ResilientPreparedModel(self._devices, prepare)
 
     def supported_operations(

@@ -29,7 +29,12 @@ class ResilientPreparedModel(Closing):
 
     @property
     def current(self) -> PreparedModel:
-        """The prepared model as it is now; one whose driver has died is prepared again first."""
+        """The prepared model as it is now; one whose driver has died is prepared again first.
+
+        Raises:
+            DeadObject: no driver serves it now.
+            Closed: `close` was called.
+        """
         return self._models.get()
 
     @property
@@ -38,7 +43,18 @@ class ResilientPreparedModel(Closing):
         return self._models.last
 
     def recover(self, seconds: float | None, began_ns: int | None = None) -> None:
-        """Prepare again if the driver has died; see `Recoverable.get_within`."""
+        """Prepare again if the driver has died.
+
+        Args:
+            seconds: that this call may wait; a recovery that takes longer goes on. None for no limit.
+            began_ns: moment on CLOCK_MONOTONIC: a driver that has died since is not replaced now. None
+                replaces it.
+
+        Raises:
+            MissedDeadline: it is still being prepared.
+            DeadObject: it could not be prepared, or its driver has died since `began_ns`.
+            Closed: `close` was called.
+        """
         self._models.get_within(seconds, began_ns)
 
     @property
@@ -48,7 +64,7 @@ class ResilientPreparedModel(Closing):
 
     @property
     def pid(self) -> int:
-        """Process that executed it last."""
+        """Number of the process that served it last."""
         return self._models.last.pid
 
     @property
@@ -75,7 +91,9 @@ class ResilientPreparedModel(Closing):
         """Execute once over the socket; see `PreparedModel.execute`.
 
         Raises:
-            DeadObject: the driver died meanwhile, possibly of this execution.
+            DeadObject: the driver died meanwhile, possibly of this execution; nothing is retried, and the
+                next call recovers.
+            NnburstError: as for `PreparedModel.execute`.
         """
         return self.current.execute(inputs, outputs, **options)
 

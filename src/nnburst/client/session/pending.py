@@ -21,10 +21,10 @@ _LONG: Final = 3600.0
 
 
 class Pending(OfOneProcess, Generic[T]):
-    """An outcome that is to come. Thread-safe. `await` gives it, too.
+    """A result that comes later, for threads, callbacks and event loops (`await`). Thread-safe.
 
-    It is done once: with a result, with an error, or because it was cancelled. What comes later is
-    disposed of.
+    It is done once: with a result, with an error, or because it was cancelled. A result that comes after
+    that is released.
     """
 
     _instead = "pickle its result instead"
@@ -48,7 +48,7 @@ class Pending(OfOneProcess, Generic[T]):
         return self._done
 
     def cancelled(self) -> bool:
-        """Whether `cancel` came first."""
+        """Whether it was cancelled before it was done."""
         return self._cancelled
 
     def result(self, timeout: float | None = None) -> T:
@@ -72,16 +72,16 @@ class Pending(OfOneProcess, Generic[T]):
         return self._outcome()
 
     def cancel(self) -> bool:
-        """Do without the outcome; False if it is there.
+        """Cancel it; False if it is done already.
 
         The driver finishes what it has begun, and memory that it uses is kept until then.
         """
         return self._complete(Closed(f"{self._what} was cancelled"), cancelled=True)
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(self)` once it is done: on a thread for callbacks, or here if it is done.
+        """Call `callback(self)` once it is done: on a thread for callbacks, or at once if it is done already.
 
-        Callbacks of one device run one after the other; what they raise is logged.
+        Callbacks of one device run one after the other; what they raise on their thread is logged.
         """
 
         def call() -> None:

@@ -69,7 +69,10 @@ class VendorExtension:
     """
 
     def __init__(self, name: str) -> None:
-        """Start without types and operations.
+        """Begin an extension without types and operations.
+
+        Args:
+            name: in reverse-domain order, unique.
 
         Raises:
             InvalidArgument: validation:S4: `name` is not of the form vendor.extension.
@@ -83,7 +86,7 @@ class VendorExtension:
 
     @property
     def local_prefix(self) -> int:
-        """What stands for it in local codes."""
+        """The number that stands for it in this process's codes."""
         return self._prefix
 
     @property
@@ -109,8 +112,8 @@ class VendorExtension:
             is_tensor: whether it has dimensions.
 
         Returns:
-            Its local code, for signatures. It has the name and the value of an enumeration's member, so that
-            nothing behind a signature needs to tell them apart, and is typed as one.
+            Its code in this process, for signatures. It has a name and a value, as a member of `OperandType`
+            does, and is typed as one.
 
         Raises:
             InvalidArgument: validation:S4: the number is taken or does not fit 16 bits.

@@ -93,7 +93,7 @@ class Variables:
         return self._resources[tensor]
 
     def in_place(self, graph: Graph, tensor: int) -> Variable:
-        """The variable that a tensor is which its operator writes in place."""
+        """The variable behind a tensor that its operator writes in place."""
         if not graph.tensor(tensor).IsVariable():
             raise Refused(f"tensor {tensor} holds a state but is not marked as a variable")
         if tensor not in self._all:
@@ -101,9 +101,9 @@ class Variables:
         return self._all[tensor]
 
     def read_ones(self) -> list[Variable]:
-        """Those whose value crosses from one execution to the next, in the order of their inputs.
+        """The variables whose values go on from one execution to the next, in the order of their inputs.
 
-        What is assigned and never read again in the main subgraph cannot be seen from outside.
+        One that is assigned and never read in the main subgraph is left out: it has no effect.
         """
         read = [variable for variable in self._all.values() if variable.given is not None]
         return sorted(read, key=_input_operand)

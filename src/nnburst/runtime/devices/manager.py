@@ -99,11 +99,11 @@ class Manager(RuntimeObject):
     def __init__(
         self, devices: Sequence[Device] | None = None, *, settings: Settings | None = None
     ) -> None:
-        """Discover the devices, or take those given and the CPU behind them.
+        """Look for devices, or take those given; the CPU comes behind them.
 
         Args:
-            devices: closed with the manager.
-            settings: those of the environment unless devices are given.
+            devices: instead of those that are found; closed with the manager.
+            settings: how to find and place; by default those of the environment, unless devices are given.
 
         Raises:
             InvalidArgument: a variable of the environment breaks its rule, or a name is not allowed.

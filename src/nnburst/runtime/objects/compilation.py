@@ -51,7 +51,12 @@ class Compilation(RuntimeObject):
         *,
         manager: Manager | None = None,
     ) -> None:
-        """Compile `model`, which is finished, for all devices or for those listed.
+        """Begin a compilation; `finish` compiles.
+
+        Args:
+            model: a finished one.
+            devices: those to use; then there is no fallback. All of the manager's unless given.
+            manager: that of this process unless given.
 
         Raises:
             UnexpectedNull: the model, or an entry of the list, is None.
