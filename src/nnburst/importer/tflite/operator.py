@@ -32,12 +32,15 @@ BOOL8: Final = frozenset({_T.TENSOR_BOOL8})
 
 
 class Operator:
-    """One operator: its tensors as values, its options, and what it becomes.
+    """One operator of a file: its tensors as values, its options, and what it becomes.
+
+    Whatever does not fit raises Refused (NNAPI cannot express it) or MalformedTflite (the file contradicts
+    itself); both are InvalidArgument, and `nnburst.load` adds the operator to the message.
 
     Attributes:
         name: of its kind ("CONV_2D").
         graph: the subgraph that it belongs to.
-        reference: number under which subgraph `index` of the file will be referenced.
+        reference: gives, for the index of a subgraph of the file, its number in the model.
         input_tensors: indexes of its input tensors, -1 for an omitted one.
         output_tensors: indexes of its output tensors.
     """
@@ -86,18 +89,18 @@ class Operator:
         return None if tensor is None else self.graph.value(tensor)
 
     def input(self, position: int = 0) -> Value:
-        """Input `position`, which must be there."""
+        """Input `position`; MalformedTflite if it is missing."""
         tensor = self.optional_tensor(position)
         if tensor is None:
             raise MalformedTflite(f"input {position} is missing")
         return self.graph.value(tensor)
 
     def inputs(self) -> list[Value]:
-        """All inputs, none of which may be missing."""
+        """All inputs; MalformedTflite if one is missing."""
         return [self.input(position) for position in range(len(self.input_tensors))]
 
     def real_input(self, position: int, like: Value) -> Value:
-        """Input `position`, in real numbers if `like` is and it is a quantised constant.
+        """Input `position`; as float32 if `like` is float32 and it is a quantised or float16 constant.
 
         Weights stay as they are stored, and DEQUANTIZE makes them real: NNAPI has no operation on real
         numbers and integers. LiteRT quantises the other input as it comes; an executor may, too, if the model
@@ -116,7 +119,7 @@ class Operator:
         return self.graph.real_constant(constant, self._origin, weights=weights)
 
     def integers(self, position: int, what: str) -> list[int]:
-        """The elements of input `position`, a constant that steers the operation."""
+        """The elements of input `position`, which messages call `what`; Refused unless an int32 constant."""
         found = self.input(position)
         if found.constant is None:
             raise Refused(f"input {position} ({what}) is computed, expected a constant")
@@ -127,25 +130,25 @@ class Operator:
         return [int(value) for value in values.reshape(-1)]
 
     def integer(self, position: int, what: str) -> int:
-        """The only element of input `position`."""
+        """The only element of input `position`; as `integers`, and Refused if there are more."""
         values = self.integers(position, what)
         if len(values) != 1:
             raise Refused(f"input {position} ({what}) has {len(values)} elements, expected 1")
         return values[0]
 
     def axis(self, value: int, rank: int) -> int:
-        """An axis that may count from the end, counted from the start."""
+        """An axis counted from the start, if it is negative and counts from the end in the file."""
         if not -rank <= value < rank:
             raise MalformedTflite(f"axis {value} of {rank} dimensions")
         return value % rank
 
     def require(self, condition: bool, reason: str) -> None:
-        """Refuse the operator unless `condition`."""
+        """Refuse the operator for a reason, unless `condition` is true."""
         if not condition:
             raise Refused(reason)
 
     def require_type(self, value: Value, accepted: frozenset[OperandType], what: str) -> None:
-        """Refuse the operator unless a value is of one of the accepted types."""
+        """Refuse the operator unless `value`, which the message calls `what`, is of an accepted type."""
         if value.type.type not in accepted:
             wanted = " or ".join(sorted(kind.name for kind in accepted))
             raise Refused(f"{what} is {value.type.type.name}, NNAPI takes {wanted}")
@@ -153,7 +156,7 @@ class Operator:
     # Its options
 
     def options(self, name: str) -> Any:  # noqa: ANN401
-        """The options, of class `name`; defaults if the file leaves them out."""
+        """The options, an object of the schema's class `name`; defaults if the file leaves them out."""
         found = getattr(schema(), name)()
         kind = names("BuiltinOptions").get(self._raw.BuiltinOptionsType(), "unknown")
         union = self._raw.BuiltinOptions()
@@ -175,7 +178,7 @@ class Operator:
         return bytes(found)
 
     def activation(self, options: Any) -> int:  # noqa: ANN401
-        """The fused activation, whose first codes are NNAPI's."""
+        """The code of the fused activation; Refused if NNAPI cannot fuse it."""
         code = int(options.FusedActivationFunction())
         if code not in FusedActivationFunc.__members__.values():
             name = names("ActivationFunctionType").get(code, f"activation {code}")
@@ -183,21 +186,21 @@ class Operator:
         return code
 
     def padding(self, options: Any) -> int:  # noqa: ANN401
-        """The padding scheme."""
+        """The code of the padding scheme."""
         name = names("Padding").get(options.Padding())
         if name is None:
             raise MalformedTflite(f"padding {options.Padding()} is unknown")
         return int(PaddingScheme[name])
 
     def real(self, value: float, like: Value) -> Scalar:
-        """A real scalar of the width that goes with `like`."""
+        """A scalar with a real value: float16 if `like` is float16, else float32."""
         half = like.type.type == _T.TENSOR_FLOAT16
         return Scalar(float(value), _T.FLOAT16 if half else _T.FLOAT32)
 
     # What it becomes
 
     def output_type(self, position: int = 0) -> TensorType:
-        """The operand that output `position` becomes."""
+        """Type and dimensions of the operand that output `position` becomes."""
         if position >= len(self.output_tensors):
             raise MalformedTflite(
                 f"{len(self.output_tensors)} outputs, expected more than {position}"
@@ -205,13 +208,13 @@ class Operator:
         return self.graph.computed_type(self.output_tensors[position])
 
     def output(self, position: int = 0) -> Value:
-        """A new operand for output `position`, defined from now on."""
+        """A new operand that is output `position` from now on."""
         value = self.graph.temporary(self.output_type(position))
         self.graph.define(self.output_tensors[position], value)
         return value
 
     def becomes(self, value: Value, position: int = 0) -> None:
-        """Let output `position` be a value that is there already."""
+        """Make a value that exists output `position`."""
         if position >= len(self.output_tensors):
             raise MalformedTflite(
                 f"{len(self.output_tensors)} outputs, expected more than {position}"
@@ -256,11 +259,11 @@ class Operator:
         self.graph.add(operation, given, outputs, self._origin)
 
     def temporary(self, kind: TensorType) -> Value:
-        """An operand between two operations."""
+        """A new operand between two operations."""
         return self.graph.temporary(kind)
 
     def constant_scalar(self, position: int, what: str) -> np.generic:
-        """The only element of a constant input, as it is stored."""
+        """The only element of input `position`, as it is stored; Refused unless it is such a constant."""
         found = self.input(position)
         if found.constant is None or found.type.elements != 1:
             raise Refused(f"input {position} ({what}) is not one constant number")

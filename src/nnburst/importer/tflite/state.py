@@ -103,7 +103,7 @@ class Variables:
     def read_ones(self) -> list[Variable]:
         """The variables whose values go on from one execution to the next, in the order of their inputs.
 
-        One that is assigned and never read in the main subgraph is left out: it has no effect.
+        One that is not read before it is assigned is left out: its earlier value has no effect.
         """
         read = [variable for variable in self._all.values() if variable.given is not None]
         return sorted(read, key=_input_operand)
