@@ -16,14 +16,21 @@ uint32_t nnb_trace_on;
 static struct nnb_trace_area *area;
 static uint32_t generation; /* of areas: a forked child's threads have joined none of its own */
 
-/* The calling thread's ring. It lies in the space that the C library keeps for modules loaded late: a mark
- * would else ask it where the thread's variables are. */
+/* With glibc a thread's variables lie in the space that it keeps for modules loaded late: a mark would else
+ * ask it where they are. Musl keeps none, and refuses a module that wants it. */
+#ifdef __GLIBC__
+#define NNB_NEAR __attribute__((tls_model("initial-exec")))
+#else
+#define NNB_NEAR
+#endif
+
+/* The calling thread's ring. */
 static _Thread_local struct {
     struct nnb_trace_record *records; /* NULL: it has none */
     struct nnb_trace_ring *ring;
     uint64_t written;
     uint32_t generation;
-} mine __attribute__((tls_model("initial-exec")));
+} mine NNB_NEAR;
 
 uint64_t nnb_trace_ticks(uint32_t uses_tsc) {
 #if defined(__x86_64__)

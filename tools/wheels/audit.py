@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Final
 
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
 from tools.wheels.compile import ROOT, BuildFailed, run
 from tools.wheels.target import Target
+
+_STATIC_TLS: Final = 0x10
 
 
 def audit(wheel: Path, target: Target) -> str:
@@ -31,6 +37,8 @@ def audit(wheel: Path, target: Target) -> str:
     if problems or not extensions:
         raise BuildFailed(f"{wheel.name} is not of the stable ABI: {problems}")
     _look_for_paths(wheel)
+    if target.is_musl:
+        _look_for_static_variables(wheel)
     return (
         f"{target.platform}, {len(extensions)} extension of the stable ABI, no path of the builder"
     )
@@ -43,8 +51,27 @@ def _libraries(target: Target) -> list[str]:
 
 def _look_for_paths(wheel: Path) -> None:
     unwanted = [str(path).encode() for path in (ROOT, Path(tempfile.gettempdir()), Path.home())]
+    for name, data in _compiled(wheel).items():
+        if paths := [path.decode() for path in unwanted if path + b"/" in data]:
+            raise BuildFailed(f"{wheel.name}: {name} has {paths} in it")
+
+
+def _look_for_static_variables(wheel: Path) -> None:
+    """Musl keeps no space for variables of threads of a module that is loaded late, and refuses it."""
+    for name, data in _compiled(wheel).items():
+        if wants_static_variables(data):
+            raise BuildFailed(
+                f"{wheel.name}: {name} has thread variables of the model initial-exec"
+            )
+
+
+def wants_static_variables(library: bytes) -> bool:
+    """Whether a compiled library addresses variables of threads as if it were loaded with the program."""
+    section = ELFFile(io.BytesIO(library)).get_section_by_name(".dynamic")
+    assert isinstance(section, DynamicSection)
+    return any(tag.entry.d_val & _STATIC_TLS for tag in section.iter_tags("DT_FLAGS"))
+
+
+def _compiled(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            data = archive.read(name) if name.endswith(".so") else b""
-            if paths := [path.decode() for path in unwanted if path + b"/" in data]:
-                raise BuildFailed(f"{wheel.name}: {name} has {paths} in it")
+        return {name: archive.read(name) for name in archive.namelist() if name.endswith(".so")}
