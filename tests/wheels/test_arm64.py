@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tools.arm64.__main__ import same_results
 from tools.arm64.emulator import Root
-from tools.arm64.networks import compare
+from tools.arm64.networks import LAYER, compare, rounded
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A program in a "root" that is this machine's own; it says when it runs, and does not end by itself.
@@ -95,6 +95,15 @@ def test_difference_is_excused_only_if_it_is_the_engines_own_and_known(
     (line,) = compare(here, found)
     assert line.startswith("WRONG") == wrong
     assert ("1 values of 2" in line) == (executor == "litert")
+
+
+def test_layer_of_uint8_is_held_to_how_ties_are_rounded_on_either_side() -> None:
+    here, there = {f"litert {LAYER}": rounded(False)}, {f"litert {LAYER}": rounded(True)}
+    assert compare(here, there) == [f"{LAYER}: 42 values of 10000 differ, which are ties"]
+    off = there[f"litert {LAYER}"].copy()
+    off.flat[0] ^= 1
+    assert compare(here, {f"litert {LAYER}": off}) == [f"WRONG {LAYER}: not rounded there up"]
+    assert compare(there, there) == [f"WRONG {LAYER}: not rounded here to even"]
 
 
 def test_hybrid_kernels_differ_no_more_than_rounding_takes_them_from_exact_ones() -> None:

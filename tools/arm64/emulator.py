@@ -21,10 +21,14 @@ _NAME: Final = "qemu-aarch64"
 _MAGIC: Final = rb"\x7fELF\x02\x01\x01" + rb"\x00" * 9 + rb"\x02\x00\xb7\x00"
 _MASK: Final = rb"\xff" * 7 + rb"\x00" + rb"\xff" * 8 + rb"\xfe" + rb"\xff" * 3
 #: Engines choose their kernels by what /sys says of the processors: without it, LiteRT's quantised results
-#: are others than here.
+#: are others than here. Of caches it must say nothing: they are those of another kind of processor, and what
+#: LiteRT 2.3 makes of some ends in a segmentation fault.
 _ENTER: Final = """
 root=$0 directory=$1; shift
 mount --rbind /sys "$root/sys" && mount -t proc proc "$root/proc" || exit
+for caches in "$root"/sys/devices/system/cpu/cpu*/cache; do
+    test ! -d "$caches" || mount -t tmpfs none "$caches" || exit
+done
 mkdir -p "$root/dev/shm" && mount -t tmpfs shm "$root/dev/shm" || exit
 exec chroot "$root" env --chdir="$directory" "$@"
 """
