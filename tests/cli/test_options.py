@@ -84,6 +84,14 @@ def test_number_outside_of_its_rule_is_refused_by_option_value_and_rule(
     assert f"{value!r}, expected " in last
 
 
+def test_every_option_of_every_command_is_described_by_more_than_its_default() -> None:
+    assert [
+        (words, action.option_strings[0])
+        for words, action in OPTIONS
+        if action.help is None or action.help.startswith(("default:", "of ", "that "))
+    ] == []
+
+
 def test_cores_are_those_of_this_process() -> None:
     allowed = sorted(os.sched_getaffinity(0))
     assert cores(",".join(map(str, reversed(allowed)))) == ",".join(map(str, allowed))

@@ -46,7 +46,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--no-rivals", action="store_true", help="leave the other libraries out")
     parser.add_argument(
-        "--no-opening", action="store_true", help="leave out what stands before an execution"
+        "--no-opening",
+        action="store_true",
+        help="leave out connecting, preparing and opening a burst",
     )
     parser.add_argument("--no-periodic", action="store_true", help="leave the periodic callers out")
     parser.add_argument(

@@ -29,24 +29,28 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "capabilities", help="measure the capabilities that a device reports", description=__doc__
     )
     default = "litert" if find_spec("ai_edge_litert") else "reference"
-    parser.add_argument("--executor", default=default, help="to measure (default: %(default)s)")
     parser.add_argument(
-        "--device", metavar="NAME", help="that it is served under (default: the executor's name)"
+        "--executor", default=default, help="executor to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", help="name that it is served under (default: the executor's)"
     )
     parser.add_argument(
         "--models",
         type=Path,
         metavar="DIR",
         default=SHARED.read() / "models",
-        help="folder of .tflite files, if there is one (default: %(default)s)",
+        help="folder of further .tflite files, if it exists (default: %(default)s)",
     )
     parser.add_argument(
         "--longest",
         type=at_least_one,
         default=1 << 20,
-        help="bytes of the largest (default: %(default)s)",
+        help="bytes of the largest file that is used (default: %(default)s)",
     )
-    parser.add_argument("--rounds", type=at_least_one, default=9, help="turns of each (default: 9)")
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=9, help="turns of each network (default: 9)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="store nothing")
     add_json_option(parser)
 

@@ -48,7 +48,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         type=_counts,
         default=(1, 4, 16, 64),
         metavar="N,…",
-        help="how many, each for itself (default: 1,4,16,64)",
+        help="numbers of clients, measured one after the other (default: 1,4,16,64)",
     )
     parser.add_argument(
         "--network",
@@ -62,7 +62,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="requests a second of each client of an open loop (default: %(default)g)",
     )
     parser.add_argument(
-        "--seconds", type=above_zero, default=2.0, help="of each load (default: %(default)g)"
+        "--seconds",
+        type=above_zero,
+        default=2.0,
+        help="seconds of each load (default: %(default)g)",
     )
     parser.add_argument("--loop", choices=_LOOPS, help="only this kind of loop")
     parser.add_argument("--waiting", choices=_WAITING, help="only this way of waiting")

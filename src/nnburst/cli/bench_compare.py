@@ -1,4 +1,4 @@
-"""`nnburst bench compare A.json B.json`: what differs between two runs of a benchmark.
+"""`nnburst bench compare`: what differs between two runs of a benchmark.
 
 Each case that both files have is judged by its blocks. Cases of one run stand beside each other in time, so
 `--relative-to CASE` compares their ratios to one of them, block by block: a machine that was slower as a
@@ -25,8 +25,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "compare", help="what differs between two runs of a benchmark", description=__doc__
     )
-    parser.add_argument("before", type=Path, metavar="A.json", help="of an older run")
-    parser.add_argument("now", type=Path, metavar="B.json", help="of a newer one")
+    parser.add_argument("before", type=Path, metavar="A.json", help="figures of an older run")
+    parser.add_argument("now", type=Path, metavar="B.json", help="figures of a newer run")
     parser.add_argument(
         "--least",
         type=above_zero,

@@ -64,7 +64,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "models", nargs="*", type=Path, metavar="MODEL", help=".tflite and .onnx files"
     )
     _add_sources(parser)
-    parser.add_argument("--executor", default="litert", help="of the driver (default: litert)")
+    parser.add_argument(
+        "--executor", default="litert", help="executor of the driver (default: litert)"
+    )
     parser.add_argument(
         "--reference",
         choices=tuple(_REFERENCES),
@@ -82,7 +84,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="new drivers for each kind of start; 0 measures no preparation (default: 5)",
     )
     parser.add_argument(
-        "--seed", type=zero_or_more, default=1, help="of what is random (default: 1)"
+        "--seed", type=zero_or_more, default=1, help="seed of random inputs (default: 1)"
     )
     parser.add_argument(
         "--pixel-range",
@@ -117,21 +119,21 @@ def _add_durations(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=at_least_one,
         default=41,
-        help="blocks of each route, at least (default: 41)",
+        help="least number of blocks of each route (default: 41)",
     )
     parser.add_argument(
         "--seconds",
         type=not_negative,
         default=0.0,
         metavar="S",
-        help="that the rounds of a network take at least (default: 0)",
+        help="least seconds for the rounds of a network (default: 0)",
     )
     parser.add_argument(
         "--warm-up",
         type=not_negative,
         default=0.3,
         metavar="S",
-        help="before them; up to ten times as long while routes become faster (default: 0.3)",
+        help="seconds of warm-up, up to ten times as long while routes become faster (default: 0.3)",
     )
 
 
@@ -157,12 +159,12 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="measured beside: an executor, or a driver that runs; may be repeated",
+        help="also measure an executor, or a driver that runs; may be repeated",
     )
     parser.add_argument(
         "--relaxed",
         action="store_true",
-        help="measured beside: the same network, whose float32 may be computed as float16",
+        help="also measure the same network with float32 computed as float16, if the device does so",
     )
     parser.add_argument(
         "--layers",

@@ -23,7 +23,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "operations", help="numpy kernels beside LiteRT's reference kernels", description=__doc__
     )
     parser.add_argument("networks", nargs="+", type=Path, help=".tflite or vector files")
-    parser.add_argument("--rounds", type=at_least_one, default=9, help="turns of each (default: 9)")
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=9, help="turns of each network (default: 9)"
+    )
     parser.add_argument(
         "--repeats", type=at_least_one, default=10, help="runs in a turn (default: 10)"
     )

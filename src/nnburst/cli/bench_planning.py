@@ -28,10 +28,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "planning", help="what planning costs by itself", description=__doc__
     )
     parser.add_argument(
-        "--operations", type=at_least_one, default=1000, metavar="N", help="default: %(default)s"
+        "--operations",
+        type=at_least_one,
+        default=1000,
+        metavar="N",
+        help="operations of the model (default: %(default)s)",
     )
     parser.add_argument(
-        "--rounds", type=at_least_one, default=15, metavar="N", help="default: %(default)s"
+        "--rounds", type=at_least_one, default=15, metavar="N", help="rounds (default: %(default)s)"
     )
     add_json_option(parser)
 

@@ -39,7 +39,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("networks", nargs="+", type=Path, help=".tflite files")
     parser.add_argument(
-        "--rounds", type=at_least_one, default=9, help="starts of each (default: 9)"
+        "--rounds", type=at_least_one, default=9, help="starts of each network (default: 9)"
     )
     add_json_option(parser)
 

@@ -15,7 +15,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "tracing", help="what recording costs a round trip", description=__doc__
     )
     parser.add_argument(
-        "--rounds", type=at_least_one, default=41, metavar="N", help="default: %(default)s"
+        "--rounds",
+        type=at_least_one,
+        default=41,
+        metavar="N",
+        help="blocks of each case (default: %(default)s)",
     )
     add_json_option(parser)
 

@@ -26,7 +26,9 @@ _TIMED_AT_MOST = 20
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = subparsers.add_parser("conformance", help="test any driver or executor")
+    parser = subparsers.add_parser(
+        "conformance", help="test any driver or executor", description=__doc__
+    )
     parser.add_argument(
         "directories",
         nargs="*",
@@ -35,7 +37,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="conformance vectors (*.json.gz) to run, for suite partitioning the file of expected plans;"
         " without any, what this package brings is run",
     )
-    parser.add_argument("--executor", default="reference", metavar="NAME", help="as --device")
+    parser.add_argument(
+        "--executor",
+        default="reference",
+        metavar="NAME",
+        help="executor to try unless --device is given (default: reference)",
+    )
     parser.add_argument(
         "--device",
         metavar="NAME",
@@ -47,14 +54,23 @@ def prepare_parser(subparsers: Subparsers) -> None:
         choices=("local", "execute", "burst", "plans", "plans-burst"),
         help="how vectors reach it (default: burst with --device, else local)",
     )
-    parser.add_argument("--suite", default="all", choices=(*SUITES, PARTITIONING, "all"))
     parser.add_argument(
-        "--filter", type=pattern, default="", metavar="REGEX", help="in the tests' names"
+        "--suite",
+        default="all",
+        choices=(*SUITES, PARTITIONING, "all"),
+        help="vectors: only this kind (default: all)",
     )
-    parser.add_argument("--operation", default="", metavar="NAME", help="only tests with it")
-    parser.add_argument("--exact", action="store_true", help="integers must be equal")
     parser.add_argument(
-        "--jobs", type=at_least_one, default=1, metavar="N", help="processes (default: 1)"
+        "--filter", type=pattern, default="", metavar="REGEX", help="only tests whose names match"
+    )
+    parser.add_argument(
+        "--operation", default="", metavar="NAME", help="only tests with this operation"
+    )
+    parser.add_argument(
+        "--exact", action="store_true", help="integers must be equal, without a tolerance"
+    )
+    parser.add_argument(
+        "--jobs", type=at_least_one, default=1, metavar="N", help="processes at once (default: 1)"
     )
     parser.add_argument(
         "--dump",

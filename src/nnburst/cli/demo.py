@@ -1,4 +1,4 @@
-"""`nnburst demo [digits|wakeword|face|voice|noise]`: networks at work in another process."""
+"""`nnburst demo`: networks at work in another process: digits, a wake word, faces, speech, noise."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="recognise digits, spot a phrase, find a face, mark speech or suppress noise in another process",
+        description=__doc__,
     )
     parser.add_argument(
         "what",
@@ -50,9 +51,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="wakeword, voice, noise: hops come when a microphone would have them (every 10, 32, 8 ms)",
     )
-    parser.add_argument("--executor", help="voice, noise: of the driver (default: litert)")
+    parser.add_argument("--executor", help="voice, noise: executor of the driver (default: litert)")
     parser.add_argument(
-        "--output", type=writable_file, metavar="WAV", help="noise: write what is left of the sound"
+        "--output",
+        type=writable_file,
+        metavar="WAV",
+        help="noise: write the sound without the noise",
     )
     parser.add_argument(
         "--image", type=Path, metavar="FILE", help="face: a picture of your own instead"

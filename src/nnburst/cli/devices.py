@@ -32,7 +32,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="use each as a client would; 1 if any that runs is not healthy",
+        help="use each as a client would; exit status 1 if one that runs is not healthy",
     )
     add_json_option(parser)
 

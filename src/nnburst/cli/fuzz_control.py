@@ -13,10 +13,17 @@ def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser("control", help="mutated control messages", description=__doc__)
     parser.add_argument(
-        "--messages", type=at_least_one, default=100_000, help="how many (default: %(default)s)"
+        "--messages",
+        type=at_least_one,
+        default=100_000,
+        help="number of messages (default: %(default)s)",
     )
-    parser.add_argument("--executor", default="reference", help="default: %(default)s")
-    parser.add_argument("--seed", type=zero_or_more, default=0, help="default: 0")
+    parser.add_argument(
+        "--executor", default="reference", help="executor of the driver (default: reference)"
+    )
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=0, help="seed of the mutations (default: 0)"
+    )
     add_json_option(parser)
 
 

@@ -30,14 +30,34 @@ class Failure(NamedTuple):
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = subparsers.add_parser("graphs", help="random models against a naive evaluator")
-    parser.add_argument("--executor", default="reference", metavar="NAME")
-    parser.add_argument("--via", default="local", choices=("local", "execute", "burst"))
-    parser.add_argument("--size", default="all", choices=(*PRIMARY, "all"))
-    parser.add_argument(
-        "--seeds", type=at_least_one, default=50, metavar="N", help="seeds 0..N-1 per class"
+    parser = subparsers.add_parser(
+        "graphs", help="random models against a naive evaluator", description=__doc__
     )
-    parser.add_argument("--first", type=zero_or_more, default=0, metavar="SEED", help="first seed")
+    parser.add_argument(
+        "--executor",
+        default="reference",
+        metavar="NAME",
+        help="executor to try (default: reference)",
+    )
+    parser.add_argument(
+        "--via",
+        default="local",
+        choices=("local", "execute", "burst"),
+        help="how graphs reach it (default: local)",
+    )
+    parser.add_argument(
+        "--size", default="all", choices=(*PRIMARY, "all"), help="size of the graphs (default: all)"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=at_least_one,
+        default=50,
+        metavar="N",
+        help="seeds of each class (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--first", type=zero_or_more, default=0, metavar="SEED", help="first seed (default: 0)"
+    )
     parser.add_argument(
         "--dump",
         type=Path,

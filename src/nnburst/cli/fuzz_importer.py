@@ -23,14 +23,19 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="intact files to mutate beside the built-in ones",
     )
     parser.add_argument(
-        "--files", type=at_least_one, default=100_000, help="how many (default: %(default)s)"
+        "--files",
+        type=at_least_one,
+        default=100_000,
+        help="number of mutated files (default: %(default)s)",
     )
     parser.add_argument(
         "--onnx",
         action="store_true",
         help="the built-in ones are the node tests of the package onnx, not .tflite files",
     )
-    parser.add_argument("--seed", type=zero_or_more, default=0, help="default: 0")
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=0, help="seed of the mutations (default: 0)"
+    )
     add_json_option(parser)
 
 

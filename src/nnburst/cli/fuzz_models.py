@@ -35,17 +35,17 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="models of each operation (default: all)",
     )
     parser.add_argument(
-        "--model", type=pattern, default="", metavar="REGEX", help="only models named so"
+        "--model", type=pattern, default="", metavar="REGEX", help="only models whose names match"
     )
     parser.add_argument(
         "--mutation",
         type=pattern,
         default="",
         metavar="REGEX",
-        help="only those described so: VM11 operand 2",
+        help="only mutations whose descriptions match: VM11 operand 2",
     )
     parser.add_argument(
-        "--executor", default="reference", help="of the driver (default: reference)"
+        "--executor", default="reference", help="executor of the driver (default: reference)"
     )
     add_json_option(parser)
 

@@ -28,9 +28,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="intact files to mutate (default: the node tests of the package onnx)",
     )
     parser.add_argument(
-        "--graphs", type=at_least_one, default=10_000, help="how many (default: %(default)s)"
+        "--graphs",
+        type=at_least_one,
+        default=10_000,
+        help="number of mutated graphs (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=zero_or_more, default=0, help="default: 0")
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=0, help="seed of the mutations (default: 0)"
+    )
     parser.add_argument(
         "--first", type=zero_or_more, default=0, help="number of the first graph (default: 0)"
     )

@@ -22,13 +22,13 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--count",
         type=at_least_one,
         default=200_000,
-        help="how many (default: %(default)s)",
+        help="number of packets (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=zero_or_more, default=0, help="of the random ones (default: 0)"
+        "--seed", type=zero_or_more, default=0, help="seed of the random packets (default: 0)"
     )
     parser.add_argument(
-        "--executor", default="reference", help="of the driver (default: reference)"
+        "--executor", default="reference", help="executor of the driver (default: reference)"
     )
     add_json_option(parser)
 

@@ -21,9 +21,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "plans", help="random models over random devices", description=__doc__
     )
     parser.add_argument(
-        "--graphs", type=at_least_one, default=200, metavar="N", help="default: %(default)s"
+        "--graphs",
+        type=at_least_one,
+        default=200,
+        metavar="N",
+        help="number of models (default: %(default)s)",
     )
-    parser.add_argument("--first", type=zero_or_more, default=0, metavar="SEED", help="first seed")
+    parser.add_argument(
+        "--first", type=zero_or_more, default=0, metavar="SEED", help="first seed (default: 0)"
+    )
     add_json_option(parser)
 
 

@@ -1,4 +1,4 @@
-"""`nnburst new-executor`: a package with an executor of one's own, its entry point and its tests."""
+"""`nnburst new-executor`: a package with an executor of your own, its entry point and its tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from nnburst.testing.starter.write import write_package
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
-        "new-executor", help="write a package with an executor of your own"
+        "new-executor",
+        help="write a package with an executor of your own",
+        description=__doc__,
     )
-    parser.add_argument("name", help="of the package and its executor, for example my_adder")
+    parser.add_argument("name", help="name of the package and its executor, for example my_adder")
     parser.add_argument(
-        "--into", type=Path, default=Path(), metavar="DIR", help="its parent (default: here)"
+        "--into",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder that the package is written to (default: here)",
     )
 
 

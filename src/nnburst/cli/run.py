@@ -67,7 +67,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--executor", help="what a driver is launched with (default: litert if it is installed)"
+        "--executor", help="executor of the driver that is launched (default: litert if installed)"
     )
     where.add_argument("--connect", metavar="NAME", help="use a driver that is running")
     parser.add_argument(
@@ -75,7 +75,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help="names of classes, one a line")
     parser.add_argument(
-        "--top", type=at_least_one, default=5, help="classes that are shown (default: 5)"
+        "--top", type=at_least_one, default=5, help="number of classes to print (default: 5)"
     )
     parser.add_argument(
         "--pixel-range",
@@ -83,8 +83,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="LOW:HIGH",
         help="real values of black and white (default: what a quantised input can represent, or 0:1)",
     )
-    parser.add_argument("--repeat", type=at_least_one, default=1, help="executions (default: 1)")
-    parser.add_argument("--measure", action="store_true", help="also ask the driver for its time")
+    parser.add_argument(
+        "--repeat", type=at_least_one, default=1, help="number of executions (default: 1)"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="also print the driver's own durations"
+    )
     parser.add_argument(
         "--timeout", type=above_zero, default=30.0, help="seconds of one execution (default: 30)"
     )

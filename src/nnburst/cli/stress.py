@@ -41,10 +41,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--device",
         default="reference",
         metavar="NAME",
-        help="a driver that runs, an executor or module:attribute (default: reference)",
+        help="driver that runs, executor or module:attribute (default: reference)",
     )
     parser.add_argument(
-        "--seconds", type=above_zero, default=60.0, help="of each profile (default: 60)"
+        "--seconds", type=above_zero, default=60.0, help="seconds of each profile (default: 60)"
     )
     parser.add_argument("--model", type=Path, metavar="FILE", help="a network (default: a sum)")
     parser.add_argument(
@@ -52,9 +52,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
         type=above_zero,
         default=70.0,
         metavar="SECONDS",
-        help="that a client lives at most (default: 70)",
+        help="longest life of a client (default: 70)",
     )
-    parser.add_argument("--seed", type=zero_or_more, default=1, help="of who is killed when")
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=1, help="seed of what is killed when (default: 1)"
+    )
     add_json_option(parser)
 
 

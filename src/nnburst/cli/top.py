@@ -27,7 +27,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--times",
         type=at_least_one,
-        help="look so many times, a second apart (default: until Ctrl-C)",
+        help="number of looks, a second apart (default: until Ctrl-C)",
     )
     add_json_option(parser)
 

@@ -31,6 +31,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "trace",
         help="record what client and driver do when, and report where the time went",
+        description=__doc__,
         usage=_USAGE,
     )
     parser.add_argument(
@@ -38,7 +39,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help=f"in a format by suffix: {', '.join(SUFFIXES)}",
+        help=f"file to write, in the format of its suffix: {', '.join(SUFFIXES)}",
     )
     parser.add_argument(
         "--marker",
@@ -48,7 +49,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help=f"write what the command's Python code does to the kernel's trace, too (default: {_MARKER})",
     )
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="-- COMMAND",
+        help="program to record, with its arguments",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
