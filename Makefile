@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 .PHONY: help arm64 container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks engines
 .DEFAULT_GOAL := help
 
-help: ## list the words
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(NATIVE) $(NETWORKS) $(SERVING) ## create .venv, install what is missing, compile the C module
