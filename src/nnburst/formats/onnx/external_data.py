@@ -30,21 +30,13 @@ class ExternalData:
         Raises:
             InvalidArgument: the file may not be read, or has too few bytes.
         """
-        location = tensor.external.get("location", "")
-        what = f"tensor {tensor.name!r} lies in {location!r}"
-        if self._directory is None:
-            raise InvalidArgument(
-                f"{what}, but the network came as bytes: give the path of its file"
-            )
-        content = self._read.get(location)
-        if content is None:
-            content = self._read[location] = memoryview(_contents(self._directory, location, what))
-            self._budget.extend(len(content))
-            self._budget.spend(len(content))
+        content = self.file_of(tensor)
         offset, length = _number(tensor, "offset", 0), _number(tensor, "length", -1)
         length = tensor.elements * tensor.dtype.itemsize if length < 0 else length
         if offset + length > len(content):
-            raise InvalidArgument(f"{what}, whose {len(content)} bytes end before it does")
+            raise InvalidArgument(
+                f"{_place(tensor)}, whose {len(content)} bytes end before it does"
+            )
         return content[offset : offset + length]
 
     def file_of(self, tensor: TensorProto) -> memoryview:
@@ -53,18 +45,28 @@ class ExternalData:
         Raises:
             InvalidArgument: it may not be read.
         """
-        location = tensor.external.get("location", "")
-        what = f"tensor {tensor.name!r} lies in {location!r}"
+        what = _place(tensor)
         if self._directory is None:
             raise InvalidArgument(
                 f"{what}, but the network came as bytes: give the path of its file"
             )
+        location = _location(tensor)
         content = self._read.get(location)
         if content is None:
             content = self._read[location] = memoryview(_contents(self._directory, location, what))
             self._budget.extend(len(content))
             self._budget.spend(len(content))
         return content
+
+
+def _location(tensor: TensorProto) -> str:
+    """The file that a tensor's values lie in, as the network names it."""
+    return tensor.external.get("location", "")
+
+
+def _place(tensor: TensorProto) -> str:
+    """Tensor and file, for messages."""
+    return f"tensor {tensor.name!r} lies in {_location(tensor)!r}"
 
 
 def _number(tensor: TensorProto, key: str, default: int) -> int:
