@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.raised import outcome_of
-from nnburst.executor.base import Argument, Execution, NativeCall, Outcome, Prepared
+from nnburst.executor.base import Argument, Execution, Outcome, Prepared
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions.attributes import ExtensionAttribute
@@ -68,11 +68,6 @@ class BufferedExecution(Execution):
                     f"device:E6: buffer {output.buffer.token} is an output and also something else"
                 )
             used.append(id(output.buffer))
-
-    @property
-    def native(self) -> NativeCall | None:
-        """None: states are kept in Python."""
-        return None
 
     def run(
         self,

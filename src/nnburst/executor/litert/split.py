@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from nnburst.executor.base import Argument, Bytes, Execution, NativeCall, Outcome, Prepared
+from nnburst.executor.base import Argument, Bytes, Execution, Outcome, Prepared
 from nnburst.executor.caching import Cached, CachingPrepared, Octets
 from nnburst.executor.graph.arena import aligned_bytes, byte_size
 from nnburst.executor.graph.tensor import TensorType
@@ -227,11 +227,6 @@ class SplitExecution(Execution):
         self._copies = copies
         self._shapes = shapes
         self._order = order
-
-    @property
-    def native(self) -> NativeCall | None:
-        """None: the other executor may need Python."""
-        return None
 
     def run(
         self,

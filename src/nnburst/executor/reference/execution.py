@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
+from nnburst.executor.base import Argument, Execution, Outcome
 from nnburst.executor.graph.arena import byte_size, carve
 from nnburst.executor.graph.layout import Layout
 from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
@@ -151,11 +151,6 @@ class ReferenceExecution(Execution):
         vlog.write("cpuexe", "bound %d of %d operations before the run", bound, count)
         static = bound == count
         self._outcome = self._outputs.outcome() if static else None
-
-    @property
-    def native(self) -> NativeCall | None:
-        """None: numpy needs Python."""
-        return None
 
     def run(
         self,
