@@ -66,6 +66,21 @@ class Options:
     counts_fd: int = -1
 
 
+#: What the numbers among the options limit, by their names.
+_LIMITS: Final = {
+    "max_message": "bytes of a request or response",
+    "max_rpcs": "requests at once",
+    "max_streams": "streams among them",
+    "max_connections": "clients at once",
+    "max_sequences": "sequences of each model with state at once",
+    "lanes": "executions of a model at once",
+}
+
+
+def _option(name: str) -> str:
+    return f"--grpc-{name.replace('_', '-')}"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `nnburst serve` has, too."""
     parser.add_argument(
@@ -94,27 +109,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let callers on this machine register shared memory of this user by name",
     )
-    for name, default, what in (
-        ("message", 16 * _MIB, "bytes of a request or response"),
-        ("rpcs", 64, "requests at once"),
-        ("streams", 16, "streams among them"),
-        ("connections", 256, "clients at once"),
-        ("sequences", 64, "sequences of each model with state at once"),
-    ):
+    for name, what in _LIMITS.items():
         parser.add_argument(
-            f"--grpc-max-{name}",
+            _option(name),
             type=int,
-            default=default,
+            default=getattr(Options, name),
             metavar="N",
             help=f"{what} (%(default)s)",
         )
-    parser.add_argument(
-        "--grpc-lanes",
-        type=int,
-        default=2,
-        metavar="N",
-        help="executions of a model at once (%(default)s)",
-    )
 
 
 def words(args: argparse.Namespace) -> list[str]:
@@ -138,15 +140,8 @@ def words(args: argparse.Namespace) -> list[str]:
         found += ["--metrics", options.metrics]
     if options.shared_memory:
         found.append("--grpc-shared-memory")
-    for name in (
-        "max_message",
-        "max_rpcs",
-        "max_streams",
-        "max_connections",
-        "max_sequences",
-        "lanes",
-    ):
-        found += [f"--grpc-{name.replace('_', '-')}", str(getattr(options, name))]
+    for name in _LIMITS:
+        found += [_option(name), str(getattr(options, name))]
     return found
 
 
@@ -163,20 +158,10 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
             )
         if not args.metrics:
             return None
-    numbers = {
-        name: getattr(args, f"grpc_{name}")
-        for name in (
-            "max_message",
-            "max_rpcs",
-            "max_streams",
-            "max_connections",
-            "max_sequences",
-            "lanes",
-        )
-    }
+    numbers = {name: getattr(args, f"grpc_{name}") for name in _LIMITS}
     for name, number in numbers.items():
         if number < 1:
-            raise InvalidArgument(f"--grpc-{name.replace('_', '-')}: {number}, expected 1 or more")
+            raise InvalidArgument(f"{_option(name)}: {number}, expected 1 or more")
     return Options(
         connect=connect,
         models=_models(args.model),
