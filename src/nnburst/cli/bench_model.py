@@ -36,7 +36,7 @@ from nnburst.cli.output import (
     writable_file,
     write_json,
 )
-from nnburst.cli.run_inputs import pixel_range
+from nnburst.cli.run_inputs import add_pixel_range_option
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 if TYPE_CHECKING:
@@ -86,12 +86,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seed", type=zero_or_more, default=1, help="seed of random inputs (default: 1)"
     )
-    parser.add_argument(
-        "--pixel-range",
-        type=pixel_range,
-        metavar="LOW:HIGH",
-        help="real values of black and white (default: what a quantised input can represent, or 0:1)",
-    )
+    add_pixel_range_option(parser)
     parser.add_argument(
         "--baseline",
         type=Path,

@@ -24,7 +24,7 @@ from nnburst.cli.output import (
     writable_file,
     write_json,
 )
-from nnburst.cli.run_inputs import pixel_range, read_inputs
+from nnburst.cli.run_inputs import add_pixel_range_option, read_inputs
 from nnburst.cli.run_outputs import (
     check_labels,
     check_output_count,
@@ -77,12 +77,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--top", type=at_least_one, default=5, help="number of classes to print (default: 5)"
     )
-    parser.add_argument(
-        "--pixel-range",
-        type=pixel_range,
-        metavar="LOW:HIGH",
-        help="real values of black and white (default: what a quantised input can represent, or 0:1)",
-    )
+    add_pixel_range_option(parser)
     parser.add_argument(
         "--repeat", type=at_least_one, default=1, help="number of executions (default: 1)"
     )

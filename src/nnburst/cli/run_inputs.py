@@ -50,6 +50,16 @@ def pixel_range(text: str) -> Range:
     return found
 
 
+def add_pixel_range_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--pixel-range`."""
+    parser.add_argument(
+        "--pixel-range",
+        type=pixel_range,
+        metavar="LOW:HIGH",
+        help="real values of black and white (default: what a quantised input can represent, or 0:1)",
+    )
+
+
 def read_inputs(
     paths: Sequence[Path], names: Sequence[str], operands: Sequence[Operand], pixels: Range | None
 ) -> list[Array]:
