@@ -75,14 +75,14 @@ def calls_without(comment: str, path: Path, call: re.Pattern[str]) -> list[str]:
     ]
 
 
-def test_every_ordered_access_says_what_becomes_visible() -> None:
+def test_every_ordered_access_has_a_comment_on_what_becomes_visible() -> None:
     others = [path for path in C if path.name != "atomics.h"]
     assert [
         line for path in others for line in calls_without("SYNC POINT", path, ORDERED_CALL)
     ] == []
 
 
-def test_every_read_of_a_shared_word_says_why_it_may_be_believed() -> None:
+def test_every_read_of_a_shared_word_has_a_comment_on_its_check() -> None:
     # The benchmark is its own peer.
     others = [path for path in C if path.name not in ("atomics.h", "bench.c")]
     assert [line for path in others for line in calls_without("TRUST", path, READ_CALL)] == []

@@ -40,6 +40,11 @@ NOT_IN_MESSAGES: Final = re.compile(
     r"|\bthere (?:is|are) no\b"
 )
 
+#: The same in the names of tests, which are sentences, too.
+NOT_IN_NAMES: Final = re.compile(
+    r"_(?:told|tells|says|hears|knows|nobodys?|whoever|somebody|anybody|everybody|(?:is|are)_none)(?:_|$)"
+)
+
 
 def pages() -> list[Path]:
     found = [path for place in PLACES for path in (ROOT / place).rglob("*")]
@@ -84,3 +89,15 @@ def test_messages_speak_of_things_and_not_of_persons() -> None:
         for message in messages()
         if NOT_IN_MESSAGES.search(re.sub(r"\{.*?\}", "", message.text))
     ] == []
+
+
+def test_names_of_tests_are_plain_sentences() -> None:
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/nnburst/testing").rglob("test_*.py")]
+    names = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files
+        for name in re.findall(
+            r"^ *(?:async )?def (test_\w+)", path.read_text("utf-8"), re.MULTILINE
+        )
+    ]
+    assert [name for name in names if NOT_IN_NAMES.search(name)] == []

@@ -111,7 +111,7 @@ def test_every_promise_is_there_once_in_order() -> None:
     assert [row[0] for row in rows("promises.md", r"P\d+")] == PROMISES
 
 
-def test_every_promise_is_held_by_a_test_and_says_a_figure() -> None:
+def test_every_promise_is_held_by_a_test_and_has_a_figure() -> None:
     for number, promise, held, _, figure in rows("promises.md", r"P\d+"):
         assert promise, number
         assert TEST.search(held), number
@@ -133,7 +133,7 @@ def is_campaign(path: str, name: str) -> bool:
     return False
 
 
-def test_every_promise_says_in_which_words_its_tests_run() -> None:
+def test_every_promise_names_the_targets_that_run_its_tests() -> None:
     for number, _, held, words, _ in rows("promises.md", r"P\d+"):
         needed = {"campaign" if is_campaign(*test) else "test" for test in TEST.findall(held)}
         assert needed == {"test", "campaign"} & set(WORD.findall(words)), number

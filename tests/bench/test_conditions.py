@@ -49,7 +49,7 @@ def test_own_work_is_not_that_of_others() -> None:
     assert found.as_json()["clock_source"] == found.clock_source
 
 
-def test_every_benchmark_tells_people_and_machines(
+def test_every_benchmark_prints_for_people_and_machines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "planning.json"

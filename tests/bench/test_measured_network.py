@@ -106,6 +106,6 @@ def test_list_that_does_not_fit_is_refused(
         read_list(write(counting, **more))
 
 
-def test_relaxed_network_says_so_in_its_model(counting: Path) -> None:
+def test_relaxed_network_has_a_relaxed_model(counting: Path) -> None:
     (workload,) = read_list(write(counting, relaxed=True))
     assert workload.network.imported.model.relax_computation_float32_to_float16

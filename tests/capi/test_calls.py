@@ -106,7 +106,7 @@ int main(void) {
         ("/bin/sh", "NNBURST_PYTHON: cannot see which version of Python /bin/sh is"),
     ],
 )
-def test_without_an_interpreter_each_call_fails_and_one_line_says_why(
+def test_without_an_interpreter_each_call_fails_and_one_line_gives_the_reason(
     compile_program: Compile, run_compiled: Run, python: str, said: str
 ) -> None:
     done = run_compiled(compile_program(NO_PYTHON), NNBURST_PYTHON=python)

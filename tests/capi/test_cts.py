@@ -124,7 +124,7 @@ def test_executions_of_all_processes_are_added_up_with_the_share_on_drivers(tmp_
     }
 
 
-def test_the_share_is_none_without_drivers(tmp_path: Path) -> None:
+def test_the_share_is_unknown_without_drivers(tmp_path: Path) -> None:
     assert report.added_up(tmp_path).share == 0
 
 

@@ -60,7 +60,7 @@ def test_each_function_makes_at_most_one_object() -> None:
 
 
 @pytest.mark.parametrize("name", files())
-def test_generated_file_is_what_the_table_says(name: str) -> None:
+def test_generated_file_follows_the_table(name: str) -> None:
     path = ROOT / name
     if not path.exists():
         pytest.skip(f"no {name}: this is no checkout")
@@ -69,7 +69,7 @@ def test_generated_file_is_what_the_table_says(name: str) -> None:
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "clang-16", "g++", "clang++-16"])
 @pytest.mark.parametrize("include", ["android/NeuralNetworks.h", "NeuralNetworks.h"])
-def test_header_is_clean_c99_and_cpp_and_as_the_table_says(
+def test_header_is_clean_c99_and_cpp_and_follows_the_table(
     compile_program: Compile, compiler: str, include: str
 ) -> None:
     text = f"#include <{include}>\n{checks()}\nint main(void) {{ return 0; }}\n"

@@ -42,7 +42,7 @@ def test_steal_is_the_eighth_figure_of_all_cores() -> None:
     assert stolen_ticks(stat) == 80
 
 
-def test_kernel_that_knows_no_steal_has_none() -> None:
+def test_kernel_without_steal_counts_as_zero() -> None:
     assert stolen_ticks("cpu 1 2 3 4\n") == 0
     assert stolen_ticks("") == 0
 

@@ -366,13 +366,13 @@ def test_agreement_counts_steps_and_real_differences() -> None:
     assert found["mean_abs_difference"] == pytest.approx(2 / 6)
 
 
-def test_steps_that_are_far_apart_are_told_as_one() -> None:
+def test_steps_that_are_far_apart_are_reported_as_one() -> None:
     assert steps_in_words({}) == ""
     assert steps_in_words({"0": 7, "1": 2}) == "0: 7, 1: 2"
     assert steps_in_words({"0": 7, "3": 2, "4": 1, "30": 5}) == "0: 7, 3: 2, 4 to 30: 6"
 
 
-def test_numbers_that_are_none_agree_only_with_each_other() -> None:
+def test_nans_agree_only_with_each_other() -> None:
     operand = Operand(OperandType.TENSOR_FLOAT32, (2, 2))
     same = np.array([[np.nan, np.inf], [1, 2]], np.float32)
     agreement = Agreement("random", "")

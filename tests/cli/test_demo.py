@@ -170,7 +170,7 @@ def test_answers_are_those_of_the_engine_that_keeps_the_state_itself(tmp_path: P
 
 
 @needs_wakeword
-def test_wake_word_without_its_extra_says_what_to_install(
+def test_wake_word_without_its_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
@@ -239,7 +239,7 @@ def test_sound_networks_that_are_not_installed_are_named(
 
 
 @needs_face
-def test_the_astronauts_face_is_found_and_none_where_there_is_none(tmp_path: Path) -> None:
+def test_the_astronauts_face_is_found_and_no_other(tmp_path: Path) -> None:
     figures = run(tmp_path / "out.json", "face", "--rounds", "2")
     astronaut, *others = figures["photographs"]
     (face,) = astronaut["faces"]

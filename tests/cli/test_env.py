@@ -41,7 +41,7 @@ def test_every_variable_is_listed_with_its_value_and_origin(
         ("NNBURST_SANDBOXX", "1", "NNBURST_SANDBOXX is set and means nothing"),
     ],
 )
-def test_what_is_wrong_is_said_and_is_the_status(
+def test_wrong_values_are_printed_and_set_the_status(
     name: str,
     value: str,
     problem: str,

@@ -110,7 +110,7 @@ def test_open_extents_end_what_the_engine_runs() -> None:
     assert parts[1].why == "from operation 1 on, extents depend on data"
 
 
-def test_executor_that_lacks_an_operation_makes_no_partition_and_says_why() -> None:
+def test_executor_that_lacks_an_operation_makes_no_partition_and_has_a_reason() -> None:
     builder = ModelBuilder()
     x, y = builder.input(OperandType.TENSOR_BOOL8, (4,)), builder.output(F32, (4,))
     builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])

@@ -53,7 +53,7 @@ def test_inspect_shows_what_became_of_an_onnx_file(counting: Path, tmp_path: Pat
     assert [state["name"] for state in found["states"]] == ["h"]
 
 
-def test_inspect_says_which_node_cannot_be_said_and_what_to_do(
+def test_inspect_names_the_node_that_cannot_be_expressed_and_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = model([node("Det", "x", "y")], [value("x", "f4", (2, 2))], [value("y", "f4", ())])

@@ -99,7 +99,7 @@ def test_picture_is_resized_and_its_pixels_are_the_stored_values(tmp_path: Path)
     np.testing.assert_array_equal(found[0], colours.astype(int) - 128)
 
 
-def test_pixel_range_says_what_black_and_white_are(tmp_path: Path) -> None:
+def test_pixel_range_sets_the_values_of_black_and_white(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (extra 'cli')")
     path = doubling(tmp_path, "FLOAT32", (1, 1, 2, 1))
     picture = tmp_path / "picture.png"
@@ -174,7 +174,7 @@ def test_states_go_from_one_execution_to_the_next(via: str, tmp_path: Path) -> N
     assert len(report["outputs"]) == 1
 
 
-def test_durations_are_told_and_the_drivers_own_when_asked_for(tmp_path: Path) -> None:
+def test_durations_are_printed_and_the_drivers_own_when_asked_for(tmp_path: Path) -> None:
     path = doubling(tmp_path, "FLOAT32", (1, 4))
     given = saved(tmp_path, np.ones((1, 4), np.float32))
     report, _ = executed(path, "--input", given, "--repeat", 5, "--measure")
@@ -239,7 +239,7 @@ def test_array_that_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.wav", "x.png"])
-def test_file_that_is_not_what_its_name_says_is_refused(
+def test_file_of_another_format_than_its_suffix_is_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = doubling(tmp_path, "FLOAT32", (1, 2, 2, 3))
@@ -277,7 +277,7 @@ def test_pickled_objects_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is not a .npy file of numbers" in refusal(capsys, path, "--input", given)
 
 
-def test_picture_for_an_input_that_takes_none_is_refused(
+def test_picture_for_an_input_that_takes_no_picture_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = doubling(tmp_path, "FLOAT32", (1, 4))
@@ -344,9 +344,7 @@ def test_driver_that_is_running_executes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("text", ["1", "1:0", "a:b", "0:inf"])
-def test_pixel_range_that_is_none_is_wrong_usage(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_pixel_range_is_wrong_usage(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "any.tflite", f"--pixel-range={text}"])
     assert ended.value.code == 2

@@ -163,7 +163,7 @@ def test_argument_that_does_not_fit_is_refused_before_anything_is_sent(
         (ErrorStatus.MISSED_DEADLINE_TRANSIENT, MissedDeadline),
     ],
 )
-def test_failure_is_heard_once(
+def test_failure_reaches_the_callback_once(
     driver: ScriptedDriver, scripted: PreparedModel, status: ErrorStatus, error: type[Exception]
 ) -> None:
     driver.script.on_run = lambda _execution: Outcome(status, (), "no luck")
@@ -502,7 +502,7 @@ class Interruption(BaseException):
 
 
 @pytest.mark.parametrize("error", [OSError("no descriptors"), Interruption()])
-def test_execution_that_cannot_be_described_is_heard_of_and_holds_no_model(
+def test_execution_that_cannot_be_described_fails_and_holds_no_model(
     driver: ScriptedDriver,
     scripted: PreparedModel,
     monkeypatch: pytest.MonkeyPatch,
@@ -545,7 +545,7 @@ def test_execution_whose_second_attempt_fails_for_any_reason_ends(
     assert next(attempts) == 3
 
 
-def test_interrupted_launch_is_heard_of_and_its_memory_used_by_nobody_else(
+def test_interrupted_launch_fails_and_its_memory_is_not_used_again(
     scripted: PreparedModel, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection, heard = scripted._prepared.session.connection, Heard()

@@ -98,7 +98,7 @@ def test_caller_does_not_wait_for_the_preparation(driver: ScriptedDriver, gate: 
     assert isinstance(preparation.result(HANG), PreparedModel)
 
 
-def test_callback_hears_of_success_once(driver: ScriptedDriver) -> None:
+def test_callback_gets_a_success_once(driver: ScriptedDriver) -> None:
     heard = Heard()
     preparation = driver.device.prepare_async(MODEL, callback=heard)
     heard.wait()
@@ -111,7 +111,7 @@ def test_callback_hears_of_success_once(driver: ScriptedDriver) -> None:
 
 
 @pytest.mark.parametrize("fails_at_once", [False, True])
-def test_callback_hears_of_failure_once(driver: ScriptedDriver, fails_at_once: bool) -> None:
+def test_callback_gets_a_failure_once(driver: ScriptedDriver, fails_at_once: bool) -> None:
     heard = Heard()
     if fails_at_once:
         driver.script.supports = False
@@ -211,7 +211,7 @@ def test_cancelling_what_is_done_changes_nothing(driver: ScriptedDriver) -> None
     assert preparation.result() is prepared
 
 
-def test_model_that_nobody_fetches_is_released(driver: ScriptedDriver) -> None:
+def test_model_that_is_not_fetched_is_released(driver: ScriptedDriver) -> None:
     preparation = driver.device.prepare_async(MODEL)
     wait_until(preparation.done)
     del preparation
@@ -401,7 +401,7 @@ def test_of_1000_preparations_each_is_notified_of_exactly_once() -> None:
     assert not all_called.acquire(blocking=False)
 
 
-def test_death_amid_many_preparations_is_heard_once_each() -> None:
+def test_death_amid_many_preparations_ends_each_once() -> None:
     heard = Heard()
     with ScriptedDriver() as driver:
         driver.script.on_prepare = gate = Gate()
@@ -422,7 +422,7 @@ def outcome(preparation: Preparation) -> str:
 
 
 @given(st.lists(st.sampled_from(["notify", "refuse", "die", "die again"]), min_size=1, max_size=8))
-def test_whatever_a_callback_is_told_its_listener_hears_the_first(steps: list[str]) -> None:
+def test_only_the_first_outcome_reaches_the_listener(steps: list[str]) -> None:
     heard: list[Any] = []
     callback = Callback(1, heard.append, lambda _callback: DeadObject("gone"))
     told: list[Any] = []

@@ -82,7 +82,7 @@ def test_timeout_that_makes_no_sense_is_refused(silent: PreparedModel, timeout: 
         silent.execute([A, A], timeout=timeout)
 
 
-def test_closed_device_says_so(make_model: Callable[..., Model]) -> None:
+def test_closed_device_refuses_calls(make_model: Callable[..., Model]) -> None:
     device = nnburst.launch("null")
     prepared = device.prepare(make_model())
     device.close()

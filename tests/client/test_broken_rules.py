@@ -61,7 +61,7 @@ def test_a_driver_that_broke_the_rules_is_replaced(
         assert device.recoveries == 1
 
 
-def test_what_a_closed_resilient_device_made_says_that_it_is_closed(
+def test_what_a_closed_resilient_device_made_is_closed(
     make_model: Callable[..., nnburst.Model],
 ) -> None:
     with ResilientDevice(lambda: nnburst.launch("null")) as device:

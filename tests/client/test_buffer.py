@@ -269,7 +269,7 @@ def test_dimensions_can_be_settled_when_allocating(
             buffer.copy_from(np.ones(5, np.float32))
 
 
-def test_array_too_small_beside_a_buffer_is_told_with_shapes(
+def test_array_too_small_beside_a_buffer_is_reported_with_shapes(
     device: Device, make_model: Callable[..., Model]
 ) -> None:
     with device.prepare(make_model(output=(0, 0))) as model:
@@ -307,7 +307,7 @@ def test_closed_buffer_is_refused_everywhere(device: Device, prepared: PreparedM
             use()
 
 
-def test_buffer_nobody_can_reach_is_given_up(device: Device, prepared: PreparedModel) -> None:
+def test_buffer_that_is_unreferenced_is_released(device: Device, prepared: PreparedModel) -> None:
     token = device.allocate_buffer([(prepared, 0)])._token
     gc.collect()
     device.supported_operations(prepared.model)
@@ -376,5 +376,5 @@ def test_what_is_not_a_use_is_named(device: Device, uses: list[object]) -> None:
         device.allocate_buffer()
 
 
-def test_repr_says_what_it_is(buffers: tuple[Buffer, Buffer]) -> None:
+def test_repr_shows_what_it_is(buffers: tuple[Buffer, Buffer]) -> None:
     assert repr(buffers[0]) == f"<nnburst.Buffer {buffers[0]._token}: [2, 3], open>"

@@ -91,7 +91,7 @@ def test_bound_request_computes_what_execute_does(burst: Burst, pair: Arrays) ->
         np.testing.assert_array_equal(result.outputs[0], expected)
 
 
-def test_shapes_that_the_model_fixes_are_told_by_every_route(
+def test_shapes_that_the_model_fixes_are_reported_by_every_route(
     prepared: PreparedModel, burst: Burst, pair: Arrays
 ) -> None:
     expected = (nnburst.OutputShape((2, 3), True),)
@@ -100,7 +100,7 @@ def test_shapes_that_the_model_fixes_are_told_by_every_route(
     assert burst.bind(measure=True).run().output_shapes == expected
 
 
-def test_execute_copies_its_results_unless_told_otherwise(burst: Burst, pair: Arrays) -> None:
+def test_execute_copies_its_results_by_default(burst: Burst, pair: Arrays) -> None:
     copied = burst.execute(pair).outputs[0]
     viewed = burst.execute(pair, copy=False).outputs[0]
     burst.execute([pair[0] * 2, pair[1]])
@@ -191,7 +191,7 @@ def test_nothing_is_bound_once_the_device_is_closed(own_device: Device) -> None:
         burst.bind([a, b], [c])
 
 
-def test_a_request_is_bound_without_a_driver_and_its_run_says_that_it_is_dead(
+def test_a_request_is_bound_without_a_driver_and_its_run_is_a_dead_object(
     own_device: Device,
 ) -> None:
     burst = own_device.prepare(_add()).open_burst()
@@ -260,7 +260,7 @@ def open_shape(open_model: nnburst.PreparedModel) -> Iterator[Burst]:
 
 
 @pytest.mark.parametrize("columns", [1, 5, 40_000])
-def test_open_shapes_are_told_and_rooms_grow(open_shape: Burst, columns: int) -> None:
+def test_open_shapes_are_reported_and_rooms_grow(open_shape: Burst, columns: int) -> None:
     row = np.arange(columns, dtype=np.float32).reshape(1, columns)
     for _ in range(2):
         result = open_shape.execute([row, row])
@@ -274,7 +274,7 @@ def test_shapes_may_change_from_call_to_call(open_shape: Burst) -> None:
         assert open_shape.execute([row, row]).outputs[0].shape == (1, columns)
 
 
-def test_room_that_is_too_small_is_an_error_that_says_what_is_needed(open_shape: Burst) -> None:
+def test_room_that_is_too_small_is_an_error_with_what_is_needed(open_shape: Burst) -> None:
     memory = open_shape._core.prepared.session.allocate(256)
     row = memory.array("f4", (1, 4))
     bound = open_shape.bind([row, row], [memory.array("f4", (2,), 64)])
@@ -298,7 +298,7 @@ def test_larger_room_than_needed_gives_the_right_shape(open_shape: Burst) -> Non
     assert result.outputs[0].tolist() == [[6, 6, 6, 6]]
 
 
-def test_omitted_input_takes_what_the_operation_says(device: Device) -> None:
+def test_omitted_input_takes_the_operations_default(device: Device) -> None:
     builder = ModelBuilder()
     source = builder.input(F32, (2, 3))
     permutation = builder.input(OperandType.TENSOR_INT32, (2,))

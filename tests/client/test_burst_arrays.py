@@ -251,7 +251,7 @@ def test_second_thread_is_refused_and_disturbs_nothing(still: Device) -> None:
             assert first.result(20) == [1, 1]
 
 
-def test_forked_child_is_told_before_anything_is_copied(burst: Burst) -> None:
+def test_forked_child_is_refused_before_anything_is_copied(burst: Burst) -> None:
     add = burst.function()
     add(*numbers(1))
     for _ in range(2):
@@ -268,7 +268,7 @@ def test_forked_child_is_told_before_anything_is_copied(burst: Burst) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
-def test_dead_driver_is_told(own_device: Device) -> None:
+def test_dead_driver_is_a_dead_object(own_device: Device) -> None:
     with own_device.prepare(add_model()) as prepared, prepared.open_burst() as burst:
         add = burst.function()
         add(*numbers(1))

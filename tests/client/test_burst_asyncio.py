@@ -170,7 +170,9 @@ def test_submission_that_is_awaited_too_shortly_stays_out(still: Device, wide: B
     asyncio.run(main())
 
 
-def test_result_taken_by_somebody_else_wakes_who_awaits_it(still: Device, wide: Burst) -> None:
+def test_result_taken_by_another_thread_wakes_the_task_that_awaits_it(
+    still: Device, wide: Burst
+) -> None:
     first, second = numbered_requests(wide, 2)
 
     async def main() -> None:
@@ -218,7 +220,7 @@ def test_cancelled_run_is_dropped_by_the_next_run_that_blocks(still: Device, bur
     assert burst.statistics()["dropped"] == 1
 
 
-def test_cancelled_run_between_others_takes_nobodys_result(still: Device, wide: Burst) -> None:
+def test_cancelled_run_between_others_takes_no_other_result(still: Device, wide: Burst) -> None:
     bound = numbered_requests(wide, LIMIT)
 
     async def main() -> None:

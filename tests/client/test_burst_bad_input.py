@@ -185,7 +185,7 @@ def test_option_out_of_range_is_refused_by_name(
         prepared.open_burst(**options)
 
 
-def test_closed_burst_says_so(prepared: PreparedModel) -> None:
+def test_closed_burst_refuses_calls(prepared: PreparedModel) -> None:
     burst = prepared.open_burst()
     bound = burst.bind()
     burst.close()
@@ -202,7 +202,7 @@ def test_closed_burst_says_so(prepared: PreparedModel) -> None:
     assert "closed" in repr(burst)
 
 
-def test_burst_of_a_closed_device_says_so(make_model: Callable[..., Model]) -> None:
+def test_burst_of_a_closed_device_refuses_calls(make_model: Callable[..., Model]) -> None:
     device = nnburst.launch("null")
     burst = device.prepare(make_model()).open_burst()
     bound = burst.bind()

@@ -122,7 +122,7 @@ def test_submission_that_is_waited_for_too_shortly_stays_out(still: Device, burs
         assert one.result().outputs[0].tolist() == [number, number]
 
 
-def test_overdue_run_and_later_submissions_are_told_apart(still: Device, burst: Burst) -> None:
+def test_overdue_run_and_later_submissions_are_distinguished(still: Device, burst: Burst) -> None:
     bound = numbered_requests(burst, 4)
     with standing_still(still):
         with pytest.raises(MissedDeadline):
@@ -187,7 +187,7 @@ def test_close_ends_outstanding_requests(still: Device) -> None:
             pending.result()
 
 
-def test_result_that_nobody_asked_for_closes_the_burst(still: Device) -> None:
+def test_result_without_a_request_closes_the_burst(still: Device) -> None:
     with still.prepare(copy_model()) as prepared, prepared.open_burst() as burst:
         (bound,) = numbered_requests(burst, 1)
         bound.run()
@@ -237,7 +237,7 @@ def test_request_that_does_not_fit_takes_the_ordinary_path_also_behind_a_submiss
         assert pending.result().outputs[0].tolist() == [1, 1]
 
 
-def test_exception_of_a_signal_handler_says_nothing_about_the_request(
+def test_exception_of_a_signal_handler_does_not_settle_the_request(
     still: Device, burst: Burst
 ) -> None:
     def handler(*_: object) -> None:
@@ -258,7 +258,7 @@ def test_exception_of_a_signal_handler_says_nothing_about_the_request(
     assert one.result().outputs[0].tolist() == [0, 0]
 
 
-def test_result_may_be_waited_for_as_long_as_anybody_likes(burst: Burst) -> None:
+def test_result_may_be_waited_for_for_any_time(burst: Burst) -> None:
     (bound,) = numbered_requests(burst, 1)
     assert bound.submit().result(sys.maxsize).outputs[0].tolist() == [0, 0]
 

@@ -226,7 +226,7 @@ def test_interrupt_right_after_a_run_in_a_loop_keeps_results_in_order(
             assert burst._core.client.in_flight == 0
 
 
-def test_second_thread_is_told_that_the_burst_is_in_use(
+def test_second_thread_is_refused_while_the_burst_is_in_use(
     still: Device, burst: Burst, bound: BoundRequest
 ) -> None:
     other = burst.bind()
@@ -360,7 +360,7 @@ def test_forked_child_gets_no_result_of_what_its_parent_submitted() -> None:
     assert run_program(FORK_WITH_A_SUBMISSION) == "2 1\n"
 
 
-def test_burst_that_was_ended_says_why_in_every_later_call(
+def test_burst_that_was_ended_gives_the_reason_in_every_later_call(
     burst: Burst, bound: BoundRequest
 ) -> None:
     burst._core.fail("told so")

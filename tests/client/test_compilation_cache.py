@@ -280,7 +280,7 @@ def test_a_directory_that_cannot_be_made_only_costs_the_caching(
     assert "nothing is cached" in caplog.text
 
 
-def test_a_key_that_nobody_may_use_only_costs_the_caching(
+def test_a_key_of_the_wrong_mode_only_costs_the_caching(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")

@@ -108,7 +108,7 @@ def test_looking_for_devices_refuses_a_timeout_that_makes_no_sense(timeout: Any)
         nnburst.devices(timeout=timeout)
 
 
-def test_address_that_nobody_serves_is_named(serve: Serve, tmp_path: Path) -> None:
+def test_address_without_a_driver_is_named(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(DeviceUnavailable, match=r"no driver serves .*/nnburst/cam\.sock"):
         nnburst.connect("cam")
     process = serve()
@@ -279,7 +279,7 @@ def test_idle_driver_does_not_wake_up(serve: Serve) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_client_of_another_user_is_refused_unless_told_otherwise(serve: Serve) -> None:
+def test_client_of_another_user_is_refused_by_default(serve: Serve) -> None:
     code = (
         "import os, sys, nnburst\n"
         "connect, failure = nnburst.connect, nnburst.NnburstError\n"

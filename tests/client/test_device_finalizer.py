@@ -55,7 +55,7 @@ def test_device_can_be_collected_while_its_connection_is_locked() -> None:
     assert not connection.is_alive
 
 
-def test_device_that_nobody_closes_ends_with_the_program() -> None:
+def test_unclosed_device_ends_with_the_program() -> None:
     pid = run("import nnburst; device = nnburst.launch('null'); print(device.pid)")
     assert not Path(f"/proc/{int(pid)}").exists()
 

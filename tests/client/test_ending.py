@@ -25,7 +25,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_exit_codes_are_said_in_words() -> None:
+def test_exit_codes_are_put_into_words() -> None:
     assert describe(3) == "ended with exit status 3"
     assert describe(-int(signal.SIGSEGV)) == "was killed by SIGSEGV"
     assert describe(-200) == "was killed by signal 200"
@@ -81,7 +81,7 @@ def test_message_does_not_wait_long_for_a_process_that_goes_on(
     process.close()
 
 
-def test_message_does_not_wait_long_for_a_log_that_somebody_else_holds_open() -> None:
+def test_message_does_not_wait_long_for_a_log_that_another_process_holds_open() -> None:
     code = "import subprocess, sys; print('last words', file=sys.stderr);"
     code += "subprocess.Popen(['cat']); sys.exit(7)"
     command = [sys.executable, "-c", code]

@@ -149,7 +149,7 @@ def test_buffer_of_unknown_output_holds_the_result_in_its_own_shape(
 
 
 @pytest.mark.parametrize("in_pool", [False, True])
-def test_buffer_that_is_too_small_says_what_is_needed(
+def test_buffer_that_is_too_small_is_an_error_with_what_is_needed(
     device: Device, make_model: Callable[..., Model], pair: Pair, in_pool: bool
 ) -> None:
     buffer = device.allocate(20).array(np.float32, (5,)) if in_pool else np.zeros(5, np.float32)
@@ -215,7 +215,7 @@ def test_large_model_travels_in_a_memfd(device: Device) -> None:
         np.testing.assert_array_equal(prepared.execute([weights]).outputs[0], 2 * weights)
 
 
-def test_supported_operations_are_told_one_by_one(
+def test_supported_operations_are_reported_one_by_one(
     device: Device, make_model: Callable[..., Model]
 ) -> None:
     assert device.supported_operations(make_model()) == [True]
@@ -237,7 +237,7 @@ def test_invalid_model_is_refused_with_its_rule(
         device.prepare(make_model(output=(9, 9, 9), kind=OperandType.TENSOR_BOOL8))
 
 
-def test_releasing_twice_is_fine_and_a_released_model_says_so(
+def test_releasing_twice_is_fine_and_a_released_model_refuses_calls(
     device: Device, make_model: Callable[..., Model], pair: Pair
 ) -> None:
     prepared = device.prepare(make_model())

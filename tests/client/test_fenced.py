@@ -222,7 +222,7 @@ def test_buffers_of_the_driver_are_filled_and_failures_empty_them(relu: Prepared
             buffer.copy_to()
 
 
-def test_execution_that_nobody_holds_runs_and_signals(relu: PreparedModel) -> None:
+def test_unreferenced_execution_runs_and_signals(relu: PreparedModel) -> None:
     memory = relu._prepared.session.allocate(16)
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     x[...] = X
@@ -242,7 +242,7 @@ def test_released_model_is_kept_until_the_execution_is_done(still: Device) -> No
     assert output(fenced) == Y
 
 
-def test_closed_execution_says_so_and_costs_nothing(relu: PreparedModel) -> None:
+def test_closed_execution_refuses_calls_and_costs_nothing(relu: PreparedModel) -> None:
     for _ in range(2):  # the second one binds the request, which stays
         relu.execute([X])
     own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
@@ -319,7 +319,7 @@ def lying(
         driver.__exit__(None, None, None)
 
 
-def test_driver_that_answers_with_no_fence_is_told_so(
+def test_driver_that_answers_without_a_fence_is_a_general_failure(
     lying: Callable[[Callable[[], Fds], bool], PreparedModel],
 ) -> None:
     prepared = lying(lambda: Fds([os.open(os.devnull, os.O_RDWR)]), False)

@@ -226,7 +226,7 @@ def test_bytes_of_a_client_are_in_its_own_worker_alone(served: Served) -> None:
         assert not any(secret in part for part in memory_of(pid))
 
 
-def test_client_that_kills_its_worker_harms_nobody(served: Served) -> None:
+def test_client_that_kills_its_worker_harms_no_other(served: Served) -> None:
     with nnburst.connect("shared-driver") as third:
         os.kill(third.pid, 9)
         with pytest.raises(nnburst.DeadObject):

@@ -21,7 +21,7 @@ def test_closed_kicks_cannot_be_watched() -> None:
     kicks.close()
 
 
-def test_kicks_that_are_watched_keep_their_descriptor_until_nobody_watches() -> None:
+def test_kicks_that_are_watched_keep_their_descriptor_until_they_are_not() -> None:
     kicks = Kicks()
     kicks.hold()
     kicks.close()

@@ -41,7 +41,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_device_says_what_it_is(own_device: Device) -> None:
+def test_device_reports_what_it_is(own_device: Device) -> None:
     assert own_device.name == "null"
     assert own_device.type == DeviceType.CPU
     assert own_device.version_string
@@ -178,7 +178,7 @@ def test_interrupt_leaves_the_model_usable(
     assert prepared.execute([A, A]).outputs[0].shape == (2, 3)
 
 
-def test_death_is_told_once_without_a_call(own_device: Device) -> None:
+def test_death_is_notified_once_without_a_call(own_device: Device) -> None:
     told = threading.Semaphore(0)
     own_device.on_death(lambda: told.release())
     forgotten = lambda: pytest.fail("forgotten")  # noqa: E731
@@ -191,7 +191,7 @@ def test_death_is_told_once_without_a_call(own_device: Device) -> None:
     assert told.acquire(blocking=False)
 
 
-def test_driver_that_cannot_start_tells_its_last_lines() -> None:
+def test_driver_that_cannot_start_is_reported_with_its_last_lines() -> None:
     with pytest.raises(
         DeviceUnavailable, match=r"exit status 1(.|\n)*NNBURST_LOG is 'ODD', expected DEBUG"
     ):
@@ -286,7 +286,7 @@ def test_machine_that_cannot_run_it_gets_a_clear_import_error(attribute: str, va
     assert shown.stdout.startswith("nnburst needs ")
 
 
-def test_driver_hears_of_its_children_although_its_client_ignores_its_own() -> None:
+def test_driver_waits_for_its_children_although_its_client_ignores_its_own() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with nnburst.launch("null") as device:

@@ -63,7 +63,7 @@ def test_forgotten_pool_frees_its_descriptor(device: Device) -> None:
 
 
 @pytest.mark.parametrize("by", ["close", "collection"])
-def test_end_of_a_pool_is_told_once(device: Device, by: str) -> None:
+def test_end_of_a_pool_is_notified_once(device: Device, by: str) -> None:
     told: list[int] = []
     memory = device.allocate(64)
     number = memory._number
@@ -117,7 +117,7 @@ def test_duplicate_is_a_descriptor_of_its_own(device: Device) -> None:
     os.close(fd)
 
 
-def test_pool_that_cannot_be_duplicated_says_so(
+def test_pool_that_cannot_be_duplicated_is_resource_exhausted(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_fd: int) -> int:

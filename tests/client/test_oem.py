@@ -73,7 +73,7 @@ def test_oem_bytes_pass_through_to_the_driver_that_defines_them(vendor: Device) 
             np.testing.assert_array_equal(result.outputs[0], values[::-1])
 
 
-def test_a_driver_that_defines_none_says_so(device: Device) -> None:
+def test_a_driver_that_defines_no_oem_operation_reports_no_support(device: Device) -> None:
     assert device.supported_operations(oem_model()) == [False]
     with pytest.raises(InvalidArgument, match="type 10000"):
         device.prepare(oem_model())

@@ -25,7 +25,7 @@ def pending() -> Pending[int]:
     return Pending("the answer", CallbackThread())
 
 
-def test_interruption_that_takes_a_result_is_told_once(pending: Pending[int]) -> None:
+def test_interruption_that_takes_a_result_is_raised_once(pending: Pending[int]) -> None:
     def interrupted(_pending: object) -> int:
         raise KeyboardInterrupt
 
@@ -37,7 +37,7 @@ def test_interruption_that_takes_a_result_is_told_once(pending: Pending[int]) ->
             pending.result(HANG)
 
 
-def test_error_told_again_and_again_does_not_grow(pending: Pending[int]) -> None:
+def test_error_raised_again_and_again_does_not_grow(pending: Pending[int]) -> None:
     pending._complete(MissedDeadline("too late"))
     lengths = set()
     for _ in range(50):
@@ -47,7 +47,7 @@ def test_error_told_again_and_again_does_not_grow(pending: Pending[int]) -> None
     assert len(lengths) == 1
 
 
-def test_error_that_a_result_ends_with_is_told_again(pending: Pending[int]) -> None:
+def test_error_that_a_result_ends_with_is_raised_again(pending: Pending[int]) -> None:
     def fail(_pending: object) -> int:
         raise nnburst.OutputInsufficientSize("too small", output_shapes=())
 
@@ -59,9 +59,7 @@ def test_error_that_a_result_ends_with_is_told_again(pending: Pending[int]) -> N
 
 
 @pytest.mark.parametrize("timeout", [1e7, 1e10, 1e300])
-def test_outcome_can_be_waited_for_as_long_as_anybody_likes(
-    pending: Pending[int], timeout: float
-) -> None:
+def test_outcome_can_be_waited_for_for_any_time(pending: Pending[int], timeout: float) -> None:
     thread = threading.Timer(0.02, lambda: pending._complete(lambda _pending: 7))
     thread.start()
     assert pending.result(timeout) == 7
@@ -84,7 +82,7 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("kind", ["execution", "preparation", "cancelled", "failed"])
-def test_outcome_that_nobody_fetches_goes_without_the_collector(
+def test_outcome_that_is_not_fetched_goes_without_the_collector(
     device: Device,
     prepared: PreparedModel,
     pair: list[np.ndarray],

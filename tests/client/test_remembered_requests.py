@@ -322,7 +322,7 @@ def test_close_while_an_execution_is_under_way_lets_it_finish(
     assert scripted.script.closed.acquire(timeout=HANG)
 
 
-def test_model_that_nobody_closed_is_forgotten_with_its_requests(
+def test_unclosed_model_is_released_with_its_requests(
     scripted: ScriptedDriver, make_model: Callable[..., Model]
 ) -> None:
     prepared, _ = bound(scripted, make_model)

@@ -232,7 +232,7 @@ def test_a_gate_lets_one_holder_in_and_only_that_one_opens_it() -> None:
     gate.enter(other)
 
 
-def test_a_dead_driver_is_told_with_its_step(bursts: list[Burst]) -> None:
+def test_a_dead_driver_is_reported_with_its_step(bursts: list[Burst]) -> None:
     device = nnburst.launch("reference")
     with device, device.prepare(doubling()) as prepared, prepared.open_burst() as mortal:
         chain = Chain([bursts[0], mortal])

@@ -89,7 +89,7 @@ def test_orphan_is_in_the_error_state_unless_it_was_signalled_before() -> None:
         fence._fail()
 
 
-def test_closed_fence_says_so() -> None:
+def test_closed_fence_refuses_calls() -> None:
     fence, _ = SyncFence.create()
     with fence:
         assert "ACTIVE" in repr(fence)
@@ -121,7 +121,9 @@ def test_socket_that_was_never_connected_is_in_the_error_state() -> None:
     assert SyncFence(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).detach()).status == ERROR
 
 
-def test_fence_that_cannot_be_duplicated_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_that_cannot_be_duplicated_is_resource_exhausted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(_fd: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

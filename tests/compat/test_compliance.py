@@ -95,7 +95,7 @@ def test_operations_that_do_not_fit_are_named(level: FL, left_out: set[int]) -> 
     assert compliant_with(hal, FL.V1_3, level, signatures=SIGNATURES) == (not left_out)
 
 
-def test_operation_that_no_version_accepts_fits_none() -> None:
+def test_operation_that_no_version_accepts_fits_no_version() -> None:
     model = mixed_model()
     wrong = ModelBuilder()
     x = wrong.input(T.TENSOR_FLOAT32, (2,))

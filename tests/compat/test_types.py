@@ -65,12 +65,12 @@ def test_core_types_and_longer_numbers_are_not_decoded(code: int) -> None:
     ("code", "expected"),
     [(0, False), (0xFFFF, False), (0x10000, True), (0xFFFFFFFF, True), (-1, True)],
 )
-def test_extension_types_are_told_by_unsigned_comparison(code: int, expected: bool) -> None:
+def test_extension_types_are_recognised_by_unsigned_comparison(code: int, expected: bool) -> None:
     assert is_extension_operand_type(code) is expected
     assert is_extension_operation_type(code) is expected
 
 
-def test_scalars_and_tensors_are_told_apart() -> None:
+def test_scalars_and_tensors_are_distinguished() -> None:
     assert non_extension_operand_type_is_scalar(T.BOOL)
     assert not non_extension_operand_type_is_scalar(T.TENSOR_BOOL8)
     with pytest.raises(InvalidArgument, match="core"):
@@ -95,7 +95,7 @@ def test_size_beyond_uint32_is_an_error_and_no_abort() -> None:
             non_extension_size_of_data(kind, shape)
 
 
-def test_unspecified_dimensions_are_none_or_zeros() -> None:
+def test_unspecified_dimensions_are_empty_or_zeros() -> None:
     assert tensor_has_unspecified_dimensions(T.TENSOR_FLOAT32, ())
     assert tensor_has_unspecified_dimensions(T.TENSOR_FLOAT32, (2, 0))
     assert not tensor_has_unspecified_dimensions(T.TENSOR_FLOAT32, (2, 1))

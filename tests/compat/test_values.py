@@ -228,7 +228,7 @@ def test_deadlines_that_have_passed_become_now_and_far_ones_the_latest() -> None
     assert deadline_to_aidl(2**65) == 2**63 - 1
 
 
-def test_no_deadline_is_none_everywhere() -> None:
+def test_no_deadline_stays_none_everywhere() -> None:
     assert deadline_from_hidl(v1_3.OptionalTimePoint()) is None
     assert deadline_to_hidl(None) == v1_3.OptionalTimePoint()
     assert deadline_from_aidl(-1) is None
@@ -236,7 +236,7 @@ def test_no_deadline_is_none_everywhere() -> None:
     assert duration_from_hidl(duration_to_hidl(None)) is None
 
 
-def test_real_clocks_are_read_where_none_are_given() -> None:
+def test_real_clocks_are_read_by_default() -> None:
     before = Clocks.now()
     boot = deadline_from_hidl(v1_3.OptionalTimePoint(0))
     assert boot is not None
@@ -357,7 +357,7 @@ def test_durations_of_1_3_survive() -> None:
         duration_from_hidl(v1_3.OptionalTimeoutDuration(UINT64_MAX + 1))
 
 
-def test_codes_that_no_version_knows_are_refused() -> None:
+def test_codes_that_no_version_has_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="99 is unknown"):
         enums.to_canonical(OperandLifeTime, 99, FL.V1_3)
     for code in (16, 9999, 10002):

@@ -60,13 +60,13 @@ def ends() -> Iterator[Ends]:
     assert both.heard.empty()
 
 
-def test_answer_is_heard(ends: Ends) -> None:
+def test_answer_reaches_the_callback(ends: Ends) -> None:
     ends.launch()
     ends.answer(Reply(result=Nothing()))
     assert ends.outcome() is None
 
 
-def test_refusal_is_heard(ends: Ends) -> None:
+def test_refusal_reaches_the_callback(ends: Ends) -> None:
     ends.launch()
     ends.answer(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "too many"))
     error = ends.outcome()
@@ -81,7 +81,7 @@ def test_answer_of_another_kind_is_a_failure(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_end_of_the_peer_is_heard_once(ends: Ends, answered: bool) -> None:
+def test_end_of_the_peer_reaches_the_callback_once(ends: Ends, answered: bool) -> None:
     ends.launch()
     if answered:
         ends.answer(Reply(result=Nothing()))
@@ -91,13 +91,13 @@ def test_end_of_the_peer_is_heard_once(ends: Ends, answered: bool) -> None:
         assert isinstance(ends.outcome(), DeadObject)
 
 
-def test_closing_is_heard_as_such(ends: Ends) -> None:
+def test_closing_reaches_the_callback_as_such(ends: Ends) -> None:
     ends.launch()
     ends.connection.close()
     assert isinstance(ends.outcome(), Closed)
 
 
-def test_peer_that_is_gone_is_told_by_the_call(ends: Ends) -> None:
+def test_call_to_a_peer_that_is_gone_fails(ends: Ends) -> None:
     ends.peer.shutdown()
     ended = threading.Event()
     ends.connection.on_end(ended.set)
@@ -106,7 +106,7 @@ def test_peer_that_is_gone_is_told_by_the_call(ends: Ends) -> None:
         ends.launch()
 
 
-def test_peer_that_does_not_read_is_told_by_the_call(ends: Ends) -> None:
+def test_call_to_a_peer_that_does_not_read_fails(ends: Ends) -> None:
     launched = 0
     with pytest.raises(MissedDeadline, match="did not take Ping"):
         while True:

@@ -69,7 +69,7 @@ def test_received_descriptors_are_not_inherited(channels: Channels) -> None:
     os.close(write)
 
 
-def test_descriptors_that_nobody_takes_are_closed(channels: Channels) -> None:
+def test_descriptors_that_are_not_taken_are_closed(channels: Channels) -> None:
     before = descriptors()
     channels[0].send(1, b"", [0] * MAX_FDS)
     with channels[1].receive(timeout=5).fds as fds:
@@ -216,7 +216,7 @@ def test_waiting_receiver_ends_when_the_peer_closes(sockets: Sockets) -> None:
         Channel(sockets[1]).receive(timeout=5)
 
 
-def test_sending_to_a_closed_peer_says_so(sockets: Sockets) -> None:
+def test_sending_to_a_closed_peer_fails_as_disconnected(sockets: Sockets) -> None:
     sockets[1].close()
     with pytest.raises(Disconnected):
         Channel(sockets[0]).send(1, b"")
@@ -231,7 +231,7 @@ def test_sending_to_a_peer_that_does_not_read_ends_at_the_deadline(channels: Cha
         fill()
 
 
-def test_closed_channel_says_so(channels: Channels) -> None:
+def test_closed_channel_refuses_calls(channels: Channels) -> None:
     channels[0].close()
     channels[0].close()
     with pytest.raises(Disconnected):
@@ -296,7 +296,7 @@ def test_what_the_kernel_lacks_for_good_ends_a_send_at_its_deadline(
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN])
-def test_sending_without_a_peer_says_so(failing: FailingSocket, number: int) -> None:
+def test_sending_without_a_peer_fails_as_disconnected(failing: FailingSocket, number: int) -> None:
     failing.errors = iter([number])
     with failing, pytest.raises(Disconnected):
         Channel(failing).send(1, b"")
@@ -315,7 +315,7 @@ def test_a_send_that_fails_for_another_reason_ends_no_connection(
 
 
 @pytest.mark.parametrize("fd", [-1, 1_000_000, 2**31, -(2**40)])
-def test_a_descriptor_that_is_none_is_refused_and_ends_no_connection(
+def test_an_invalid_descriptor_is_refused_and_ends_no_connection(
     channels: Channels, fd: int
 ) -> None:
     with pytest.raises(InvalidArgument, match="file descriptor"):
@@ -356,7 +356,7 @@ def test_a_message_for_whose_descriptors_there_is_no_room_fails_alone(
 
 
 @pytest.mark.parametrize("timeout", [1e8, 1e300])
-def test_a_wait_may_be_as_long_as_anybody_likes(channels: Channels, timeout: float) -> None:
+def test_a_wait_may_be_of_any_length(channels: Channels, timeout: float) -> None:
     sender = threading.Timer(0.02, lambda: channels[0].send(1, b"there"))
     sender.start()
     assert channels[1].receive(timeout).body == b"there"

@@ -68,7 +68,7 @@ def notify(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("use", [call, launch, notify])
-def test_who_was_told_of_a_death_finds_it_wherever_they_look_next(
+def test_a_callback_for_a_death_finds_it_everywhere(
     channel: LateReader, use: Callable[[Connection], None]
 ) -> None:
     connection = Connection(channel, "the driver")
@@ -83,7 +83,7 @@ def test_who_was_told_of_a_death_finds_it_wherever_they_look_next(
     connection.close()
 
 
-def test_who_waited_for_the_end_is_told_though_a_send_found_it_first(channel: LateReader) -> None:
+def test_callbacks_for_the_end_run_though_a_send_found_it_first(channel: LateReader) -> None:
     connection, told = Connection(channel, "the driver"), threading.Event()
     connection.on_end(told.set)
     with pytest.raises(DeadObject):

@@ -170,7 +170,7 @@ def test_close_ends_all_who_wait(peer: Peer) -> None:
         call(peer)
 
 
-def test_death_ends_all_who_wait_and_is_told_by_the_reader(peer: Peer) -> None:
+def test_death_ends_all_waits_and_is_noticed_by_the_reader(peer: Peer) -> None:
     numbers: list[int] = []
     told: list[threading.Thread] = []
     peer.connection.on_end(lambda: told.append(threading.current_thread()))
@@ -186,7 +186,7 @@ def test_death_ends_all_who_wait_and_is_told_by_the_reader(peer: Peer) -> None:
     assert told == [peer.connection._reader]
 
 
-def test_death_is_noticed_while_nobody_calls(peer: Peer) -> None:
+def test_death_is_noticed_between_calls(peer: Peer) -> None:
     call(peer)
     ended = threading.Event()
     peer.connection.on_end(ended.set)

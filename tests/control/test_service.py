@@ -149,7 +149,7 @@ def test_what_a_handler_raises_reaches_the_caller_and_the_next_call_works(
     assert call(ends) == Nothing()
 
 
-def test_peer_that_never_says_anything_is_given_up() -> None:
+def test_peer_that_never_answers_is_given_up() -> None:
     silent, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = Channel(served)
     service = Service[Message](channel, decode_any, lambda _call, _fds: nothing())
@@ -319,7 +319,7 @@ def test_pending_calls_end_with_closed_when_this_side_closes(ends: Ends) -> None
     closer.join(timeout=10)
 
 
-def test_end_is_told_once_and_at_once_to_latecomers(ends: Ends) -> None:
+def test_end_is_notified_once_and_at_once_to_latecomers(ends: Ends) -> None:
     told: list[str] = []
     early = threading.Event()
     ends.connection.on_end(lambda: told.append("early"))
@@ -372,7 +372,7 @@ def test_answer_that_was_under_way_when_the_peer_was_declared_dead_is_not_a_viol
     peer.close()
 
 
-def test_callback_that_fails_does_not_keep_others_from_being_told(
+def test_callback_that_fails_does_not_keep_others_from_being_called(
     ends: Ends, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = threading.Event()
@@ -387,7 +387,7 @@ def test_callback_that_fails_does_not_keep_others_from_being_told(
     assert "oops" in caplog.text
 
 
-def test_posted_call_gets_no_answer_and_disturbs_none(ends: Ends) -> None:
+def test_posted_call_gets_no_answer_and_disturbs_no_other(ends: Ends) -> None:
     seen = threading.Event()
 
     def handler(message: Message, _fds: Fds) -> Answer:
@@ -491,7 +491,7 @@ def test_body_for_which_there_is_no_memory_fails_its_call_alone(
     [b"", b"\xff", encode(Ping()), msgspec.msgpack.encode({"status": 99})],
     ids=["empty", "not msgpack", "no reply", "unknown status"],
 )
-def test_reply_that_is_none_ends_the_connection(reply: bytes) -> None:
+def test_invalid_reply_ends_the_connection(reply: bytes) -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection, peer = Connection(Channel(left), "the driver"), Channel(right)
     thread = threading.Thread(target=lambda: peer.send(peer.receive(timeout=10).id, reply))
@@ -503,7 +503,7 @@ def test_reply_that_is_none_ends_the_connection(reply: bytes) -> None:
     peer.close()
 
 
-def test_answer_to_a_call_that_nobody_made_ends_the_connection() -> None:
+def test_answer_to_a_call_that_was_not_made_ends_the_connection() -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection, peer = Connection(Channel(left), "the driver"), Channel(right)
     ended = threading.Event()
@@ -574,7 +574,7 @@ def test_deep_nesting_is_refused_and_not_followed() -> None:
         decode_call(body)
 
 
-def test_answer_to_a_message_that_is_none_repeats_little_of_it() -> None:
+def test_answer_to_a_malformed_message_repeats_little_of_it() -> None:
     with pytest.raises(msgspec.MsgspecError) as caught:
         decode_call(msgspec.msgpack.encode({"message": "A" * 1_000_000}))
     assert len(failure(caught.value).message) <= MAX_MESSAGE_CHARACTERS

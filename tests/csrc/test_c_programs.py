@@ -60,7 +60,7 @@ def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> No
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_each_of_many_callers_gets_its_own_answer_whoever_reads_it(sanitizer: str) -> None:
+def test_each_of_many_callers_gets_its_own_answer_whichever_reads_it(sanitizer: str) -> None:
     assert "each got its own answer" in run(sanitizer, "line_stress", 500)
 
 

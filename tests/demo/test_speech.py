@@ -21,7 +21,7 @@ def write(path: Path, samples: bytes, rate: int = RATE, width: int = 2, channels
     return path
 
 
-def test_shipped_clip_is_small_and_says_its_phrases_one_after_the_other() -> None:
+def test_shipped_clip_is_small_and_has_its_phrases_one_after_the_other() -> None:
     clip = shipped_clip()
     assert clip.samples.nbytes < 200_000
     times = [time for phrase in clip.phrases for time in (phrase.start, phrase.end)]

@@ -65,7 +65,7 @@ def test_features_are_the_packages_own_quantised() -> None:
 
 
 @needs_package
-def test_network_comes_with_what_its_author_says_of_it() -> None:
+def test_network_comes_with_its_authors_parameters() -> None:
     word = find_wake_word()
     assert word.phrase == "Okay Nabu"
     assert word.network.is_file()

@@ -61,7 +61,7 @@ def check_refused(launched: AsyncOutcome, status: ErrorStatus, text: str) -> Non
         assert text in str(error)
 
 
-def test_p1_without_a_callback_nobody_is_notified(driver: ScriptedDriver) -> None:
+def test_p1_without_a_callback_nothing_is_notified(driver: ScriptedDriver) -> None:
     with pytest.raises(InvalidArgument, match="P1: callback"):
         driver.device._session.connection.call(PrepareModel(MODEL, 0), Nothing, timeout=HANG)
 
@@ -112,7 +112,7 @@ def test_preparation_that_breaks_a_rule_is_refused(
     assert prepare(driver).answer is None
 
 
-def test_preparation_that_breaks_all_rules_is_told_the_first(
+def test_preparation_that_breaks_all_rules_is_refused_by_the_first(
     driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.script.supports = False
@@ -263,7 +263,7 @@ def model(driver: ScriptedDriver, memory: SharedMemory) -> Model:
     return Model(driver, memory)
 
 
-def test_e1_without_a_callback_nobody_is_notified(model: Model) -> None:
+def test_e1_without_a_callback_nothing_is_notified(model: Model) -> None:
     message = Execute(model.prepared._prepared.handle, request(), callback=0)
     with pytest.raises(InvalidArgument, match="E1: callback"):
         model.driver.device._session.connection.call(

@@ -30,7 +30,7 @@ class Hasty(ObjectTable):
         return handle
 
 
-def test_buffer_that_is_released_before_its_handle_is_told_leaves_no_token() -> None:
+def test_buffer_that_is_released_before_its_handle_is_sent_leaves_no_token() -> None:
     tracker = BufferTracker(Hasty())
     _, token = tracker.add(bare)
     assert token == 1

@@ -234,7 +234,7 @@ def test_free_memory_waits_for_the_execution_under_way() -> None:
         assert burst.receive()[0] == ErrorStatus.NONE
 
 
-def test_model_is_held_until_an_execution_that_nobody_waits_for_is_done(
+def test_model_is_held_until_an_execution_without_waiters_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inside, go_on = threading.Event(), threading.Event()
@@ -404,7 +404,7 @@ def test_client_that_never_reads_loses_its_burst_and_no_other(
         burst.context.close()
 
 
-def test_reader_that_says_nothing_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_reader_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_burst, "_STUCK_NS", 200_000_000)
     with Harness(lengths=(64, 3)) as burst:
         burst.leave_a_result_without_room()

@@ -112,7 +112,7 @@ def test_a_file_beyond_the_limit_is_not_read(file: int) -> None:
         read_copy(file, "file")
 
 
-def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.write(fd, b"x")

@@ -50,7 +50,7 @@ def as_json(**changes: Any) -> dict[str, Any]:
     return {**content, **changes}
 
 
-def test_a_device_that_nobody_measured_is_as_good_as_the_reference() -> None:
+def test_a_device_that_was_not_measured_is_as_good_as_the_reference() -> None:
     assert load_capabilities("device", VERSION) is UNMEASURED
     validate_capabilities(UNMEASURED)
     listed = {entry.type for entry in UNMEASURED.operand_performance}

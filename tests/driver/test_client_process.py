@@ -229,7 +229,7 @@ def test_worker_goes_on_as_long_as_its_client_lives(
     wait_for(lambda: not workers())
 
 
-def test_who_says_hello_is_the_client_though_another_process_connected(
+def test_the_process_that_sends_hello_is_the_client_though_another_connected(
     served: tuple[str, Callable[[], list[int]]],
 ) -> None:
     address, workers = served
@@ -277,7 +277,7 @@ def _pair_of_a_dead_process() -> socket.socket:
 
 
 @pytest.mark.parametrize("kernel_has_peer_pidfds", [True, False])
-def test_socket_of_a_process_that_has_ended_is_none_of_a_client(
+def test_socket_of_a_process_that_has_ended_is_not_a_client(
     monkeypatch: pytest.MonkeyPatch, kernel_has_peer_pidfds: bool
 ) -> None:
     if not kernel_has_peer_pidfds:
@@ -297,7 +297,7 @@ def test_older_kernels_know_the_client_by_its_number(monkeypatch: pytest.MonkeyP
         os.close(pidfd)
 
 
-def test_client_without_a_number_here_is_told_by_its_socket_alone(
+def test_client_without_a_number_here_is_watched_by_its_socket_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_process, "_SO_PEERPIDFD", 0x7FFF)

@@ -449,7 +449,7 @@ def test_an_executor_that_fails_to_say_what_to_keep_is_only_logged(
     assert "an executor's mistake" in caplog.text
 
 
-def test_an_executor_without_caching_says_so(tmp_path: Path) -> None:
+def test_an_executor_without_caching_needs_no_files(tmp_path: Path) -> None:
     class Bare(Executor):
         """What every executor has, and no more."""
 

@@ -119,7 +119,7 @@ def test_full_page_loses_no_count_of_bursts_that_have_ended(memory: SharedMemory
     assert the_only(book_of(memory)).statuses[0] == ROWS + 5
 
 
-def test_models_beyond_what_is_told_apart_count_as_one(memory: SharedMemory) -> None:
+def test_models_beyond_the_limit_count_as_one(memory: SharedMemory) -> None:
     page = CounterPage(memory)
     for number in range(1, MODELS + 10):
         with ModelCounters(page, page.known(number)).execution(measure=False):

@@ -135,7 +135,7 @@ def test_executor_that_lacks_what_a_driver_calls_is_refused_before_any_client(
         make_executor(f"{__name__}:{attribute}")
 
 
-def test_refused_executor_tells_the_client_what_it_lacks() -> None:
+def test_refused_executor_is_reported_with_what_it_lacks() -> None:
     with pytest.raises(NnburstError, match=r"TooFew\.prepare\(model.* cannot be called"):
         launch(f"{Path(__file__).stem}:TooFew", env={"PYTHONPATH": str(Path(__file__).parent)})
 
@@ -151,7 +151,7 @@ class Own(NullExecutor):
 """
 
 
-def test_executor_of_others_tells_its_type_and_its_version(tmp_path: Path) -> None:
+def test_executor_of_others_reports_its_type_and_its_version(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     with launch("own:Own", env={"PYTHONPATH": str(tmp_path)}) as device:
         assert device.type is DeviceType.ACCELERATOR

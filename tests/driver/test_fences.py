@@ -79,7 +79,7 @@ def test_wait_for_which_no_thread_can_be_started_is_undone(
     )
 )
 @settings(max_examples=50)
-def test_waiter_tells_each_set_once_what_became_of_it(plan: list[tuple[str, int]]) -> None:
+def test_waiter_reports_the_outcome_of_each_set_once(plan: list[tuple[str, int]]) -> None:
     waiter = FenceWaiter()
     sets: list[list[str]] = [[] for _ in range(4)]
     fences: list[list[socket.socket]] = [[] for _ in range(4)]
@@ -112,7 +112,7 @@ def test_deadline_ends_a_wait_and_no_other() -> None:
     assert patient.wait() == FenceStatus.SIGNALLED
 
 
-def test_callback_that_raises_keeps_no_other_from_being_told(
+def test_callback_that_raises_keeps_no_other_from_being_called(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     waiter, outcome = FenceWaiter(), Outcome()

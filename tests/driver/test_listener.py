@@ -68,7 +68,7 @@ def test_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
         Listener.claim(tmp_path / ("x" * 120))
 
 
-def test_name_for_any_user_lets_everybody_connect(tmp_path: Path) -> None:
+def test_name_for_any_user_lets_other_users_connect(tmp_path: Path) -> None:
     listener = Listener.claim(tmp_path / "cam.sock", any_user=True)
     assert listener.path.stat().st_mode & 0o777 == 0o666
     listener.close()

@@ -71,7 +71,7 @@ def test_notification_has_left_when_post_returns(ends: Ends) -> None:
     assert outbox_threads() == 0
 
 
-def test_client_that_reads_late_misses_nothing_and_nobody_waits_for_it(ends: Ends) -> None:
+def test_client_that_reads_late_misses_nothing_and_holds_up_no_thread(ends: Ends) -> None:
     for number in range(MANY):
         ends.post(number)
     assert [ends.read() for _ in range(MANY)] == list(range(MANY))
@@ -132,7 +132,7 @@ def test_tickets_of_a_client_that_does_not_read_run_out() -> None:
     ends.close()
 
 
-def test_client_that_is_gone_holds_up_nobody() -> None:
+def test_client_that_is_gone_holds_up_no_thread() -> None:
     ends = Ends()
     for number in range(MANY):
         ends.post(number)

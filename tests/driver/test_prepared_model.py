@@ -192,7 +192,7 @@ def test_operation_that_is_not_supported_is_named(spy: Spy) -> None:
 
 
 @pytest.mark.parametrize(("output", "vary"), [((4,), False), ((0,), True), ((), True)])
-def test_model_says_whether_its_output_shapes_vary(
+def test_model_reports_whether_its_output_shapes_vary(
     spy: Spy, output: tuple[int, ...], vary: bool
 ) -> None:
     assert prepare(spy, relu(output=output)).shapes_vary is vary

@@ -80,7 +80,7 @@ def test_the_version_names_the_engine() -> None:
     assert f"ai-edge-litert {version('ai-edge-litert')}" in answers("litert")[0]
 
 
-def test_a_driver_says_what_was_measured_and_keeps_to_it() -> None:
+def test_a_driver_reports_what_was_measured_and_keeps_to_it() -> None:
     with nnburst.launch("null") as before:
         store_capabilities("null", CapabilitiesFile({"TENSOR_FLOAT32": FAST}, FAST, FAST))
         assert before.capabilities == UNMEASURED
@@ -152,6 +152,6 @@ def test_answers_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(calls), len(others)) == (1, 1)
 
 
-def test_an_executor_that_caches_nothing_says_so() -> None:
+def test_an_executor_that_caches_nothing_needs_no_files() -> None:
     with ScriptedDriver() as driver:
         assert driver.device.number_of_cache_files_needed == (0, 0)

@@ -135,7 +135,7 @@ def test_end_of_the_client_is_noticed_while_a_job_runs(driver: Driver) -> None:
     go_on.set()
 
 
-def test_broken_rule_is_told_as_such(driver: Driver) -> None:
+def test_broken_rule_is_reported_as_such(driver: Driver) -> None:
     driver.warm_up()
     driver.client._socket.send(b"no envelope")
     assert driver.ended.wait(HANG)

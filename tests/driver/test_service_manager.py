@@ -35,7 +35,7 @@ def serve() -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=driver_environment())
 
 
-def test_the_service_manager_hears_when_clients_may_come_and_when_not(
+def test_the_service_manager_is_notified_when_clients_may_come_and_when_not(
     manager: socket.socket,
 ) -> None:
     with serve() as driver:
@@ -46,7 +46,7 @@ def test_the_service_manager_hears_when_clients_may_come_and_when_not(
     assert driver.returncode == 0
 
 
-def test_the_watchdog_hears_about_clients_and_failed_workers(
+def test_the_watchdog_is_notified_of_clients_and_failed_workers(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "20000")

@@ -55,7 +55,7 @@ def test_first_call_must_be_hello(raw: Any, model: Model) -> None:
     ("protocol", "level", "text"),
     [(0, 8, "the client 0"), (PROTOCOL_VERSION, 2, "the client speaks feature level 2")],
 )
-def test_client_that_speaks_otherwise_is_told(
+def test_client_of_another_protocol_gets_the_drivers_version(
     raw: Any, protocol: int, level: int, text: str
 ) -> None:
     reply = raw.hello(protocol, level)
@@ -88,7 +88,7 @@ def test_end_of_the_connection_ends_the_process(raw: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"", b"x" * 70_000, msgspec.msgpack.encode([1, 2])])
-def test_packet_that_is_none_ends_this_connection(raw: Any, data: bytes) -> None:
+def test_malformed_packet_ends_this_connection(raw: Any, data: bytes) -> None:
     raw.introduce()
     raw.socket.send(data)
     with pytest.raises(Disconnected):
@@ -273,7 +273,7 @@ def test_invalid_model_is_answered_with_its_rule(known: Any, model: Model) -> No
     assert re.match(r"validation:[MOP]", reply.message)
 
 
-def test_burst_with_descriptors_that_are_none_is_refused(known: Any, model: Model) -> None:
+def test_burst_with_invalid_descriptors_is_refused(known: Any, model: Model) -> None:
     handle = prepare(known, model)
     memory = SharedMemory.create(65536)
     before = known.count_fds()

@@ -85,7 +85,7 @@ def run(device: Device, model: Model, n: Any, via: str = "burst") -> Any:
             return burst.execute([n]).outputs[0]
 
 
-def test_the_device_says_which_types_it_has(device: Device) -> None:
+def test_the_device_reports_the_types_that_it_has(device: Device) -> None:
     types = (
         ExtensionOperandTypeInformation(0, False, 8),
         ExtensionOperandTypeInformation(1, True, 8),

@@ -50,7 +50,7 @@ def test_the_page_on_disk_is_the_generated_one() -> None:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_a_signature_says_what_it_means(signature: Signature) -> None:
+def test_a_signature_describes_what_it_means(signature: Signature) -> None:
     assert signature.summary.endswith(".")
     for form in signature.forms:
         slots = [*form.inputs, *form.outputs]

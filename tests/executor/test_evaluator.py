@@ -140,7 +140,7 @@ def test_small_output_buffer_reports_the_shape_and_stays_untouched(shape_is_inpu
     assert not y.any()
 
 
-def test_sufficient_outputs_are_told_apart_from_insufficient_ones() -> None:
+def test_sufficient_outputs_are_distinguished_from_insufficient_ones() -> None:
     builder = ModelBuilder()
     x = builder.input(F32, (4,))
     axis, parts = builder.scalar(0), builder.scalar(2)
@@ -157,7 +157,7 @@ def test_sufficient_outputs_are_told_apart_from_insufficient_ones() -> None:
 
 
 @pytest.mark.parametrize("is_constant", [True, False])
-def test_result_that_nobody_has_room_for_takes_no_memory(is_constant: bool) -> None:
+def test_result_without_room_takes_no_memory(is_constant: bool) -> None:
     builder = ModelBuilder()
     huge = np.array([2**14, 2**14], np.int32)
     dims = builder.constant(I32, huge) if is_constant else builder.input(I32, (2,))

@@ -121,7 +121,7 @@ def test_results_go_to_memory_of_any_order() -> None:
     assert (memory.transpose(0, 2, 3, 1).reshape(-1) == np.arange(24)).all()
 
 
-def test_a_ratio_too_small_to_be_told_from_zero_gives_the_zero_point() -> None:
+def test_a_ratio_too_close_to_zero_gives_the_zero_point() -> None:
     found = Requantization(np.array([0]), np.array([0]), 9, 0, 255)
     sums = np.array([[-(2.0**30), 0.0, 2.0**30]])
     assert (requantise(found, sums, np.zeros(3)) == 9).all()

@@ -33,7 +33,7 @@ from nnburst.testing.faults.footprint import footprint, is_running, settle
 LATEST = 0.03
 
 
-def test_killed_clients_leave_nothing_behind_and_disturb_nobody(
+def test_killed_clients_leave_nothing_behind_and_disturb_no_other(
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],
     chance: random.Random,

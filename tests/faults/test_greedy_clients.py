@@ -63,7 +63,7 @@ def greedy() -> Iterator[Callable[[str, int], Greedy]]:
 
 
 @pytest.mark.campaign
-def test_clients_at_their_quotas_take_what_is_documented_and_disturb_nobody(
+def test_clients_at_their_quotas_take_what_is_documented_and_disturb_no_other(
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],
     greedy: Callable[[str, int], Greedy],

@@ -167,7 +167,7 @@ CALLS: Final[dict[str, tuple[str, Call]]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_driver_killed_during_a_call_is_heard_of_once_and_at_once(
+def test_driver_killed_during_a_call_is_a_dead_object_once_and_at_once(
     serve: Callable[..., Supervisor], chance: random.Random, row: Row, name: str
 ) -> None:
     executor, call = CALLS[name]
@@ -200,7 +200,7 @@ def test_driver_killed_during_a_call_is_heard_of_once_and_at_once(
     check_p99(name, latencies, PROMISED_DEAD_OBJECT)
 
 
-def test_driver_killed_amid_200_launched_calls_is_heard_of_by_each(
+def test_driver_killed_amid_200_launched_calls_ends_each_of_them(
     serve: Callable[..., Supervisor], row: Row
 ) -> None:
     serve("cam", ENDLESS + "EndlessExecuting")

@@ -32,7 +32,7 @@ class Large(ReferenceExecutor):
 """
 
 
-def test_death_of_a_driver_with_much_memory_is_heard_of_at_once(
+def test_death_of_a_driver_with_much_memory_is_noticed_at_once(
     make_module: Callable[[str, str], None], row: Row
 ) -> None:
     make_module("large", _LARGE)

@@ -227,9 +227,7 @@ def may_choose_numbers() -> bool:
 
 
 @pytest.mark.parametrize("way", ["connect", "launch"])
-def test_a_process_that_has_a_dead_drivers_number_is_somebody_else(
-    way: str, tmp_path: Path
-) -> None:
+def test_a_process_that_has_a_dead_drivers_number_is_another_one(way: str, tmp_path: Path) -> None:
     if not may_choose_numbers():
         pytest.skip("needs `unshare` and a kernel that lets users have namespaces of processes")
     for _ in range(5):

@@ -54,7 +54,7 @@ def test_p99_of_a_client_beside_faults_is_asserted_on_four_quiet_cores(
 @pytest.mark.parametrize(
     ("strict", "cores", "why"), [(True, 2, "2 cores"), (False, 4, "not strict")]
 )
-def test_row_says_why_a_p99_is_not_asserted(
+def test_row_has_the_reason_why_a_p99_is_not_asserted(
     monkeypatch: pytest.MonkeyPatch, strict: bool, cores: int, why: str
 ) -> None:
     on(monkeypatch, strict=strict, cores=cores)

@@ -86,7 +86,7 @@ def test_client_that_reads_no_results_loses_that_burst_alone(
         assert max(lost) <= PROMISED * 1000
 
 
-def test_client_that_is_stopped_disturbs_nobody(
+def test_client_that_is_stopped_disturbs_no_other(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client], row: Row
 ) -> None:
     supervisor = serve()

@@ -28,7 +28,7 @@ PROMISED = 2.0
 
 
 @pytest.mark.parametrize("kinds", [["reads_no_results"], list(STUCK)], ids=["results", "all"])
-def test_stuck_clients_disturb_nobody_and_hold_up_no_shutdown(
+def test_stuck_clients_disturb_no_other_and_hold_up_no_shutdown(
     kinds: list[str],
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],

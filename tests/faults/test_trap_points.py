@@ -88,7 +88,7 @@ def test_driver_that_dies_at_a_trap_point_is_a_dead_object_after_right_results(
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_client_that_dies_at_a_trap_point_takes_its_worker_along_and_disturbs_nobody(
+def test_client_that_dies_at_a_trap_point_takes_its_worker_along_and_disturbs_no_other(
     point: str,
     trapped: Path,
     chance: Random,

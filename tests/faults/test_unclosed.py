@@ -22,7 +22,7 @@ def leave_a_burst_behind(prepared: nnburst.PreparedModel) -> None:
     check_sum(bound.run().outputs[0], 3)
 
 
-def test_burst_that_nobody_closed_goes_on_both_sides(serve: Callable[..., Supervisor]) -> None:
+def test_unclosed_burst_is_released_on_both_sides(serve: Callable[..., Supervisor]) -> None:
     serve()
     with nnburst.connect("cam") as device:
         prepared = device.prepare(sum_model())
@@ -35,7 +35,7 @@ def test_burst_that_nobody_closed_goes_on_both_sides(serve: Callable[..., Superv
         assert device.is_alive
 
 
-def test_burst_that_nobody_closed_does_not_outlive_its_driver(
+def test_unclosed_burst_does_not_outlive_its_driver(
     serve: Callable[..., Supervisor],
 ) -> None:
     serve()

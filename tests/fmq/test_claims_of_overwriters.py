@@ -66,7 +66,7 @@ def test_claim_beside_what_is_unread_loses_nothing(writer: MessageQueue) -> None
 
 
 @pytest.mark.parametrize("word", [0, 2**63, 2**64 - 1])
-def test_writer_that_says_nothing_of_its_claims_is_read_as_ever(
+def test_writer_that_does_not_announce_claims_is_read_as_ever(
     writer: MessageQueue, word: int
 ) -> None:
     reader = other_end(writer)

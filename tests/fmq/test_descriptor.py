@@ -44,7 +44,7 @@ def test_counters_lie_on_cache_lines_of_their_own(quantum: int, capacity: int) -
     assert grantors[3].offset - grantors[2].offset - quantum * capacity < 64
 
 
-def test_layout_begins_where_it_is_told() -> None:
+def test_layout_begins_at_its_offset() -> None:
     offsets = [grantor.offset for grantor in layout(4, 8, start=1024).grantors]
     assert offsets == [1024, 1088, 1152, 1216]
 

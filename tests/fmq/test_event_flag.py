@@ -27,7 +27,7 @@ def flag() -> tuple[EventFlag, memoryview]:
 
 
 @given(st.lists(BITS, max_size=5))
-def test_wake_sets_bits_and_clears_none(wakes: list[int]) -> None:
+def test_wake_sets_bits_and_clears_no_others(wakes: list[int]) -> None:
     event_flag, word = flag()
     expected = 0
     for bits in wakes:

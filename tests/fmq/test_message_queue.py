@@ -262,7 +262,7 @@ def test_blocking_call_wakes_the_other_side_once_it_is_done() -> None:
     assert flag.wait(3, timeout=1) == EventFlagBits.NOT_FULL
 
 
-def test_blocking_call_that_fails_wakes_nobody() -> None:
+def test_blocking_call_that_fails_wakes_no_waiter() -> None:
     queue = create(4)
     flag = queue.event_flag
     assert flag is not None

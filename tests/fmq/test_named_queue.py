@@ -77,12 +77,12 @@ def test_name_that_exists_is_not_taken_over(name: str) -> None:
         create_named_queue(name, ELEMENT, 8)
 
 
-def test_name_that_nobody_creates_ends_at_the_timeout(name: str) -> None:
+def test_name_that_is_never_created_ends_at_the_timeout(name: str) -> None:
     with pytest.raises(DeviceUnavailable, match="was not created within"):
         open_named_queue(name, ELEMENT, timeout=0.01)
 
 
-def test_second_opener_is_told_that_the_queue_is_taken(
+def test_second_opener_is_refused_since_the_queue_is_taken(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_named_queue(name, ELEMENT, 8)
@@ -140,7 +140,7 @@ def test_region_of_another_user_is_refused(name: str, monkeypatch: pytest.Monkey
         open_named_queue(name, ELEMENT, timeout=1)
 
 
-def test_region_is_laid_out_as_documented_and_nobody_elses(name: str) -> None:
+def test_region_is_laid_out_as_documented_and_private(name: str) -> None:
     queue = create_named_queue(name, ELEMENT, 8, Flavor.UNSYNCHRONIZED_WRITE)
     assert [g.offset for g in queue.descriptor.grantors] == [1024, 1088, 1152, 1216]
     path = Path(f"/dev/shm{name}")
@@ -235,7 +235,7 @@ def test_name_that_stands_for_another_queue_by_now_is_left_alone(
     assert open_named_queue(name, ELEMENT, timeout=1).capacity == 8
 
 
-def test_without_posix_ipc_a_queue_with_a_name_says_what_is_missing(
+def test_without_posix_ipc_a_queue_with_a_name_is_refused_with_what_is_missing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "posix_ipc", None)

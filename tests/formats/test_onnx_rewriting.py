@@ -23,7 +23,7 @@ def test_only_the_named_inputs_get_other_dimensions() -> None:
     assert after == before
 
 
-def test_a_rank_that_was_open_is_said() -> None:
+def test_a_rank_that_was_open_is_written() -> None:
     content = with_shapes(made(), {"k": (2, 5)})
     assert read_model(content).graph.inputs[1].shape == (2, 5)
     onnx.checker.check_model(onnx.load_model_from_string(content))

@@ -88,7 +88,7 @@ def test_value_that_breaks_the_rule_is_refused_by_the_variables_name(name: str, 
 
 
 @pytest.mark.parametrize("name", ["NNBURST_BURST_SERVER_POLLING_WINDOW", "NNBURST_SANDBOX"])
-def test_driver_refuses_to_start_and_says_why_without_a_traceback(name: str) -> None:
+def test_driver_refuses_to_start_with_a_reason_and_no_traceback(name: str) -> None:
     with pytest.raises(DeviceUnavailable, match=rf"{name} is 'x', expected") as refusal:
         nnburst.launch("null", env={name: "x"})
     assert "Traceback" not in str(refusal.value)
@@ -122,7 +122,7 @@ def test_launch_warns_once_in_a_process(
     ]
 
 
-def test_page_is_what_the_registry_says() -> None:
+def test_page_follows_the_registry() -> None:
     place = ROOT / "tools" / "environment_page.py"
     spec = spec_from_file_location("environment_page", place)
     assert spec is not None

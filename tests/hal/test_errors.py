@@ -74,7 +74,7 @@ def test_every_error_of_the_package_survives_pickling_and_copying() -> None:
         assert facts(copy.copy(error)) == facts(error), kind
 
 
-def test_death_of_a_driver_is_told_by_the_pickled_error_too() -> None:
+def test_pickled_error_has_the_death_of_its_driver() -> None:
     with nnburst.launch("null") as device:
         noticed = threading.Event()
         device.on_death(noticed.set)

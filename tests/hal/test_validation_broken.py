@@ -14,7 +14,7 @@ def test_an_error_that_names_its_rule_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["no rule", "d1: small", "D: no number", "see P4: later", ""])
-def test_an_error_that_names_none_gets_that_of_the_caller(text: str) -> None:
+def test_an_error_without_a_rule_gets_that_of_the_caller(text: str) -> None:
     broken = Broken.by(InvalidArgument(text), "P4")
     assert (broken.rule, broken.message) == ("P4", text)
 

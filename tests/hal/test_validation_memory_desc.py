@@ -144,6 +144,6 @@ def test_message_names_the_role() -> None:
         check([ONE], [], [ROLE, BufferRole(0, 7)])
 
 
-def test_changed_models_are_told_apart_by_object() -> None:
+def test_changed_models_are_distinguished_by_object() -> None:
     twin = Prepared(with_operand(ONE.model, 0, number_of_consumers=0))
     check([ONE, twin], [ROLE, BufferRole(1, 0)])

@@ -186,7 +186,7 @@ def test_driver_buffers_are_used_whole() -> None:
             validate_request(inputs(argument), KNOWN, [None, 16])
 
 
-def test_pool_sizes_count_and_not_what_the_request_says() -> None:
+def test_pool_sizes_count_and_not_those_in_the_request() -> None:
     with pytest.raises(InvalidArgument, match=r"^validation:R5: input 0: .* the pool's 4 bytes"):
         validate_request(inputs(at(0, 8)), KNOWN, [4])
 

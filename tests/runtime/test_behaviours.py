@@ -74,7 +74,7 @@ def test_the_status_of_a_driver_is_the_code_of_every_way(code: ResultCode, way: 
         execution.output_dimensions(0)
 
 
-def test_a_started_computation_says_in_wait_alone_that_the_driver_failed() -> None:
+def test_a_started_computation_reports_in_wait_alone_that_the_driver_failed() -> None:
     _, compilation = told(ResultCode.OP_FAILED)
     event = ready(compilation)[0].start()
     with op_failed():

@@ -276,7 +276,7 @@ def test_a_reusable_execution_runs_by_one_call_from_its_second_time_on(
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_a_reusable_execution_whose_driver_died_gives_what_its_mode_says(
+def test_a_reusable_execution_whose_driver_died_ends_as_its_mode_requires(
     drivers: Manager, explicit: bool
 ) -> None:
     compilation, execution, out = computing(drivers, explicit=explicit)

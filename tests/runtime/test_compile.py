@@ -189,7 +189,7 @@ def test_bad_arguments_are_refused_by_name() -> None:
         compiled.open_burst()
 
 
-def test_a_plan_that_no_device_can_run_says_which_operation() -> None:
+def test_a_plan_that_no_device_can_run_names_the_operation() -> None:
     manager = two_devices()
     with pytest.raises(InvalidArgument, match=r"MUL|operation 1"):
         nnburst.compile(chain(), ["adder"], manager=manager)

@@ -115,7 +115,7 @@ def test_plan_that_does_not_prepare_after_all_leaves_it_to_what_devices_say(tmp_
             assert compiled.execute([X]).outputs[0].tolist() == (X + X).tolist()
 
 
-def test_progress_is_told_and_figures_are_kept(tmp_path: Path) -> None:
+def test_progress_is_reported_and_figures_are_kept(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     measuring = Measuring(progress=lambda *now: told.append(now), directory=tmp_path)
     with Manager([device("a")]) as manager:

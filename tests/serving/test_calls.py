@@ -240,7 +240,7 @@ def test_statistics_count_what_was_answered_and_what_was_refused(client: Any) ->
     assert sum(part.ns for part in parts) == times.success.ns
 
 
-def test_health_service_says_that_it_serves(served: Served) -> None:
+def test_health_service_reports_that_it_serves(served: Served) -> None:
     stub = health_pb2_grpc.HealthStub(grpc.insecure_channel(served.address))
     for name in ("", "inference.GRPCInferenceService"):
         answer = stub.Check(health_pb2.HealthCheckRequest(service=name))

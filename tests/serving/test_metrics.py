@@ -138,7 +138,7 @@ def test_address_without_metrics_is_named() -> None:
         read("127.0.0.1:1")
 
 
-def test_row_says_what_happened_between_two_looks() -> None:
+def test_row_has_what_happened_between_two_looks() -> None:
     before = {"nnburst_requests_total OK": 5.0, "nnburst_requests_total INTERNAL": 1.0}
     now = {"nnburst_requests_total OK": 8.0, "nnburst_requests_total INTERNAL": 1.0}
     assert row("m", before, now)["succeeded"] == 3

@@ -79,7 +79,7 @@ _TREES = st.recursive(
 
 
 @given(tree=_TREES, seed=st.integers(0, 1000))
-def test_a_mutated_tree_can_still_be_said(tree: object, seed: int) -> None:
+def test_a_mutated_tree_can_still_be_encoded(tree: object, seed: int) -> None:
     msgspec.msgpack.decode(msgspec.msgpack.encode(mutate_tree(tree, Random(seed))))
 
 

@@ -101,7 +101,7 @@ def test_picture_gets_the_channels_and_the_size_that_are_wanted() -> None:
         ((), False, False),
     ],
 )
-def test_pictures_are_told_by_their_extents(
+def test_pictures_are_recognised_by_their_extents(
     dimensions: tuple[int, ...], picture: bool, photograph: bool
 ) -> None:
     operand = Operand(F32, dimensions)

@@ -218,7 +218,7 @@ def test_driver_that_is_not_there_is_an_error(run: Run) -> None:
     assert result.ret != 0
 
 
-def test_executor_that_cannot_be_imported_says_so() -> None:
+def test_executor_that_cannot_be_imported_is_named() -> None:
     with pytest.raises(DeviceUnavailable):
         DriverUnderTest.start("no_such_module:Executor")
 

@@ -168,14 +168,14 @@ def test_verdict_depends_on_neither_level_nor_clock_nor_unit(
     assert larger == pytest.approx(plain * times, abs=1e-6)
 
 
-def test_line_says_where_it_begins_and_by_how_much_it_rises() -> None:
+def test_line_has_its_beginning_and_its_rise() -> None:
     found = trend(10 + np.arange(101) * 2.0)
     assert found.first == pytest.approx(60)  # after a quarter
     assert found.growth == pytest.approx(150)
     assert found.uncertainty == pytest.approx(0, abs=1e-9)
 
 
-def test_growth_within_the_warm_up_is_none() -> None:
+def test_growth_within_the_warm_up_does_not_count() -> None:
     assert trend(np.minimum(np.arange(100), 20.0)).is_flat
     assert not trend(np.arange(100)).is_flat
 

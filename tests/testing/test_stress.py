@@ -93,7 +93,7 @@ def test_executions_beside_preparations_are_compared_with_executions_alone(tmp_p
     assert found["checker"]["success"] > 0
 
 
-def test_degradation_fails_above_a_half_and_says_nothing_of_blocks_that_spread() -> None:
+def test_degradation_fails_above_a_half_and_has_no_verdict_on_blocks_that_spread() -> None:
     assert not of_ratios([1.45] * 9, 100).failed
     assert of_ratios([1.55] * 9, 100).failed
     assert "+55% beside 100 preparations" in str(of_ratios([1.55] * 9, 100))
@@ -106,7 +106,7 @@ def test_degradation_fails_above_a_half_and_says_nothing_of_blocks_that_spread()
 @pytest.mark.parametrize(
     ("size", "graphs", "operations", "extent"), [("wide", 8, 10, 40), ("long", 1, 600, 4)]
 )
-def test_random_graphs_are_as_large_as_the_profile_says(
+def test_random_graphs_are_as_large_as_their_profile(
     size: str, graphs: int, operations: int, extent: int
 ) -> None:
     """A graph of few operations may happen to be of those that keep their operands small; eight are not."""

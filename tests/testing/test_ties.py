@@ -188,7 +188,7 @@ def test_nothing_but_convolutions_rounds_its_own_way() -> None:
     assert wrong_element(vector, Gives(1), rounds_its_own_way=True)
 
 
-def test_failures_that_are_none_of_rounding_stay(tmp_path: Path, runner: LocalRunner) -> None:
+def test_failures_that_do_not_come_from_rounding_stay(tmp_path: Path, runner: LocalRunner) -> None:
     judged = []
     for name, vector in {"tie": larger(5, 2), "off": larger(4, 3)}.items():
         write(tmp_path / f"{name}.json.gz", vector)

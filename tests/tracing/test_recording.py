@@ -236,14 +236,14 @@ def test_count_that_goes_back_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "kind", "layer", "phase", "flags", "argument"])
-def test_nonsense_in_a_record_harms_nobody(field: str) -> None:
+def test_nonsense_in_a_record_does_no_harm(field: str) -> None:
     memory = an_area()
     records = area.view(memory)["record"]
     records[field][0][0] = np.iinfo(records.dtype[field]).max
     assert len(slices_of(Source(memory))) <= 1
 
 
-def test_nonsense_in_the_header_harms_nobody() -> None:
+def test_nonsense_in_the_header_does_no_harm() -> None:
     memory = an_area()
     area.view(memory)["names"] = 2**32 - 1
     area.view(memory)["name"]["layer"] = 255

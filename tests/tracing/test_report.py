@@ -218,14 +218,16 @@ def test_the_originals_text_is_read_and_its_hidl_marks_are_ours() -> None:
     }
 
 
-def test_text_without_marks_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_without_marks_is_refused_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("a-1 ( 1) [000] .... 1.0: tracing_mark_write: B|1|draw\n")
     assert main(["trace", "report", str(path)]) == 1
     assert "no marks of NNAPI" in capsys.readouterr().err
 
 
-def test_end_without_begin_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_end_without_begin_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.txt"
     path.write_text(TEXT + "app-100 ( 100) [001] ...1 10.030000: tracing_mark_write: E\n")
     assert main(["trace", "report", str(path)]) == 0

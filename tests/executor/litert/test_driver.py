@@ -56,7 +56,7 @@ def test_socket_and_burst_give_the_same_result() -> None:
     np.testing.assert_array_equal(by_socket, by_burst)
 
 
-def test_without_the_wheel_the_executor_says_what_to_install(
+def test_without_the_wheel_the_executor_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)

@@ -167,7 +167,7 @@ def test_library_of_another_minor_version_is_not_used(monkeypatch: pytest.Monkey
     native.available.cache_clear()
 
 
-def test_refused_network_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+def test_refused_network_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     assert native.available()
     message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
     engine = lib.nnb_litert_engine_new_unlocked(b"no network", 10, 1, -1, message)

@@ -87,7 +87,7 @@ def argument(array: Array) -> Argument:
     return Argument(array.reshape(-1).view(np.uint8), array.shape)
 
 
-def test_too_little_room_is_said_and_how_much_it_takes() -> None:
+def test_too_little_room_is_an_error_with_what_is_needed() -> None:
     imported = nnburst.load(small().SerializeToString(), as_graph=True)
     prepared = onnxruntime().prepare(imported.model, list(imported.pools))
     bound = prepared.bind([argument(normal(1, 3, 8, 8))], [argument(np.zeros(8, np.float32))])

@@ -349,7 +349,7 @@ def test_one_dilation_alone_is_rejected(count: int) -> None:
     rejects(CONV, operands[:count], outputs, "P4")
 
 
-def test_ten_inputs_are_told_apart_by_the_type_of_the_eighth() -> None:
+def test_ten_inputs_are_distinguished_by_the_type_of_the_eighth() -> None:
     operands, outputs = small()
     [explicit] = run(CONV, operands[:10], outputs)
     [implicit] = run(CONV, [*operands[:3], scalar(2), *operands[7:]], outputs)

@@ -254,7 +254,7 @@ def test_sum_whose_scale_is_far_too_small_fails(kind: OperationType) -> None:
     run(kind, [x, x, NONE], [output(Q8, [1], 2.0**-18)])
 
 
-def test_quantised_division_is_refused_at_the_stage_that_the_type_says() -> None:
+def test_quantised_division_is_refused_at_the_stage_of_its_type() -> None:
     unsigned, signed = tensor(Q8, [1], 1.0), tensor(Q8S, [1], 1.0)
     rejects(DIV, [unsigned, unsigned, NONE], [output(Q8, [1], 1.0)], "operand 'input0'")
     refuses(DIV, [signed, signed, NONE], [output(Q8S, [1], 1.0)], "operand 'input0'")

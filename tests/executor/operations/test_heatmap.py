@@ -117,7 +117,7 @@ def test_distance_is_at_most_one_and_a_half_cells() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_refinement_is_what_the_definition_says(seed: int) -> None:
+def test_refinement_follows_the_definition(seed: int) -> None:
     grid = np.random.default_rng(seed).integers(-9, 9, (3, 3))
     grid[1, 1] = 10
     score, dx, dy = refined(grid)

@@ -149,7 +149,7 @@ configurations = st.fixed_dictionaries(
     clips=st.tuples(st.sampled_from([0.0, 0.25]), st.sampled_from([0.0, 0.125])),
     constant=st.booleans(),
 )
-def test_every_configuration_is_what_the_definition_says(
+def test_every_configuration_follows_the_definition(
     configuration: dict[str, bool],
     seed: int,
     extents: tuple[int, int, int],

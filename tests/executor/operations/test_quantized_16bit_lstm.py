@@ -84,7 +84,7 @@ def by_definition(values: dict[str, Any], scale: float, zero: int) -> tuple[Any,
     zero=st.sampled_from([0, 100, 255]),
     constant=st.booleans(),
 )
-def test_every_bit_is_what_the_definition_says(
+def test_every_bit_follows_the_definition(
     seed: int, extents: tuple[int, int, int], scale: float, zero: int, constant: bool
 ) -> None:
     scale = float(np.float32(scale))

@@ -141,7 +141,7 @@ def test_layer_norm_divides_2_to_the_20_by_the_cells_first() -> None:
     hidden_zero=st.integers(-128, 127),
     constant=st.booleans(),
 )
-def test_every_bit_is_what_the_definition_says(
+def test_every_bit_follows_the_definition(
     seed: int,
     configuration: dict[str, bool],
     clips: tuple[float, float],

@@ -162,7 +162,7 @@ def random_regions(rng: np.random.Generator, height: int, width: int) -> tuple[A
     ratio=st.tuples(st.integers(0, 2), st.integers(0, 2)),
     nchw=st.booleans(),
 )
-def test_align_is_what_the_definition_says(seed: int, size: Any, ratio: Any, nchw: bool) -> None:
+def test_align_follows_the_definition(seed: int, size: Any, ratio: Any, nchw: bool) -> None:
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (2, 4, 5, 2)).astype(np.float32)
     roi, batches = random_regions(rng, 4, 5)
@@ -293,7 +293,7 @@ def pool_by_definition(x: Any, roi: Any, batches: Any, size: Any) -> Any:
     nchw=st.booleans(),
     kind=st.sampled_from([Q8, Q8S, F32]),
 )
-def test_pooling_is_what_the_definition_says(seed: int, size: Any, nchw: bool, kind: Any) -> None:
+def test_pooling_follows_the_definition(seed: int, size: Any, nchw: bool, kind: Any) -> None:
     rng = np.random.default_rng(seed)
     x = rng.integers(1, 127, (2, 4, 5, 2))
     roi, batches = random_regions(rng, 4, 5)

@@ -43,7 +43,7 @@ def test_gather_puts_the_shape_of_the_indices_in_place_of_the_axis(
     np.testing.assert_array_equal(y, np.take(x, indices, axis))
 
 
-def test_gather_keeps_stored_values_whatever_the_output_says() -> None:
+def test_gather_keeps_stored_values_whatever_the_outputs_quantisation() -> None:
     args = [tensor(Q8, [7, 8], 0.5, 1), scalar(0), ints(1, 0, 1)]
     [y] = run(GATHER, args, [output(Q8, (3,), 0.25, 0)])
     np.testing.assert_array_equal(y, [8, 7, 8])

@@ -55,7 +55,7 @@ def test_slice_size_minus_one_goes_to_the_end() -> None:
     np.testing.assert_array_equal(y, [2, 3])
 
 
-def test_slice_keeps_stored_values_whatever_the_output_says() -> None:
+def test_slice_keeps_stored_values_whatever_the_outputs_quantisation() -> None:
     x = tensor(Q8, [7, 8], 0.5, 1)
     [y] = run(SLICE, [x, ints([1]), ints([1])], [output(Q8, (1,), 0.25, 0)])
     np.testing.assert_array_equal(y, [8])

@@ -28,5 +28,5 @@ def test_more_than_four_of_five_node_tests_pass(verdicts: list[NodeVerdict]) -> 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_refused_node_test_says_why(verdicts: list[NodeVerdict]) -> None:
+def test_every_refused_node_test_has_a_reason(verdicts: list[NodeVerdict]) -> None:
     assert all(verdict.reason for verdict in verdicts if verdict.outcome == "refused")

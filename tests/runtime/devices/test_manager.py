@@ -82,7 +82,7 @@ def test_no_driver_may_call_itself_the_cpu(
     assert "left out" in caplog.text
 
 
-def test_a_socket_that_nobody_serves_is_left_out_with_the_reason(
+def test_a_socket_without_a_driver_is_left_out_with_the_reason(
     manager: Managers, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "nnburst"
@@ -155,7 +155,7 @@ def test_an_engine_is_launched_by_the_first_compilation_that_asks_it(
 
 
 @pytest.mark.parametrize(("listed", "name"), [("reference", "reference"), ("own=reference", "own")])
-def test_what_is_known_of_an_engine_is_forgotten_when_somebody_writes_its_capabilities(
+def test_facts_about_an_engine_are_dropped_when_its_capabilities_are_written(
     manager: Managers, monkeypatch: pytest.MonkeyPatch, listed: str, name: str
 ) -> None:
     monkeypatch.setenv("NNBURST_DEVICES", listed)
@@ -204,7 +204,7 @@ def test_the_cpu_can_be_put_into_a_driver(
     assert found.cpu.pid != os.getpid()
 
 
-def test_devices_named_sample_refuse_half_if_they_are_told(manager: Managers) -> None:
+def test_devices_named_sample_refuse_half_if_asked_to(manager: Managers) -> None:
     from nnburst.hal.enums import OperandType
     from nnburst.runtime import Model
     from nnburst.testing.conformance.vectors import build

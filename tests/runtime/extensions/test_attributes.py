@@ -90,7 +90,7 @@ def test_attributes_reach_the_executor_in_every_way(
         assert way(prepared, []).tolist() == [total([ONE]), 0]
 
 
-def test_executor_that_knows_no_attributes_ignores_them() -> None:
+def test_executor_without_attributes_ignores_them() -> None:
     with nnburst.launch("reference") as driver:
         prepared = driver.prepare(hal_model(), attributes=[ONE])
         assert prepared.execute(PAIR, attributes=[TWO]).outputs[0].tolist() == [2, 2]

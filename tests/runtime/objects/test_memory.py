@@ -220,7 +220,7 @@ def test_roles_have_the_same_scales_of_channels() -> None:
     desc.add_input_role(dequantized(1.0, 2.0), 0, 1.0)
 
 
-def test_a_size_that_nobody_knows_is_not_allocated() -> None:
+def test_an_unknown_size_is_not_allocated() -> None:
     compilation = finished(add_model(0, out=(0,)))
     with op_failed():
         described(compilation)

@@ -35,7 +35,7 @@ def test_simple_plan_is_one_line_and_one_box() -> None:
     assert 'step0 -->|"1 value, 8 B"| out0' in plan_mermaid(plan, source)
 
 
-def test_size_that_only_an_execution_knows_is_marked() -> None:
+def test_size_that_only_an_execution_finds_out_is_marked() -> None:
     source = finish(chain(EXP, ADD, dims=(0,)))
     plan = made(source, [device("adder", ADD), CPU]).plan
     assert "0 + ?" in plan_table(plan, source)

@@ -71,7 +71,7 @@ def test_device_of_the_models_level_is_asked_about_the_model_itself() -> None:
         assert len(asked.models[0].main.operations) == 2
 
 
-def test_older_device_is_asked_about_the_operations_that_it_knows() -> None:
+def test_older_device_is_asked_about_the_operations_that_it_has() -> None:
     asked = Asked(V1_0, None)
     assert supported_operations(asked, sliceable(chain(ADD, EXP, MUL, EXP)), ()) == [
         *(True, False, True, False),
@@ -112,7 +112,7 @@ def test_device_without_a_slice_is_not_asked() -> None:
     assert asked.models == []
 
 
-def test_slice_of_memory_that_the_version_has_not_is_none() -> None:
+def test_slice_of_memory_that_the_version_lacks_is_left_out() -> None:
     model, _ = hal_model(finish(chain(ADD, EXP)))
     plain = SliceableModel(replace(model, pools=(MemoryPool(16),)))
     opaque = SliceableModel(replace(model, pools=(OpaqueMemory(16, name="hardware_buffer"),)))
@@ -236,7 +236,7 @@ def test_ties_go_to_the_cpu_and_among_drivers_to_the_earlier() -> None:
     assert chosen(0.9, 1.1, cpu_first=True) == "d0"
 
 
-def test_operation_that_nothing_can_run_is_bad_data_and_says_why_each_refuses() -> None:
+def test_operation_that_nothing_can_run_is_bad_data_with_the_reason_of_each_device() -> None:
     listed = [device("adder", ADD), device("old", ADD, EXP, level=1)]
     with pytest.raises(InvalidArgument) as caught:
         made(chain(ADD, EXP), listed, PartitioningMode.WITHOUT_FALLBACK)

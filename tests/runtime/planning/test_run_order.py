@@ -206,7 +206,7 @@ def test_default_in_memory_stays() -> None:
     assert len(finish(moved).model.main.operations[0].inputs) == 3
 
 
-def test_architecture_hash_knows_shape_and_wiring_but_no_weights() -> None:
+def test_architecture_hash_depends_on_shape_and_wiring_but_not_on_weights() -> None:
     def with_weight(value: float, dims: int = 2) -> bytes:
         builder = ModelBuilder()
         x, y = builder.input(F32, (dims,)), builder.output(F32, (dims,))

@@ -42,7 +42,7 @@ def small_models() -> dict[str, SmallModel]:
     return {model.name: model for model in some_per_operation(all_models())}
 
 
-def test_driver_says_what_it_is(nnburst_device: Device) -> None:
+def test_driver_reports_what_it_is(nnburst_device: Device) -> None:
     assert nnburst_device.name
     assert nnburst_device.version_string
     assert nnburst_device.feature_level >= FeatureLevel.V1_2

@@ -59,7 +59,7 @@ def test_random_graphs_give_what_a_naive_evaluator_gives(
         pytest.skip("the driver supports none of the graphs")
 
 
-def test_vectors_give_what_they_say(runner: Runner, vectors: Path) -> None:
+def test_vectors_give_their_expected_results(runner: Runner, vectors: Path) -> None:
     results = run_file(vectors, Selection(), runner)
     failures = [f"{r.name} [{r.suite}] {r.reason}" for r in results if r.outcome == "failed"]
     assert not failures, "\n".join(failures)
