@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.translation import UnsupportedByEngine
 from nnburst.formats.tflite.format import read_format
 from nnburst.formats.tflite.writer import NewTable, write
 from nnburst.hal.enums import OperandType
@@ -33,10 +34,6 @@ _TYPES: Final = {
 TYPES: Final = frozenset(_TYPES)
 _NONE: Final = 0
 _ACTIVATION: Final = "FusedActivationFunction"
-
-
-class UnsupportedByEngine(Exception):
-    """The engine cannot run this, or not so that the result is NNAPI's; the message names what."""
 
 
 class Value(msgspec.Struct, frozen=True):

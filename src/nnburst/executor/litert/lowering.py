@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.plan import Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
-from nnburst.executor.litert.graph import GraphWriter, UnsupportedByEngine, Value
+from nnburst.executor.graph.translation import UnsupportedByEngine, real_numbers, real_type
+from nnburst.executor.litert.graph import GraphWriter, Value
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.model import SymmPerChannelQuantParams
 
 _T = OperandType
 Q8: Final = _T.TENSOR_QUANT8_ASYMM
@@ -57,8 +57,7 @@ class Values:
     def __getitem__(self, index: int) -> Value:
         if index not in self._values and index in self._weights:
             tensor = self._weights[index]
-            meta = TensorType(_T.TENSOR_FLOAT32, tensor.shape)
-            self._values[index] = self._graph.constant(real_numbers(tensor), meta)
+            self._values[index] = self._graph.constant(real_numbers(tensor), real_type(tensor))
         return self._values[index]
 
     def __setitem__(self, index: int, value: Value) -> None:
@@ -249,19 +248,6 @@ class Lowering:
         return self.emit(name, [x, y], meta, title)
 
 
-def real_numbers(tensor: Tensor) -> Array:
-    """What stored integers stand for, as float32: what the reference executor computes."""
-    meta, found = tensor.meta, tensor.array.astype(np.float32)
-    found -= np.float32(meta.zero_point)
-    scales: Array | np.float32 = np.float32(meta.scale)
-    if isinstance(meta.extra_params, SymmPerChannelQuantParams):
-        shape = [1] * found.ndim
-        shape[meta.extra_params.channel_dim] = -1
-        scales = np.array(meta.extra_params.scales, np.float32).reshape(shape)
-    found *= scales
-    return found
-
-
 def twin(meta: TensorType, kind: OperandType) -> TensorType:
     """The type with the same range of real numbers whose bytes are `kind` (Q8 or Q8S)."""
     if meta.type is kind:
@@ -287,9 +273,3 @@ def lowers(*kinds: OperationType) -> Callable[[LoweringFunction], LoweringFuncti
         return function
 
     return register
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise UnsupportedByEngine(message) unless `condition`."""
-    if not condition:
-        raise UnsupportedByEngine(message)

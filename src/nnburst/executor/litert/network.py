@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -14,29 +12,17 @@ import nnburst.executor.litert.operations
 import nnburst.executor.operations  # noqa: F401 - both fill their registries
 from nnburst.executor.base import Bytes
 from nnburst.executor.caching import Octets
-from nnburst.executor.graph.layout import lay_out
-from nnburst.executor.graph.operation import Binding, Node, OperationFailed
-from nnburst.executor.graph.plan import Graph, Plan, Step
-from nnburst.executor.graph.tensor import Tensor, TensorType
-from nnburst.executor.litert.graph import TYPES, GraphWriter, UnsupportedByEngine, Value
-from nnburst.executor.litert.lowering import LOWERINGS, Lowering, Values, require
-from nnburst.hal.enums import OperandType, OperationType
+from nnburst.executor.graph.plan import Step
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.translation import REFUSALS, Translation, require
+from nnburst.executor.litert.graph import TYPES, GraphWriter, Value
+from nnburst.executor.litert.lowering import LOWERINGS, Lowering, Values
+from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model
-from nnburst.hal.operand_types import DTYPES, is_scalar
 from nnburst.hal.signature import Role
 
 log = logging.getLogger("nnburst.executor")
-
-#: What a lowering may raise for operands that it does not expect.
-_REFUSALS: Final = (
-    UnsupportedByEngine,
-    OperationFailed,
-    KeyError,
-    TypeError,
-    ValueError,
-    IndexError,
-)
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -82,7 +68,7 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
     """Look at every operation of the main subgraph of a validated model."""
     try:
         translation = _Translation(model, pools)
-    except (NnburstError, *_REFUSALS) as error:
+    except (NnburstError, *REFUSALS) as error:
         log.debug("LiteRT runs no part of the model, another executor does: %s", error)
         count = len(model.main.operations)
         why = dict.fromkeys(range(count), str(error))
@@ -99,47 +85,19 @@ def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
     )
 
 
-def weights_of(graph: Graph) -> dict[int, Tensor]:
-    """Operands that DEQUANTIZE makes of constants and that are not outputs, with the stored integers."""
-    return {
-        step.outputs[0]: graph.constants[step.inputs[0]]
-        for step in graph.steps
-        if step.type is OperationType.DEQUANTIZE
-        and step.constants
-        and step.outputs[0] not in graph.outputs
-    }
-
-
-class _Translation:
+class _Translation(Translation):
     """The main graph while it is lowered."""
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
-        self.graph: Graph = Plan(model, pools).main
-        given = {i: self.graph.declared[i] for i in self.graph.inputs}
-        for meta in given.values():
-            known = is_scalar(meta.type) or (meta.dimensions and all(meta.dimensions))
-            require(bool(known), "an input whose extents are not known")
-        layout = lay_out(
-            self.graph, dict(given), {i: self.graph.declared[i] for i in self.graph.outputs}
-        )
-        self.static = layout.steps
-        self.types = {**given, **layout.types}
-        reads = Counter(i for step in self.graph.steps for i in step.inputs)
-        self._temporaries = frozenset(
-            i for i, count in reads.items() if count == 1 and i not in self.graph.outputs
-        )
+        super().__init__(model, pools)
         self.refusals: dict[int, str] = {}
-        self._stored = weights_of(self.graph)
-        self.weights = frozenset(
-            n for n, step in enumerate(self.graph.steps) if step.outputs[0] in self._stored
-        )
         self._writer = GraphWriter()
         self._fed: list[Value] = []
         self._values = Values(
-            self._writer, self._stored, relaxed=model.relax_computation_float32_to_float16
+            self._writer, self.stored, relaxed=model.relax_computation_float32_to_float16
         )
-        for index, meta in given.items():
-            self._values[index] = self._feed(meta)
+        for index in self.graph.inputs:
+            self._values[index] = self._feed(self.types[index])
 
     def _feed(self, meta: TensorType) -> Value:
         """An input; BOOL8 comes as bytes of any value and is made 0 or 1 first."""
@@ -153,24 +111,19 @@ class _Translation:
         """Lower an operation; whether that was possible."""
         step = self.graph.steps[number]
         try:
-            require(
-                all(0 not in self.types[i].dimensions for i in step.inputs if i in self.types),
-                "an extent of 0",
-            )
-            require(step.type in LOWERINGS, "no lowering")
-            require(number in self.static, "extents that depend on data")
+            self.require_known(number, lowered=step.type in LOWERINGS)
             if number in self.weights:
                 return True  # an operation that reads them writes them as it wants them
             results = [self.types[i] for i in step.outputs]
-            node = self._node(step)
-            op = Lowering(step, node, self._writer, self._values, results, self._temporaries)
+            node = self.node(step)
+            op = Lowering(step, node, self._writer, self._values, results, self.temporaries)
             made = LOWERINGS[step.type](op)
             made = made if isinstance(made, list) else [made]
             for index, value in zip(step.outputs, made, strict=True):
                 self._values[index] = self._fitting(value, self.types[index])
                 is_output = index in self.graph.outputs
                 require(not (is_output and self._writer.is_folded(value)), "an output of constants")
-        except _REFUSALS as error:
+        except REFUSALS as error:
             log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
             self.refusals[number] = str(error)
             self._stand_in(step)
@@ -188,20 +141,6 @@ class _Translation:
         require(value.meta.type is declared.type, f"a result of type {value.meta.type.name}")
         require(value.shape == declared.dimensions, f"a result of extents {list(value.shape)}")
         return value
-
-    def _node(self, step: Step) -> Node:
-        inputs = [self._tensor(index) for index in step.inputs]
-        declared = [self.graph.declared[i] for i in step.outputs]
-        return Node(step.type, step.match, inputs, (), declared, Binding(constants=step.constants))
-
-    def _tensor(self, index: int) -> Tensor | None:
-        constant = self.graph.constants.get(index)
-        if constant is not None:
-            return constant
-        meta = self.types.get(index)
-        if meta is None:
-            return None
-        return Tensor(meta, np.broadcast_to(np.zeros((), DTYPES[meta.type]), meta.dimensions))
 
     def finish(self) -> Network:
         graph = self.graph

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nnburst.executor.graph.sliding_window import Window, read_window
 from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import (
     Q8,
@@ -18,7 +19,6 @@ from nnburst.executor.litert.lowering import (
     QUANTISED,
     Lowering,
     lowers,
-    require,
     twin,
 )
 from nnburst.executor.litert.operations.windows import nhwc_result, padded, strides

@@ -8,9 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.fusing import divided_hard_swish, hard_swish_of, moved, scaled
 from nnburst.executor.litert.graph import Value
-from nnburst.executor.litert.lowering import Q8, QUANTISED, Lowering, lowers, require
+from nnburst.executor.litert.lowering import Q8, QUANTISED, Lowering, lowers
 from nnburst.hal.enums import OperandType, OperationType
 
 _T = OperandType

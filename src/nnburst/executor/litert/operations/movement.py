@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
-from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers, require
+from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers
 from nnburst.hal.enums import OperationType
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
-from nnburst.executor.litert.lowering import Lowering, lowers, require
+from nnburst.executor.litert.lowering import Lowering, lowers
 from nnburst.hal.enums import OperationType
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array
+from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
-from nnburst.executor.litert.lowering import Lowering, lowers, require
+from nnburst.executor.litert.lowering import Lowering, lowers
 from nnburst.executor.operations.families.lstm_operands import GATES, LstmOperands
 from nnburst.hal.enums import OperandType, OperationType
 
