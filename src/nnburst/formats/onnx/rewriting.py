@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nnburst.formats.onnx.wire import Malformed, varint
+from nnburst.formats.onnx.writer import field
+from nnburst.formats.onnx.writer import varint as encoded
 
 _GRAPH, _INPUT, _NAME, _TYPE, _TENSOR, _SHAPE = 7, 11, 1, 2, 1, 2
 _SIZES = {1: 8, 5: 4}
@@ -22,8 +24,8 @@ def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
     """
 
     def shape(view: memoryview, extents: Sequence[int]) -> bytes:
-        dims = b"".join(_field(1, b"\x08" + _varint(extent)) for extent in extents)
-        return _without(view, _SHAPE) + _field(_SHAPE, dims)
+        dims = b"".join(field(1, b"\x08" + encoded(extent)) for extent in extents)
+        return _without(view, _SHAPE) + field(_SHAPE, dims)
 
     def named(view: memoryview) -> bytes:
         extents = shapes.get(_text(view))
@@ -41,9 +43,7 @@ def _rewritten(view: memoryview, number: int, change: Callable[[memoryview], byt
     """A message whose fields of this number, themselves messages, are changed."""
     parts: list[bytes | memoryview] = []
     for found, start, value, end in _fields(view):
-        parts.append(
-            _field(number, change(view[value:end])) if found == number else view[start:end]
-        )
+        parts.append(field(number, change(view[value:end])) if found == number else view[start:end])
     return b"".join(parts)
 
 
@@ -77,15 +77,3 @@ def _fields(view: memoryview) -> list[tuple[int, int, int, int]]:
             raise Malformed("a field ends behind its message")
         found.append((tag >> 3, start, value, at))
     return found
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
