@@ -80,8 +80,14 @@ class Graph:
         last_read: number of the last step that reads an operand; absent if none does.
     """
 
-    def __init__(self, subgraph: Subgraph, values: bytes, pools: Sequence[Bytes]) -> None:
+    def __init__(self, subgraph: Subgraph, values: bytes, pools: Sequence[Bytes] | None) -> None:
         """Prepare `subgraph`, which is valid (validation:O1 to P11).
+
+        Args:
+            subgraph: the subgraph.
+            values: of the model's small constants.
+            pools: with those of its others; None if their bytes are not known. They are zeros then, and
+                none of them steers an operation: for such an operation it is no constant.
 
         Raises:
             InvalidArgument: an operation is not registered or its operands do not fit it.
@@ -94,6 +100,11 @@ class Graph:
             for index, operand in enumerate(subgraph.operands)
             if operand.lifetime in _CONSTANTS or operand.lifetime == OperandLifeTime.SUBGRAPH
         }
+        self._unknown = frozenset(
+            index
+            for index, operand in enumerate(subgraph.operands)
+            if pools is None and operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE
+        )
         self.calls = frozenset(
             operand.location.offset
             for operand in subgraph.operands
@@ -117,14 +128,16 @@ class Graph:
 
     def _step(self, subgraph: Subgraph, operation: Operation) -> Step:
         definition = definition_of(operation)
-        constants = frozenset(
-            at for at, index in enumerate(operation.inputs) if index in self.constants
-        )
         match = match_operation(subgraph, operation)
         controls = frozenset(
             at
             for at, index in enumerate(operation.inputs)
             if match.inputs[at].role is Role.CONTROL or self.declared[index].is_scalar
+        )
+        constants = frozenset(
+            at
+            for at, index in enumerate(operation.inputs)
+            if index in self.constants and not (at in controls and index in self._unknown)
         )
         return Step(definition, match, operation.inputs, operation.outputs, constants, controls)
 
@@ -132,7 +145,7 @@ class Graph:
 class Plan:
     """All graphs of a prepared model: `main` and the `referenced` ones."""
 
-    def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
+    def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
         """Prepare every subgraph of a validated model; see `Graph`."""
         model = with_local_codes(model)
         self.main = Graph(model.main, model.operand_values, pools)
@@ -196,7 +209,7 @@ def _meta(operand: Operand) -> TensorType:
     )
 
 
-def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes]) -> Tensor:
+def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes] | None) -> Tensor:
     meta = _meta(operand)
     if operand.lifetime == OperandLifeTime.SUBGRAPH:
         return Tensor(meta, read_only(np.array(operand.location.offset, np.uint32)))
@@ -204,6 +217,8 @@ def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes]) -> Tensor
     end = place.offset + place.length
     if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
         data = np.frombuffer(values, np.uint8)[place.offset : end]
+    elif pools is None:
+        return Tensor(meta, np.broadcast_to(np.zeros((), meta.dtype), meta.dimensions))
     else:
         # Another process may change a pool at any time; a prepared model keeps what it was given.
         data = pools[place.pool_index][place.offset : end].copy()

@@ -51,8 +51,12 @@ class Translation:
         weights: numbers of the operations that only make constants real, for those who read them.
     """
 
-    def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
+    def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
         """Infer shapes by the declared rules.
+
+        Args:
+            model: validated.
+            pools: bytes of its pools; None if they are not known (see `Graph`).
 
         Raises:
             UnsupportedByEngine: the extents of an input are not known.
