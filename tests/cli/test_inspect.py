@@ -62,7 +62,9 @@ def test_every_known_executor_is_asked(network: Path) -> None:
     there = [placement for placement in executors if "pip install" not in placement["problem"]]
     assert {"null", "reference"} <= {placement["executor"] for placement in there}
     for placement in there:
-        assert (placement["supported"], len(placement["partitions"])) == (1, 1)
+        claimed = int(placement["executor"] != "onnxruntime")  # quantised operations are not
+        assert (placement["supported"], len(placement["partitions"])) == (claimed, claimed)
+        assert claimed or "CONV_2D" in placement["problem"]
 
 
 def test_only_the_executors_that_are_named_are_asked(network: Path) -> None:
@@ -193,7 +195,9 @@ def test_format_that_graphviz_lacks_is_refused(
 
 
 @pytest.mark.shared
-def test_every_real_network_is_one_partition_of_every_executor(shared_dir: Path) -> None:
+def test_every_real_network_is_one_partition_of_every_executor_that_takes_its_types(
+    shared_dir: Path,
+) -> None:
     import nnburst
 
     paths = sorted((shared_dir / "models").glob("*.tflite"))
@@ -202,9 +206,13 @@ def test_every_real_network_is_one_partition_of_every_executor(shared_dir: Path)
         imported = nnburst.load(path)
         for executor in known_executors():
             found = place(executor, imported.model, imported.pools)
-            if "pip install" not in found.problem:
-                assert len(found.partitions) == 1, (path.name, executor)
-                assert all(found.supported)
+            if "pip install" in found.problem:
+                continue
+            if executor == "onnxruntime" and not all(found.supported):
+                assert "QUANT8" in found.problem, path.name
+                continue
+            assert len(found.partitions) == 1, (path.name, executor)
+            assert all(found.supported)
     engine = [place("litert", m.model, m.pools) for m in map(nnburst.load, paths)]
     assert {found.partitions[0].by for found in engine} == {"LiteRT"}
 

@@ -91,6 +91,8 @@ def place(name: str, model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Pl
         return Placement(name, (), (), str(error))
     if not all(supported):
         reasons = _unsupported(model, supported)
+        if name == "onnxruntime":
+            reasons |= _not_lowered(model)
         return Placement(name, supported, (), _some([*reasons.values()]), reasons)
     if name == "litert":
         return Placement(name, supported, tuple(_engine_partitions(model, pools)))
@@ -118,6 +120,14 @@ def _unsupported(model: Model, supported: Sequence[bool]) -> dict[int, str]:
             why = f"operation {number} is not supported: {error}"
         reasons[number] = why
     return reasons
+
+
+def _not_lowered(model: Model) -> dict[int, str]:
+    """Why the onnxruntime executor does not run an operation, by its number."""
+    from nnburst.executor.onnxruntime.network import survey
+
+    refusals = survey(model).refusals
+    return {number: _refusals(model, refusals, [number])[0] for number in refusals}
 
 
 def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Sequence[Partition]:

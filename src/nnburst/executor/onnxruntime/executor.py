@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -22,7 +23,7 @@ from nnburst.executor.base import (
     Prepared,
     PrepareOptions,
 )
-from nnburst.executor.caching import Cached, FallbackExecutor
+from nnburst.executor.caching import Cached, FallbackExecutor, without_constants
 from nnburst.executor.onnxruntime.checks import (
     check_border,
     check_content,
@@ -30,6 +31,7 @@ from nnburst.executor.onnxruntime.checks import (
     graph_operation,
 )
 from nnburst.executor.onnxruntime.extension import DESCRIPTION
+from nnburst.executor.onnxruntime.graph import CONSTANTS, WrittenGraph
 from nnburst.executor.onnxruntime.native import (
     Border,
     GraphBinding,
@@ -38,6 +40,7 @@ from nnburst.executor.onnxruntime.native import (
     is_short_of_memory,
     library,
 )
+from nnburst.executor.onnxruntime.network import lower, survey
 from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
@@ -47,6 +50,8 @@ from nnburst.hal.extensions.whole_graph import BY_NUMBER, NAME, GraphParams
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
+
+log = logging.getLogger("nnburst.executor")
 
 _CPU: Final = "CPU"
 
@@ -161,8 +166,52 @@ def _insufficient(shapes: tuple[OutputShape, ...]) -> Outcome:
     return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
 
 
-class GraphPrepared(Prepared):
-    """A session. `bind` may be called from several threads at once."""
+class SessionPrepared(Prepared):
+    """A session. `bind` may be called from several threads at once.
+
+    Attributes:
+        of_rank_0: what an output of rank 0 reports as its dimensions.
+    """
+
+    of_rank_0: tuple[int, ...] = (1,)
+
+    def __init__(self, session: Session, num_threads: int, provider: str) -> None:
+        """Own a session.
+
+        Args:
+            session: what computes.
+            num_threads: that compute.
+            provider: that executes it; the CPU unless given.
+        """
+        self.num_threads = num_threads
+        self._session = session
+        self._turn = threading.Lock() if provider else None
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> GraphExecution:
+        """Bind memory; see `nnburst.executor.base.Prepared`."""
+        session = self._session
+        given = [_input(a, b) for a, b in zip(inputs, session.inputs, strict=True)]
+        rooms = [_output(a, b) for a, b in zip(outputs, session.outputs, strict=True)]
+        shapes = None
+        if all(min(border.extents, default=1) >= 0 for border in session.outputs):
+            shapes = tuple(
+                OutputShape(border.extents or self.of_rank_0, room.memory is not None)
+                for border, room in zip(session.outputs, rooms, strict=True)
+            )
+        pairs = list(zip(session.outputs, outputs, strict=True))
+        if shapes is not None and not all(shape.is_sufficient for shape in shapes):
+            return GraphExecution(None, pairs, shapes, self._turn)
+        if shapes is None:
+            rooms = [Room(None, room.element, room.extents, apart=False) for room in rooms]
+        return GraphExecution(session.bind(given, rooms), pairs, shapes, self._turn)
+
+    def close(self) -> None:
+        """Let go of the session, which is freed with the last request that is bound to it."""
+        del self._session
+
+
+class GraphPrepared(SessionPrepared):
+    """A whole graph of a client's."""
 
     def __init__(
         self, model: Model, prefix: int, graph: _Graph, num_threads: int, provider: str
@@ -176,14 +225,13 @@ class GraphPrepared(Prepared):
             num_threads: that compute.
             provider: that executes it; the CPU unless given.
         """
-        self.num_threads = num_threads
+        session = Session(graph.content, graph.files, num_threads, provider)
+        super().__init__(session, num_threads, provider)
         self._model, self._graph = model, graph
-        self._session = Session(graph.content, graph.files, num_threads, provider)
-        self._turn = threading.Lock() if provider else None
         main, params = model.main, graph.params
         sides = (
-            ("input", params.inputs, self._session.inputs, main.input_indexes),
-            ("output", params.outputs, self._session.outputs, main.output_indexes),
+            ("input", params.inputs, session.inputs, main.input_indexes),
+            ("output", params.outputs, session.outputs, main.output_indexes),
         )
         for side, names, borders, indexes in sides:
             if names != tuple(border.name for border in borders) or len(names) != len(indexes):
@@ -196,31 +244,37 @@ class GraphPrepared(Prepared):
                 what = f"{side} {border.name!r}"
                 check_border(what, main.operands[index], prefix, border.element, extents)
 
-    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> GraphExecution:
-        """Bind memory; see `nnburst.executor.base.Prepared`."""
-        session = self._session
-        given = [_input(a, b) for a, b in zip(inputs, session.inputs, strict=True)]
-        rooms = [_output(a, b) for a, b in zip(outputs, session.outputs, strict=True)]
-        shapes = None
-        if all(min(border.extents, default=1) >= 0 for border in session.outputs):
-            shapes = tuple(
-                OutputShape(border.extents or (1,), room.memory is not None)
-                for border, room in zip(session.outputs, rooms, strict=True)
-            )
-        pairs = list(zip(session.outputs, outputs, strict=True))
-        if shapes is not None and not all(shape.is_sufficient for shape in shapes):
-            return GraphExecution(None, pairs, shapes, self._turn)
-        if shapes is None:
-            rooms = [Room(None, room.element, room.extents, apart=False) for room in rooms]
-        return GraphExecution(session.bind(given, rooms), pairs, shapes, self._turn)
-
     def to_cache(self) -> Cached:
         """The graph's bytes: the engine optimises them again."""
         return Cached(self._model, msgspec.msgpack.encode(self._graph))
 
-    def close(self) -> None:
-        """Let go of the session, which is freed with the last request that is bound to it."""
-        del self._session
+
+class NetworkPrepared(SessionPrepared):
+    """A model of core operations, lowered."""
+
+    of_rank_0 = ()
+
+    def __init__(
+        self, model: Model, written: WrittenGraph, num_threads: int, provider: str
+    ) -> None:
+        """Make the session.
+
+        Args:
+            model: what is computed.
+            written: how.
+            num_threads: that compute.
+            provider: that executes it; the CPU unless given.
+        """
+        files = {CONSTANTS: written.constants} if written.constants else {}
+        super().__init__(
+            Session(written.content, files, num_threads, provider), num_threads, provider
+        )
+        self._model, self._written = model, written
+
+    def to_cache(self) -> Cached:
+        """The graph, and its real constants apart: nothing is steered by those."""
+        written = self._written
+        return Cached(without_constants(self._model), written.content, written.constants)
 
 
 class _Graph(msgspec.Struct, frozen=True, array_like=True):
@@ -301,7 +355,11 @@ def _output(argument: Argument, border: Border) -> Room:
 
 
 class OnnxRuntimeExecutor(Executor):
-    """Whole ONNX graphs (dev.nnburst.onnx) by onnxruntime, others by another executor. Thread-safe.
+    """Whole ONNX graphs (dev.nnburst.onnx) and core operations by onnxruntime. Thread-safe.
+
+    The engine runs operations that can be lowered (`operations/`): operands of float32, int32 and bool,
+    extents known when the model is prepared, parameters that steer an operation constant. Others are not
+    supported, quantised ones among them; the framework gives those to another driver.
 
     The service chooses the provider that executes them, by NNBURST_ONNXRUNTIME_PROVIDER or
     `nnburst serve --provider`; options of the engine come from no client.
@@ -314,7 +372,7 @@ class OnnxRuntimeExecutor(Executor):
         """Open the library, so that a worker does not have to.
 
         Args:
-            rest: runs every model that is not a whole graph.
+            rest: runs a model if the engine turns out to refuse it.
 
         Raises:
             DeviceUnavailable: it is not installed, or has no such provider.
@@ -332,36 +390,50 @@ class OnnxRuntimeExecutor(Executor):
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Its own, and those of the executor of other models."""
-        return (DESCRIPTION, *self._rest.extensions)
+        """Its own."""
+        return (DESCRIPTION,)
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
         if graph_operation(model) is not None:
             return [True]
-        return self._rest.supported(model)
+        return list(survey(model).lowered)
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`."""
         prefix = graph_operation(model)
-        if prefix is None:
-            if any(entry.name == NAME for entry in model.extension_name_to_prefix):
-                raise InvalidArgument(f"a model with {NAME} must be that one operation alone")
-            return self._rest.prepare(model, pools)
-        return self._prepared(model, prefix, _graph_of(model, prefix, pools), options)
+        if prefix is not None:
+            return self._prepared(model, prefix, _graph_of(model, prefix, pools), options)
+        if any(entry.name == NAME for entry in model.extension_name_to_prefix):
+            raise InvalidArgument(f"a model with {NAME} must be that one operation alone")
+        written = lower(model, pools)
+        if written is None:
+            return self._rest.prepare(model, pools, options)
+        try:
+            return self._lowered(model, written, options)
+        except InvalidArgument as error:
+            log.warning("another executor runs what onnxruntime refuses: %s", error)
+            return self._rest.prepare(model, pools, options)
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
         prefix = graph_operation(cached.model)
         if prefix is None:
-            return self._rest.prepare_from_cache(cached, options)
+            if not cached.program:
+                return self._rest.prepare_from_cache(cached, options)
+            written = WrittenGraph(cached.program, bytearray(cached.constants))
+            return self._lowered(cached.model, written, options)
         try:
             graph = _decode(cached.program)
         except (msgspec.MsgspecError, ValueError) as error:
             raise GeneralFailure(f"a malformed program: {error}") from error
         return self._prepared(cached.model, prefix, graph, options)
+
+    def _lowered(self, model: Model, written: WrittenGraph, options: PrepareOptions) -> Prepared:
+        provider = "" if self._provider == _CPU else self._provider
+        return NetworkPrepared(model, written, options.num_threads or self._threads, provider)
 
     def _prepared(
         self, model: Model, prefix: int, graph: _Graph, options: PrepareOptions

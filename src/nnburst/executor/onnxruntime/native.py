@@ -15,6 +15,7 @@ import numpy as np
 
 from nnburst._native import ffi, lib
 from nnburst.executor.base import Bytes, NativeCall
+from nnburst.executor.caching import Octets
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     DeviceUnavailable,
@@ -110,7 +111,7 @@ class Session:
     """A graph ready to run. Its bindings may run on several threads at once on the CPU."""
 
     def __init__(
-        self, content: bytes, files: Mapping[str, bytes], threads: int, provider: str = ""
+        self, content: bytes, files: Mapping[str, Octets], threads: int, provider: str = ""
     ) -> None:
         """Make it from a graph that was checked (`checks.py`).
 

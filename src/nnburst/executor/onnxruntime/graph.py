@@ -1,0 +1,323 @@
+"""Writing the ONNX graph of a lowered model: values with the order of their axes, constants, nodes.
+
+NNAPI's images are [batches, height, width, channels], the engine's [batches, channels, height, width]. So a
+value has the axes of the operand that it stands for and an order in which they are stored. A transposition of
+the model changes the order and moves nothing; elements move if an operator needs another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.translation import UnsupportedByEngine
+from nnburst.formats.onnx import writer
+from nnburst.formats.onnx.writer import Attribute
+from nnburst.hal.enums import OperandType
+from nnburst.hal.operand_types import DTYPES
+
+_T = OperandType
+
+#: ONNX's number of each operand type.
+ELEMENTS: Final = {
+    _T.TENSOR_FLOAT32: 1,
+    _T.FLOAT32: 1,
+    _T.TENSOR_INT32: 6,
+    _T.INT32: 6,
+    _T.TENSOR_BOOL8: 9,
+    _T.BOOL: 9,
+}
+_BYTES: Final = 2
+_LONG: Final = 7
+#: Version of the operators, which all versions of the engine that are supported know, and of the format.
+_OPSET, _VERSION = 17, 8
+#: Real constants of as many bytes lie outside of the graph, by this name.
+_SMALLEST: Final = 64
+CONSTANTS: Final = "constants"
+#: Where each of them starts there.
+_ALIGNMENT: Final = 64
+
+Order = tuple[int, ...]
+
+
+class StoredValue(msgspec.Struct, frozen=True):
+    """A tensor of the graph.
+
+    Attributes:
+        name: in the graph.
+        meta: type and dimensions of the operand that it stands for.
+        order: which of these dimensions each stored axis is.
+    """
+
+    name: str
+    meta: TensorType
+    order: Order
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the operand."""
+        return self.meta.dimensions
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Extents as they are stored."""
+        return tuple(self.shape[axis] for axis in self.order)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether elements lie as the operand has them."""
+        return not _moves(self.order, self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+class _Node(msgspec.Struct, frozen=True):
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    content: bytes
+
+
+class _Constant(msgspec.Struct, frozen=True):
+    """A constant that is made when the graph is written."""
+
+    element: int
+    extents: tuple[int, ...]
+    make: Callable[[], Array]
+
+
+class WrittenGraph(msgspec.Struct, frozen=True):
+    """A graph as the engine takes it.
+
+    Attributes:
+        content: the file.
+        constants: what it names by `CONSTANTS`: values only, of float32.
+    """
+
+    content: bytes
+    constants: bytearray
+
+
+class OnnxGraph:
+    """A graph being written. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._nodes: list[_Node] = []
+        self._constants: dict[str, _Constant] = {}
+        self._inputs: list[tuple[str, int, tuple[int, ...]]] = []
+        self._moved: dict[tuple[str, Order], str] = {}
+        self._reshaped: dict[str, tuple[str, tuple[int, ...]]] = {}  # from what, and its extents
+        self._count = 0
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"t{self._count}"
+
+    def input(self, meta: TensorType) -> StoredValue:
+        """An input. BOOL8 comes as bytes of any value and is made 0 or 1 first.
+
+        Raises:
+            UnsupportedByEngine: its type is not one of ELEMENTS.
+        """
+        name, element = self._name(), _element(meta)
+        is_bool = meta.type is _T.TENSOR_BOOL8
+        self._inputs.append((name, _BYTES if is_bool else element, meta.dimensions))
+        order = tuple(range(len(meta.dimensions)))
+        fed = StoredValue(name, meta, order)
+        if not is_bool:
+            return fed
+        return StoredValue(self.node("Cast", [name], to=element)[0], meta, order)
+
+    def constant(self, make: Callable[[], Array], meta: TensorType) -> StoredValue:
+        """A constant of this type, whose elements `make` gives when the graph is written."""
+        name = self._name()
+        self._constants[name] = _Constant(_element(meta), meta.dimensions, make)
+        return StoredValue(name, meta, tuple(range(len(meta.dimensions))))
+
+    def longs(self, numbers: Sequence[int]) -> str:
+        """A vector of int64, as operators take extents and axes; its name."""
+        name, array = self._name(), np.array(numbers, np.int64)
+        self._constants[name] = _Constant(_LONG, array.shape, lambda: array)
+        return name
+
+    def real(self, number: float) -> str:
+        """A float32 of rank 0; its name."""
+        name, array = self._name(), np.array(number, np.float32)
+        self._constants[name] = _Constant(ELEMENTS[_T.FLOAT32], (), lambda: array)
+        return name
+
+    def is_constant(self, value: StoredValue) -> bool:
+        """Whether it is a constant."""
+        return value.name in self._constants
+
+    def node(
+        self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Attribute
+    ) -> list[str]:
+        """Append an operator; the names of what it writes."""
+        names = [self._name() for _ in range(outputs)]
+        content = writer.node(kind, inputs, names, attributes)
+        self._nodes.append(_Node(tuple(inputs), tuple(names), content))
+        return names
+
+    def ordered(self, value: StoredValue, order: Order) -> str:
+        """The name of `value` with its axes stored in this order."""
+        permutation = tuple(value.order.index(axis) for axis in order)
+        if permutation == tuple(range(len(permutation))):
+            return value.name
+        key = (value.name, permutation)
+        if key not in self._moved:
+            self._moved[key] = self._reordered(value, permutation)
+        return self._moved[key]
+
+    def _reordered(self, value: StoredValue, permutation: Order) -> str:
+        extents = tuple(value.stored[axis] for axis in permutation)
+        known = self._constants.get(value.name)
+        if known is not None:
+            name, make = self._name(), known.make
+            element, before = known.element, known.extents
+            self._constants[name] = _Constant(
+                element, extents, lambda: make().reshape(before).transpose(permutation)
+            )
+            return name
+        if not _moves(permutation, value.stored):
+            return self._with_extents(value.name, value.stored, extents)
+        return self.node("Transpose", [value.name], perm=permutation)[0]
+
+    def reshaped(self, value: StoredValue, dimensions: Sequence[int]) -> StoredValue:
+        """`value` with other extents; as few elements move as possible."""
+        wanted = tuple(dimensions)
+        if wanted == value.shape:
+            return value
+        before, after = _orders(value, wanted)
+        name, extents = value.name, value.stored
+        if _moves([value.order.index(axis) for axis in before], value.stored):
+            name, extents = self.ordered(value, before), tuple(value.shape[axis] for axis in before)
+        stored = tuple(wanted[axis] for axis in after)
+        if stored != extents:
+            name = self._with_extents(name, extents, stored)
+        return StoredValue(name, TensorType(value.meta.type, wanted), after)
+
+    def _with_extents(self, name: str, before: tuple[int, ...], after: tuple[int, ...]) -> str:
+        """A tensor, or what it was reshaped from, with these stored extents."""
+        known = self._constants.get(name)
+        if known is not None:
+            fresh, make = self._name(), known.make
+            self._constants[fresh] = _Constant(known.element, after, lambda: make().reshape(after))
+            return fresh
+        first, extents = self._reshaped.get(name, (name, before))
+        if extents == after:
+            return first
+        (made,) = self.node("Reshape", [first, self.longs(after)])
+        self._reshaped[made] = first, extents
+        return made
+
+    def finish(self, outputs: Sequence[StoredValue]) -> WrittenGraph:
+        """The graph with these outputs, elements as the operands have them, each with a name of its own."""
+        fed, names = {name for name, _, _ in self._inputs}, []
+        for value in outputs:
+            name = self.ordered(value, tuple(range(len(value.shape))))
+            if name in fed or name in names or name in self._constants:
+                name = self.node("Identity", [name])[0]
+            names.append(name)
+        nodes = self._needed(names)
+        read = {name for node in nodes for name in node.inputs}
+        constants = bytearray()
+        initializers = [
+            _initializer(name, constant, constants)
+            for name, constant in self._constants.items()
+            if name in read
+        ]
+        described = [
+            writer.described(name, ELEMENTS[value.meta.type], value.shape)
+            for name, value in zip(names, outputs, strict=True)
+        ]
+        content = writer.model(
+            [node.content for node in nodes],
+            initializers,
+            [writer.described(*each) for each in self._inputs],
+            described,
+            opset=_OPSET,
+            version=_VERSION,
+        )
+        return WrittenGraph(content, constants)
+
+    def _needed(self, names: Sequence[str]) -> list[_Node]:
+        """The nodes that these depend on, in order."""
+        needed, kept = set(names), []
+        for node in reversed(self._nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.inputs)
+                kept.append(node)
+        return kept[::-1]
+
+
+def _element(meta: TensorType) -> int:
+    if meta.type not in ELEMENTS:
+        raise UnsupportedByEngine(f"type {meta.type.name}")
+    if 0 in meta.dimensions:
+        raise UnsupportedByEngine(f"extents {list(meta.dimensions)} with a 0")
+    return ELEMENTS[meta.type]
+
+
+def _initializer(name: str, constant: _Constant, constants: bytearray) -> bytes:
+    """The constant as the file has it; large real ones go to the end of `constants`."""
+    array = np.ascontiguousarray(constant.make().reshape(constant.extents))
+    if constant.element == ELEMENTS[_T.TENSOR_BOOL8]:
+        array = array != 0
+    if constant.element != ELEMENTS[_T.TENSOR_FLOAT32] or array.nbytes < _SMALLEST:
+        return writer.tensor(name, constant.element, constant.extents, array.tobytes())
+    assert array.dtype == DTYPES[_T.TENSOR_FLOAT32]
+    constants.extend(bytes(-len(constants) % _ALIGNMENT))
+    place = (CONSTANTS, len(constants), array.nbytes)
+    constants.extend(array.reshape(-1).view(np.uint8).data)
+    return writer.tensor_elsewhere(name, constant.element, constant.extents, place)
+
+
+def _moves(permutation: Sequence[int], extents: Sequence[int]) -> bool:
+    """Whether elements move: they stay where they are if only axes of extent 1 do."""
+    long = [axis for axis in permutation if extents[axis] != 1]
+    return long != sorted(long)
+
+
+def _orders(value: StoredValue, wanted: tuple[int, ...]) -> tuple[Order, Order]:
+    """The order that `value` must have to get these extents, and the one that it has then.
+
+    Axes that are joined, or that one is parted into, have to lie beside each other as they are stored. Groups
+    of such axes stay in their order.
+    """
+    place = {axis: at for at, axis in enumerate(value.order)}
+
+    def first(group: tuple[range, range]) -> int:
+        """Where a group begins; -1 if it has one element, which may lie anywhere."""
+        return min((place[axis] for axis in group[0] if value.shape[axis] != 1), default=-1)
+
+    groups = sorted(_groups(value.shape, wanted), key=first)
+    before = tuple(axis for old, _ in groups for axis in old)
+    return before, tuple(axis for _, new in groups for axis in new)
+
+
+def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
+    """The smallest groups of neighbouring axes of the same number of elements, before and after."""
+    found = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        start, begin = i, j
+        have, want = old[i], new[j]
+        i, j = i + 1, j + 1
+        while have != want:
+            if have < want:
+                have, i = have * old[i], i + 1
+            else:
+                want, j = want * new[j], j + 1
+        found.append((range(start, i), range(begin, j)))
+    if i < len(old) or j < len(new):  # extents of 1 at the end
+        found.append((range(i, len(old)), range(j, len(new))))
+    return found

@@ -1,0 +1,115 @@
+"""A whole model lowered to an ONNX graph: shapes inferred by the declared rules, then every operation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+import nnburst.executor.onnxruntime.operations
+import nnburst.executor.operations  # noqa: F401 - both fill their registries
+from nnburst.executor.base import Bytes
+from nnburst.executor.graph.plan import Step
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.translation import REFUSALS, Translation, require
+from nnburst.executor.onnxruntime.graph import ELEMENTS, OnnxGraph, StoredValue, WrittenGraph
+from nnburst.executor.onnxruntime.lowering import LOWERINGS, OnnxLowering, OperandValues
+from nnburst.hal.errors import NnburstError
+from nnburst.hal.model import Model
+
+log = logging.getLogger("nnburst.executor")
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """What is known of a model without running it.
+
+    Attributes:
+        lowered: for each operation, whether the engine runs it.
+        refusals: why it does not, by the operation's number.
+    """
+
+    lowered: tuple[bool, ...]
+    refusals: Mapping[int, str]
+
+
+def survey(model: Model) -> Claims:
+    """Look at every operation of the main subgraph of a validated model.
+
+    The bytes of its pools are not known. So what steers an operation has to be among the small constants.
+    """
+    try:
+        translation = _OnnxTranslation(model, None)
+    except (NnburstError, *REFUSALS) as error:
+        log.debug("onnxruntime runs no operation of the model: %s", error)
+        count = len(model.main.operations)
+        return Claims((False,) * count, dict.fromkeys(range(count), str(error)))
+    lowered = tuple(translation.step(n) for n in range(len(translation.graph.steps)))
+    return Claims(lowered, translation.refusals)
+
+
+def lower(model: Model, pools: Sequence[Bytes]) -> WrittenGraph | None:
+    """A validated model as an ONNX graph; None if an operation cannot be lowered."""
+    try:
+        translation = _OnnxTranslation(model, pools)
+        if all(translation.step(n) for n in range(len(translation.graph.steps))):
+            return translation.finish()
+    except (NnburstError, *REFUSALS) as error:
+        log.debug("onnxruntime does not run the model: %s", error)
+    return None
+
+
+class _OnnxTranslation(Translation):
+    """The main graph while it is lowered."""
+
+    def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
+        super().__init__(model, pools)
+        self.refusals: dict[int, str] = {}
+        self._writer = OnnxGraph()
+        self._values = OperandValues(self._writer, self.stored)
+        for index in self.graph.inputs:
+            self._feed(index)
+
+    def step(self, number: int) -> bool:
+        """Lower an operation; whether that was possible."""
+        step = self.graph.steps[number]
+        try:
+            self.require_known(number, lowered=step.type in LOWERINGS or number in self.weights)
+            if number in self.weights:
+                return True
+            results = [self.types[i] for i in step.outputs]
+            op = OnnxLowering(step, self.node(step), self._writer, self._values, results)
+            made = LOWERINGS[step.type](op)
+            made = made if isinstance(made, list) else [made]
+            for index, value in zip(step.outputs, made, strict=True):
+                self._values[index] = _fitting(value, self.types[index])
+        except REFUSALS as error:
+            log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
+            self.refusals[number] = str(error)
+            self._stand_in(step)
+            return False
+        return True
+
+    def _stand_in(self, step: Step) -> None:
+        """OperandValues that let the operations behind an unsupported one be judged by themselves."""
+        for index in step.outputs:
+            if index in self.types:
+                self._feed(index)
+
+    def _feed(self, index: int) -> None:
+        """Have the engine read an operand, if it can."""
+        meta = self.types[index]
+        if meta.type in ELEMENTS and 0 not in meta.dimensions:
+            self._values[index] = self._writer.input(meta)
+
+    def finish(self) -> WrittenGraph:
+        """The graph."""
+        for index in self.graph.inputs:
+            require(self.types[index].type in ELEMENTS, "an input that the engine does not take")
+        return self._writer.finish([self._values[index] for index in self.graph.outputs])
+
+
+def _fitting(value: StoredValue, declared: TensorType) -> StoredValue:
+    require(value.meta.type is declared.type, f"a result of type {value.meta.type.name}")
+    require(value.shape == declared.dimensions, f"a result of extents {list(value.shape)}")
+    return value

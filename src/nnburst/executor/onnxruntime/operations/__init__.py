@@ -1,0 +1,23 @@
+"""OnnxLowering functions by family; importing this package registers all of them."""
+
+from nnburst.executor.onnxruntime.operations import (
+    blocks,
+    convolution,
+    elementwise,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    resizing,
+)
+
+__all__ = [
+    "blocks",
+    "convolution",
+    "elementwise",
+    "movement",
+    "normalization",
+    "pooling",
+    "reduction",
+    "resizing",
+]

@@ -1,0 +1,113 @@
+"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D, TRANSPOSE_CONV_2D, FULLY_CONNECTED, BATCH_MATMUL."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from nnburst.executor.graph.geometry import Axis
+from nnburst.executor.graph.sliding_window import Window, read_window
+from nnburst.executor.graph.translation import require
+from nnburst.executor.onnxruntime.graph import Order, StoredValue
+from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
+from nnburst.executor.operations.transpose_conv import window_of as transposed_window
+from nnburst.hal.enums import OperationType
+
+#: The engine's filters are [outputs, inputs, height, width], NNAPI's depthwise [1, height, width, outputs].
+_FILTER: Final[Order] = (0, 3, 1, 2)
+_DEPTHWISE: Final[Order] = (3, 0, 1, 2)
+#: Of a transposed convolution [inputs, outputs, height, width].
+_TRANSPOSED: Final[Order] = (3, 0, 1, 2)
+
+
+def pads(height: Axis, width: Axis) -> tuple[int, ...]:
+    """The engine's order: heads of all axes, then tails."""
+    return (height.head, width.head, height.tail, width.tail)
+
+
+def _convolution(op: OnnxLowering, window: Window, order: Order, groups: int) -> StoredValue:
+    op.require_real()
+    height, width = window.height, window.width
+    image = op.to_front(op.value("input"), window.nchw)
+    weights = op.value("filter")
+    inputs = [op.image(image), op.graph.ordered(weights, order), op.plain(op.value("bias"))]
+    out = op.emit(
+        "Conv",
+        inputs,
+        op.front_result(window.nchw),
+        NCHW,
+        kernel_shape=(height.filter, width.filter),
+        strides=(height.stride, width.stride),
+        dilations=(height.dilation, width.dilation),
+        pads=pads(height, width),
+        group=groups,
+    )
+    return op.to_back(op.activated(out), window.nchw)
+
+
+@lowers(OperationType.CONV_2D, OperationType.GROUPED_CONV_2D)
+def conv_2d(op: OnnxLowering) -> StoredValue:
+    """CONV_2D, GROUPED_CONV_2D: an image with more channels than the filter has groups."""
+    _, height, width, depth = op.node.tensor("filter").shape
+    window = read_window(op.node, height, width)
+    return _convolution(op, window, _FILTER, window.channels // depth)
+
+
+@lowers(OperationType.DEPTHWISE_CONV_2D)
+def depthwise_conv_2d(op: OnnxLowering) -> StoredValue:
+    """DEPTHWISE_CONV_2D: each channel is a group."""
+    _, height, width, _ = op.node.tensor("filter").shape
+    window = read_window(op.node, height, width)
+    return _convolution(op, window, _DEPTHWISE, window.channels)
+
+
+@lowers(OperationType.TRANSPOSE_CONV_2D)
+def transpose_conv_2d(op: OnnxLowering) -> StoredValue:
+    """TRANSPOSE_CONV_2D; a negative tail makes cells that nothing reaches."""
+    op.require_real()
+    window = transposed_window(op.node)
+    axes = (window.height, window.width)
+    spare = tuple(max(0, -axis.tail) for axis in axes)
+    require(
+        all(n < axis.stride for n, axis in zip(spare, axes, strict=True)),
+        "TRANSPOSE_CONV_2D padded so much",
+    )
+    heads, tails = (axis.head for axis in axes), (max(0, axis.tail) for axis in axes)
+    image = op.to_front(op.value("input"), window.nchw)
+    weights = op.graph.ordered(op.value("filter"), _TRANSPOSED)
+    out = op.emit(
+        "ConvTranspose",
+        [op.image(image), weights, op.plain(op.value("bias"))],
+        op.front_result(window.nchw),
+        NCHW,
+        kernel_shape=tuple(axis.filter for axis in axes),
+        strides=tuple(axis.stride for axis in axes),
+        pads=(*heads, *tails),
+        output_padding=spare,
+    )
+    return op.to_back(op.activated(out), window.nchw)
+
+
+@lowers(OperationType.FULLY_CONNECTED)
+def fully_connected(op: OnnxLowering) -> StoredValue:
+    """FULLY_CONNECTED on a matrix."""
+    op.require_real()
+    _, width = op.node.tensor("weights").shape
+    x = op.value("input")
+    matrix = op.graph.reshaped(x, (math.prod(x.shape) // width, width))
+    weights, bias = op.plain(op.value("weights")), op.plain(op.value("bias"))
+    out = op.emit("Gemm", [op.plain(matrix), weights, bias], op.result(), transB=1)
+    return op.activated(out)
+
+
+@lowers(OperationType.BATCH_MATMUL)
+def batch_matmul(op: OnnxLowering) -> StoredValue:
+    """BATCH_MATMUL."""
+    op.require_real()
+    names = []
+    for name, flag in (("input0", "adj_x"), ("input1", "adj_y")):
+        x = op.value(name)
+        rank = len(x.shape)
+        swapped = (*range(rank - 2), rank - 1, rank - 2)
+        names.append(op.plain(op.transposed(x, swapped) if op.number(flag) else x))
+    return op.emit("MatMul", names, op.result())

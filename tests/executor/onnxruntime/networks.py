@@ -1,0 +1,87 @@
+"""Small models of core operations for tests of the `onnxruntime` executor, and runs of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnburst.executor.base import Argument, Executor
+from nnburst.executor.onnxruntime.network import lower
+from nnburst.formats.onnx.model import read_model
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.operand_types import DTYPES
+
+F32 = OperandType.TENSOR_FLOAT32
+I32 = OperandType.TENSOR_INT32
+Array = np.ndarray[Any, Any]
+
+
+class Chain:
+    """A model that is written operation after operation; each reads what the one before has made."""
+
+    def __init__(self, shape: Sequence[int], seed: int = 0) -> None:
+        self.builder = ModelBuilder()
+        self._random = np.random.default_rng(seed)
+        self.now, self.shape = self.builder.input(F32, tuple(shape)), tuple(shape)
+
+    def weights(self, *shape: int) -> int:
+        return self.builder.constant(F32, self._random.standard_normal(shape).astype(np.float32))
+
+    def integers(self, *numbers: int) -> int:
+        return self.builder.constant(I32, np.array(numbers, np.int32))
+
+    def then(
+        self, kind: OperationType, shape: Sequence[int], *more: int, last: bool = False
+    ) -> int:
+        """An operation that reads the last result and `more`; its result."""
+        make = self.builder.output if last else self.builder.temporary
+        made = make(F32, tuple(shape))
+        self.builder.operation(kind, [self.now, *more], [made])
+        self.now, self.shape = made, tuple(shape)
+        return made
+
+    def convolution(self, channels: int, activation: int = 1, *, last: bool = False) -> int:
+        """A convolution of 3 x 3 as NNAPI has it: NHWC, implicit padding SAME, RELU unless given."""
+        n, h, w, depth = self.shape
+        one, fused = self.builder.scalar(1), self.builder.scalar(activation)
+        operands = [self.weights(channels, 3, 3, depth), self.weights(channels), one, one, one]
+        kind = OperationType.CONV_2D
+        return self.then(kind, (n, h, w, channels), *operands, fused, last=last)
+
+    def transpose(self, *order: int, last: bool = False) -> int:
+        shape = [self.shape[axis] for axis in order]
+        return self.then(OperationType.TRANSPOSE, shape, self.integers(*order), last=last)
+
+    def reshape(self, *shape: int, last: bool = False) -> int:
+        return self.then(OperationType.RESHAPE, shape, self.integers(*shape), last=last)
+
+    def build(self) -> Model:
+        return self.builder.build()
+
+
+def operators(model: Model) -> Counter[str]:
+    """Names of the operators that a model is lowered to, and how many there are."""
+    written = lower(model, [])
+    assert written is not None
+    return Counter(node.op_type for node in read_model(written.content).graph.nodes)
+
+
+def computed(executor: Executor, model: Model, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of one run."""
+    main = model.main
+    given = [Argument(np.ascontiguousarray(x).reshape(-1).view(np.uint8), x.shape) for x in inputs]
+    metas = [main.operands[index] for index in main.output_indexes]
+    results = [np.zeros(o.dimensions, DTYPES[OperandType(o.type)]) for o in metas]
+    rooms = [Argument(y.reshape(-1).view(np.uint8), y.shape) for y in results]
+    prepared = executor.prepare(model, [])
+    execution = prepared.bind(given, rooms)
+    outcome = execution.run()
+    assert outcome.status is ErrorStatus.NONE, outcome.message
+    execution.close()
+    prepared.close()
+    return results
