@@ -7,6 +7,7 @@ from nnburst.executor.onnxruntime.operations import (
     movement,
     normalization,
     pooling,
+    recurrence,
     reduction,
     resizing,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "movement",
     "normalization",
     "pooling",
+    "recurrence",
     "reduction",
     "resizing",
 ]
