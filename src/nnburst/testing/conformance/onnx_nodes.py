@@ -35,6 +35,8 @@ from nnburst.importer.load import load
 
 Array = npt.NDArray[Any]
 
+_EXECUTORS: Final = ("reference", "litert", "onnxruntime")
+
 _NAMES: Final = """
 Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat
 Constant ConstantOfShape Conv ConvTranspose Cos DepthToSpace DequantizeLinear Div Dropout Elu
@@ -243,7 +245,7 @@ def table(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, int, int, int]]:
 def main(arguments: Sequence[str]) -> int:
     """Print the table, and what was refused or wrong; 1 if something was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--executor", default="reference", choices=("reference", "litert"))
+    parser.add_argument("--executor", default="reference", choices=_EXECUTORS)
     parser.add_argument("--only", default="", help="operator")
     parser.add_argument("--reasons", action="store_true", help="why cases were refused")
     args = parser.parse_args(arguments)
