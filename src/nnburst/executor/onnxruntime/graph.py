@@ -79,7 +79,17 @@ class StoredValue(msgspec.Struct, frozen=True):
         return math.prod(self.shape)
 
 
-class _Node(msgspec.Struct, frozen=True):
+class GraphNode(msgspec.Struct, frozen=True):
+    """An operator of the graph.
+
+    Attributes:
+        kind: of it.
+        inputs: names of what it reads.
+        outputs: names of what it writes.
+        content: as the file has it.
+    """
+
+    kind: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     content: bytes
@@ -110,7 +120,8 @@ class OnnxGraph:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._nodes: list[_Node] = []
+        self._nodes: list[GraphNode] = []
+        self._producers: dict[str, GraphNode] = {}
         self._constants: dict[str, _Constant] = {}
         self._inputs: list[tuple[str, int, tuple[int, ...]]] = []
         self._moved: dict[tuple[str, Order], str] = {}
@@ -164,8 +175,21 @@ class OnnxGraph:
         """Append an operator; the names of what it writes."""
         names = [self._name() for _ in range(outputs)]
         content = writer.node(kind, inputs, names, attributes)
-        self._nodes.append(_Node(tuple(inputs), tuple(names), content))
+        made = GraphNode(kind, tuple(inputs), tuple(names), content)
+        self._nodes.append(made)
+        self._producers.update(dict.fromkeys(names, made))
         return names
+
+    def producer(self, name: str) -> GraphNode | None:
+        """The operator that writes a tensor; None for an input or a constant."""
+        return self._producers.get(name)
+
+    def number(self, name: str) -> float | None:
+        """The only element of a real constant."""
+        known = self._constants.get(name)
+        if known is None or known.element != ELEMENTS[_T.FLOAT32] or math.prod(known.extents) != 1:
+            return None
+        return float(known.make().reshape(-1)[0])
 
     def ordered(self, value: StoredValue, order: Order) -> str:
         """The name of `value` with its axes stored in this order."""
@@ -249,7 +273,7 @@ class OnnxGraph:
         )
         return WrittenGraph(content, constants)
 
-    def _needed(self, names: Sequence[str]) -> list[_Node]:
+    def _needed(self, names: Sequence[str]) -> list[GraphNode]:
         """The nodes that these depend on, in order."""
         needed, kept = set(names), []
         for node in reversed(self._nodes):

@@ -8,6 +8,7 @@ import numpy as np
 
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.translation import require
+from nnburst.executor.onnxruntime.fusing import error_function_of, hard_sigmoid_of
 from nnburst.executor.onnxruntime.graph import ELEMENTS, StoredValue
 from nnburst.executor.onnxruntime.lowering import OnnxLowering, lowers
 from nnburst.hal.enums import OperandType, OperationType
@@ -38,6 +39,9 @@ def arithmetic(op: OnnxLowering) -> StoredValue:
     # Division of integers rounds down in NNAPI and must survive a divisor of 0.
     require(kind is not OperationType.DIV or op.result().type is _FLOAT, "DIV of INT32")
     out = _binary(op, _ARITHMETIC[kind], op.value("input0"), op.value("input1"))
+    if kind is OperationType.MUL:
+        of = error_function_of(op.graph, out.name)
+        out = out if of is None else op.emit("Erf", [of], out.meta, out.order)
     return op.activated(out)
 
 
@@ -45,7 +49,12 @@ def arithmetic(op: OnnxLowering) -> StoredValue:
 def extremum(op: OnnxLowering) -> StoredValue:
     """MAXIMUM, MINIMUM."""
     kind = "Max" if op.node.type is OperationType.MAXIMUM else "Min"
-    return _binary(op, kind, op.value("input0"), op.value("input1"))
+    out = _binary(op, kind, op.value("input0"), op.value("input1"))
+    found = hard_sigmoid_of(op.graph, out.name) if kind == "Min" else None
+    if found is None:
+        return out
+    x, alpha, beta = found
+    return op.emit("HardSigmoid", [x], out.meta, out.order, alpha=alpha, beta=beta)
 
 
 @lowers(OperationType.POW)

@@ -1,0 +1,89 @@
+"""What the importer writes in parts becomes the engine's operator again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime", reason="the executor's engine")
+
+import nnburst
+from executor.onnxruntime.networks import computed
+from executor.onnxruntime.networks import operators as operators_of
+from importer.onnx.graphs import Array, model, node, normal, value
+from nnburst.executor.built_in import onnxruntime, reference
+from nnburst.executor.onnxruntime.fusing import _ERF, error_function_of
+from nnburst.executor.onnxruntime.graph import OnnxGraph
+from nnburst.hal.model import Model
+
+
+def imported(nodes: Sequence[Any], constants: dict[str, Array] | None = None) -> Model:
+    made = model(nodes, [value("x", "f4", (4, 5))], [value("y", "f4", (4, 5))], constants)
+    return nnburst.load(made.SerializeToString()).model
+
+
+def agree(network: Model, tolerance: float) -> None:
+    x = 3 * normal(4, 5)
+    (found,), (wanted,) = (computed(e, network, [x]) for e in (onnxruntime(), reference()))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance)
+
+
+def test_the_error_function_is_one_operator() -> None:
+    network = imported([node("Erf", "x", "y")])
+    assert operators_of(network) == {"Erf": 1}
+    agree(network, 1e-6)
+
+
+def test_a_gelu_in_parts_is_what_the_engine_fuses() -> None:
+    half, root = np.array(0.5, np.float32), np.array(np.sqrt(2), np.float32)
+    nodes = [
+        node("Div", "x root", "a"),
+        node("Erf", "a", "b"),
+        node("Add", "b one", "c"),
+        node("Mul", "x c", "d"),
+        node("Mul", "d half", "y"),
+    ]
+    network = imported(nodes, {"half": half, "root": root, "one": np.array(1, np.float32)})
+    assert operators_of(network) == {"Div": 1, "Erf": 1, "Add": 1, "Mul": 2}
+    agree(network, 5e-6)
+
+
+def written(graph: OnnxGraph, pattern: Any, names: Iterator[str]) -> str:
+    """The pattern in a graph; each place of "x" takes the next name."""
+    if isinstance(pattern, float):
+        return graph.real(pattern)
+    if pattern == "x":
+        return next(names)
+    kind, *parts = pattern
+    return graph.node(kind, [written(graph, part, names) for part in parts])[0]
+
+
+def test_an_error_function_has_the_same_x_in_all_places() -> None:
+    graph = OnnxGraph()
+    assert error_function_of(graph, written(graph, _ERF, repeat("x"))) == "x"
+    places = _count(_ERF)
+    for other in range(places):
+        names = iter(["z" if at == other else "x" for at in range(places)])
+        assert error_function_of(graph, written(graph, _ERF, names)) is None
+
+
+def _count(pattern: Any) -> int:
+    return int(pattern == "x") + sum(map(_count, pattern[1:] if isinstance(pattern, tuple) else ()))
+
+
+def test_a_hard_sigmoid_is_one_operator() -> None:
+    network = imported([node("HardSigmoid", "x", "y", alpha=0.3, beta=0.6)])
+    assert operators_of(network) == {"HardSigmoid": 1}
+    agree(network, 1e-6)
+
+
+def test_what_only_looks_like_it_stays_as_it_is() -> None:
+    bounds = {"low": np.array(0, np.float32), "high": np.array(2, np.float32)}
+    nodes = [node("Mul", "x high", "a"), node("Add", "a high", "b"), node("Max", "b low", "c")]
+    network = imported([*nodes, node("Min", "c high", "y")], bounds)
+    assert "HardSigmoid" not in operators_of(network)
+    agree(network, 1e-6)
