@@ -207,7 +207,7 @@ def test_a_second_thread_on_a_burst_is_refused() -> None:
 
 
 def test_compilations_are_cached_by_content(tmp_path: Path, drivers: Manager) -> None:
-    from nnburst.runtime.devices.driver_device import DriverPart
+    from nnburst.runtime.devices.driver_part import DriverPart
 
     found = []
     for _ in range(2):

@@ -27,7 +27,8 @@ from nnburst.hal.extensions.attributes import ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.hal.validation.values import validate_capabilities, validate_extensions
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.runtime.devices.driver_device import DriverDevice, DriverPart, clamped
+from nnburst.runtime.devices.driver_device import DriverDevice, clamped
+from nnburst.runtime.devices.driver_part import DriverPart
 
 logger = logging.getLogger("nnburst.runtime")
 

@@ -30,7 +30,7 @@ from nnburst.runtime.argument import (
     PreparedPart,
 )
 from nnburst.runtime.devices.cpu_device import CpuBurst
-from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
+from nnburst.runtime.devices.driver_part import DriverBurst, DriverPart
 from nnburst.runtime.execution.compound_memory import CompoundMemory
 from nnburst.runtime.execution.temporaries import Temporaries
 from nnburst.runtime.execution.values import GivenValue, Value

@@ -12,7 +12,7 @@ from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
 from nnburst.runtime.argument import SUCCESS, Argument, Options, Outcome, PreparedPart
-from nnburst.runtime.devices.driver_device import DriverPart, FencedStep
+from nnburst.runtime.devices.driver_part import DriverPart, FencedStep
 
 #: Seconds between two looks at a fence that has no deadline.
 _LONG: Final = 3600.0
