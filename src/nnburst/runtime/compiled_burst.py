@@ -339,7 +339,7 @@ class CompiledRequest(OfOneProcess):
             self._set_timeout(_DEFAULT_TIMEOUT_NS)
         bound = self._bound
         if bound is None:
-            return SubmittedPlan(self._burst, self.outputs, self.run(seconds))
+            return SubmittedPlan(self._burst.outputs, self.outputs, self.run(seconds))
         request = PlanInFlight(bound, seconds, self._settled)
         self.in_flight = True
         try:
@@ -347,7 +347,7 @@ class CompiledRequest(OfOneProcess):
         except BaseException:
             self.in_flight = False
             raise
-        return SubmittedPlan(self._burst, self.outputs, request)
+        return SubmittedPlan(self._burst.outputs, self.outputs, request)
 
     def _settled(self) -> None:
         """Called by the pipeline: what a run that ends like this one gives, and whether there can be one."""
@@ -400,12 +400,18 @@ class SubmittedPlan(OfOneProcess):
 
     def __init__(
         self,
-        burst: CompiledBurst,
+        gives: Sequence[Parameter],
         outputs: Sequence[Array],
         request: PlanInFlight | ExecutionResult,
     ) -> None:
-        """Made by `CompiledRequest.submit`."""
-        self._gives: Final = burst.outputs
+        """Use `CompiledRequest.submit`.
+
+        Args:
+            gives: the model's outputs.
+            outputs: arrays of the request.
+            request: under way, or its result if it was executed at once.
+        """
+        self._gives: Final = gives
         self._outputs: Final = outputs
         self._request: Final = request
 
