@@ -70,8 +70,9 @@ if TYPE_CHECKING:
     from nnburst.importer.imported_model import ImportedModel
     from nnburst.importer.load import load
     from nnburst.runtime.compile import compile  # noqa: A004 - NNAPI's word
-    from nnburst.runtime.compiled_burst import CompiledBurst, CompiledRequest, SubmittedPlan
+    from nnburst.runtime.compiled_burst import CompiledBurst, CompiledRequest
     from nnburst.runtime.compiled_model import CompiledModel
+    from nnburst.runtime.submitted_plan import SubmittedPlan
 
 __version__: Final = "0.1.0"
 
@@ -132,7 +133,8 @@ _HOMES: Final = {
     "nnburst.importer.imported_model": ("ImportedModel",),
     "nnburst.runtime.compile": ("compile",),
     "nnburst.runtime.compiled_model": ("CompiledModel",),
-    "nnburst.runtime.compiled_burst": ("CompiledBurst", "CompiledRequest", "SubmittedPlan"),
+    "nnburst.runtime.compiled_burst": ("CompiledBurst", "CompiledRequest"),
+    "nnburst.runtime.submitted_plan": ("SubmittedPlan",),
     "nnburst.client.launch": ("launch",),
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),

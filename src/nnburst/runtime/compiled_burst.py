@@ -28,7 +28,7 @@ from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.staging import Layout
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, MissedDeadline, NnburstError, error_for_code
+from nnburst.hal.errors import BurstBusy, NnburstError, error_for_code
 from nnburst.hal.of_one_process import OfOneProcess
 from nnburst.runtime.argument import Options
 from nnburst.runtime.array_execution import arguments_of, execute_arrays, result_of
@@ -36,6 +36,7 @@ from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.execution.pipeline import Pipeline, PlanInFlight
 from nnburst.runtime.runtime_object import RuntimeObject
+from nnburst.runtime.submitted_plan import SubmittedPlan
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -391,47 +392,6 @@ class CompiledRequest(OfOneProcess):
             self._timeout_ns = 0
         self._last = result_of(burst.outputs, self.outputs, outcome)
         return self._last
-
-
-class SubmittedPlan(OfOneProcess):
-    """An execution of a plan that was begun by `CompiledRequest.submit`. Thread-safe."""
-
-    _instead = "wait for it here; results can be pickled"
-
-    def __init__(
-        self,
-        gives: Sequence[Parameter],
-        outputs: Sequence[Array],
-        request: PlanInFlight | ExecutionResult,
-    ) -> None:
-        """Use `CompiledRequest.submit`.
-
-        Args:
-            gives: the model's outputs.
-            outputs: arrays of the request.
-            request: under way, or its result if it was executed at once.
-        """
-        self._gives: Final = gives
-        self._outputs: Final = outputs
-        self._request: Final = request
-
-    def result(self, timeout: float = 30.0) -> ExecutionResult:
-        """Wait for the result. May be called again.
-
-        Args:
-            timeout: seconds to wait; the execution goes on after them.
-
-        Raises:
-            MissedDeadline: the result is not there in time, or the execution took too long.
-            NnburstError: why the execution failed; see `CompiledRequest.run`.
-        """
-        seconds = check_timeout(timeout)
-        if isinstance(self._request, ExecutionResult):
-            return self._request
-        outcome = self._request.wait(seconds)
-        if outcome is None:
-            raise MissedDeadline(f"timeout: {timeout:g} s: the result is not there yet")
-        return result_of(self._gives, self._outputs, outcome)
 
 
 def _fixed(parameter: Parameter) -> tuple[np.dtype[Any], tuple[int, ...]]:
