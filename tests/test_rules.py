@@ -98,3 +98,16 @@ def test_docstrings_cite_rules_with_their_prefix() -> None:
         if validation not in path.parents
         for line in bare.findall(path.read_text("utf-8"))
     ] == []
+
+
+def test_only_chapters_with_a_page_are_cited() -> None:
+    known = {*PREFIXES.values(), "RTT"}  # RTT: rows of docs/features.md
+    cited_chapters = re.compile(r"\b([A-Z]{2,4}):[A-Z]{0,2}[0-9]+\b")
+    assert [
+        f"{path.name}: {chapter}"
+        for folder in ("src", "csrc", "tools")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SUFFIXES
+        for chapter in cited_chapters.findall(path.read_text("utf-8"))
+        if chapter not in known
+    ] == []

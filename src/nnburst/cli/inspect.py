@@ -140,7 +140,7 @@ def _print_border(report: dict[str, Any]) -> None:
 
 
 def _print_executors(report: dict[str, Any], colours: dict[str, str]) -> None:
-    """Who runs what, in the picture's colours (TL:53)."""
+    """Who runs what, in the picture's colours."""
     total = len(report["operations"])
     rows = []
     for placement in report["executors"]:

@@ -83,7 +83,7 @@ def import_engine(name: str) -> None:
 
 
 def make_executor(name: str) -> Executor:
-    """The executor called `name`, checked to have what a driver calls (TL:118).
+    """The executor called `name`, checked to have what a driver calls.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported or used; the message names what it lacks.

@@ -1,6 +1,6 @@
 """What a network's outputs are worth: beside the truth, or beside golden outputs of sequences.
 
-They are those of the original's suite (TL:64), and `segments` for detectors of speech (TL:87). Each gives
+They are those of the original's suite, and `segments` for detectors of speech. Each gives
 figures by name, and in words what is not as expected.
 """
 
@@ -101,7 +101,7 @@ def differences(
 ) -> Findings:
     """Mean squared and largest absolute difference from what is right.
 
-    DEVIATES: the original keeps the largest signed difference, which negative ones never are (TL:63).
+    DEVIATES: the original keeps the largest signed difference, which negative ones never are.
 
     Args:
         name: of the evaluator.

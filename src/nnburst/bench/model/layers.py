@@ -1,8 +1,8 @@
 """Two devices operation by operation: which is the first whose outputs differ.
 
-Each operation's output becomes an output of the model, so both devices show what they computed on the way
-(TL:69). A device that fuses operations cannot do so with outputs; if nothing differs here and the network's
-own outputs do, that is where to look.
+Each operation's output becomes an output of the model, so both devices show what they computed on the way. A
+device that fuses operations cannot do so with outputs; if nothing differs here and the network's own outputs
+do, that is where to look.
 """
 
 from __future__ import annotations

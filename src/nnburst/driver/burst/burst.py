@@ -57,7 +57,7 @@ _POLLING_WINDOW: Final = POLLING_WINDOW.read()
 #: How long a result may wait for room before the client counts as gone astray. Promised are 2 s
 #: (docs/promises.md, P11): the rest is for waking up on a busy machine and for notifying the client.
 _STUCK_NS: Final = 1_500_000_000
-#: Without requests for so long a burst frees what its bindings hold (features:D21).
+#: Without requests for so long a burst frees what its bindings hold (D21 in docs/features.md).
 _IDLE_NS: Final = 10_000_000_000
 #: File descriptors that one reply can carry.
 _SLOTS_PER_CALL: Final = 64

@@ -1,4 +1,4 @@
-"""Pictures of models in `NNBURST_GRAPH_DIR`, and in the log of the tag `model` (TL:50, 52)."""
+"""Pictures of models in `NNBURST_GRAPH_DIR`, and in the log of the tag `model`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbose logging by topic: `NNBURST_VLOG=compilation,execution` (TL:1 to 7).
+"""Verbose logging by topic: `NNBURST_VLOG=compilation,execution`.
 
     if vlog.on("execution"):
         vlog.write("execution", "step %d on %s", number, name)
@@ -48,7 +48,7 @@ class Words(NamedTuple):
 
 
 def parse(text: str) -> Words:
-    """Tags between spaces, commas and colons; `1` or `all` anywhere turns on everything (TL:2)."""
+    """Tags between spaces, commas and colons; `1` or `all` anywhere turns on everything."""
     if not text:
         return Words(frozenset(), ())
     words = re.split(r"[ ,:]", text)

@@ -1,4 +1,4 @@
-"""Dropping half of what a device supports, so that plans have several steps (TL:97)."""
+"""Dropping half of what a device supports, so that plans have several steps."""
 
 from __future__ import annotations
 

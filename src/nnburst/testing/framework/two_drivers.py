@@ -1,4 +1,4 @@
-"""Two driver processes that each refuse half: what makes plans of many steps (TL:97)."""
+"""Two driver processes that each refuse half: what makes plans of many steps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Many clients against one driver, some of them killed, while another checks results (TL:68)."""
+"""Many clients against one driver, some of them killed, while another checks results."""

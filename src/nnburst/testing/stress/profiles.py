@@ -1,4 +1,4 @@
-"""What a stress test does: the original's profiles (TL:68), whose half hours the caller bounds."""
+"""What a stress test does: the original's profiles, whose half hours the caller bounds."""
 
 from __future__ import annotations
 

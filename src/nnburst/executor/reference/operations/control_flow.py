@@ -3,7 +3,7 @@
 NNAPI: CpuExecutor.cpp executeIfOperation, executeWhileOperation. That branches, conditions and
 bodies fit their callers is a rule about whole models (validation:P10, P11), not checked here.
 
-DEVIATES: the original's verbose log has what each condition was. That is data, which no line holds (TL:7);
+DEVIATES: the original's verbose log has what each condition was. That is data, which no line holds;
 lines name the subgraphs that a condition decides about.
 """
 
