@@ -32,7 +32,6 @@ class Preparation(Pending[PreparedModel]):
         *,
         from_cache: bool = False,
     ) -> None:
-        """Send nothing yet."""
         super().__init__("the preparation", session.callback_thread)
         self._session = session
         self._connection = session.connection

@@ -20,7 +20,7 @@ class EndCallbacks:
     """
 
     def __init__(self, what: str) -> None:
-        """Be about the end of `what`, for the log."""
+        """`what` names it in the log."""
         self._what = what
         self.ended = False
         self._callbacks: list[Callable[[], None]] = []

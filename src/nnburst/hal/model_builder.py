@@ -287,7 +287,6 @@ class ModelBuilder(SubgraphBuilder):
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         super().__init__(bytearray())
         self._referenced: list[SubgraphBuilder] = []
         self._extensions: dict[str, UsedExtension] = {}

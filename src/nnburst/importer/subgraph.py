@@ -90,7 +90,6 @@ class SubgraphWriter:
     """
 
     def __init__(self, budget: Budget, constants: ConstantPool) -> None:
-        """Start empty."""
         self.budget = budget
         self.constants = constants
         self.origins: list[str] = []

@@ -73,7 +73,6 @@ class Watch:
     """Looks at the machine from when it is made."""
 
     def __init__(self) -> None:
-        """Begin."""
         self._load = os.getloadavg()[0]
         self._began = time.perf_counter()
         self._stolen = stolen_seconds()

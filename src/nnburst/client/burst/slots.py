@@ -26,7 +26,6 @@ class SlotTable:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         # Reentrant: the garbage collector may close a pool, which retires its slot, in any of these.
         self._lock = threading.RLock()
         self._slots: dict[int, int] = {}  # pool number -> slot

@@ -41,7 +41,6 @@ class PendingExecution(Pending[ExecutionResult]):
         loop_timeout_ns: int,
         attributes: Sequence[ExtensionAttribute] = (),
     ) -> None:
-        """Send nothing yet."""
         self._hints = prepared.session.hints(attributes)
         session = prepared.session
         super().__init__("the execution", session.callback_thread)

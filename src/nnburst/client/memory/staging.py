@@ -27,7 +27,6 @@ class Layout:
     """Places tensors in a pool, one after the other, aligned."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.size = 0
 
     def place(self, length: int) -> int:

@@ -153,7 +153,6 @@ class _Helper:
     """A thread that makes one recovery."""
 
     def __init__(self, recover: Callable[[], object]) -> None:
-        """Begin."""
         self._recover = recover
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="nnburst-recovery", daemon=True)

@@ -30,7 +30,7 @@ class Pending(OfOneProcess, Generic[T]):
     _instead = "pickle its result instead"
 
     def __init__(self, what: str, thread: CallbackThread) -> None:
-        """Be about `what`, for messages; callbacks run on `thread`."""
+        """`what` names it in messages; callbacks run on `thread`."""
         self._what = what
         self._thread = thread
         self._owner = os.getpid()

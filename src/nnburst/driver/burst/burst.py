@@ -116,7 +116,6 @@ class SlotCache:
     """Slots to mapped pools; entries live until freed. Used by the burst's thread only."""
 
     def __init__(self, get_memories: MemoriesOfSlots) -> None:
-        """Start empty."""
         self._get_memories = get_memories
         self._pools: dict[int, Pool] = {}
 

@@ -82,7 +82,6 @@ class GraphWriter:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._enumerations = read_format().enumerations
         self._buffers = [NewTable("Buffer")]  # buffer 0 is the empty one
         self._tensors: list[NewTable] = []

@@ -39,7 +39,6 @@ class OnnxGraph(SubgraphWriter):
     """
 
     def __init__(self, budget: Budget, constants: ConstantPool) -> None:
-        """Start empty."""
         super().__init__(budget, constants)
         self.origin = ""
         self.has_eight_bit_weights = False

@@ -77,7 +77,6 @@ class Variables:
     """All variables of a network."""
 
     def __init__(self, file: TfliteFile) -> None:
-        """Start without any."""
         self._file = file
         self._all: dict[Hashable, Variable] = {}
         self._resources: dict[int, Variable] = {}

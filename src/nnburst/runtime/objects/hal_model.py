@@ -40,7 +40,6 @@ class HalModelBuilder:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._values = bytearray()
         self.memories: list[Memory] = []
         self.relaxed: list[bool] = []

@@ -37,7 +37,6 @@ class MemoryDesc(RuntimeObject):
     """
 
     def __init__(self) -> None:
-        """Start without roles."""
         super().__init__()
         self._roles: Final[list[Role]] = []
         self._executables: Final[list[Executable]] = []

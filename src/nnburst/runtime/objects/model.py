@@ -66,7 +66,6 @@ class Model(RuntimeObject):
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         super().__init__()
         self._operands: list[ModelOperand] = []
         self._operations: list[Operation] = []
