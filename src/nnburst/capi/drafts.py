@@ -105,7 +105,7 @@ class Drafts:
             self.exchange.offer_memory(handle, memory.size)
 
     def _publish(self, handle: int) -> None:
-        """Tell the library what a burst lends now."""
+        """Give the library what a burst lends now."""
         with self._publishing:
             with self._lock:
                 lender = self._lenders.get(handle)

@@ -126,7 +126,7 @@ class CachedCompilation:
         *,
         is_final: bool = False,
     ) -> None:
-        """Say which files are meant; none is touched.
+        """Name the files; they are not touched yet.
 
         Args:
             device: that compiles.

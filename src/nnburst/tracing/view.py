@@ -94,4 +94,4 @@ class _Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *_ignored: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

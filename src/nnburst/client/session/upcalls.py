@@ -51,7 +51,7 @@ class Callback:
         self._lock = threading.Lock()
 
     def notify(self, outcome: Notification | NnburstError) -> bool:
-        """Tell the listener; whether this was the first."""
+        """Notify the listener; True if this was the first time."""
         with self._lock:
             listener, self._listener = self._listener, None
         if listener is None:

@@ -122,7 +122,7 @@ def _serve(listener: Listener, options: Options, imported: Callable[[], None]) -
 
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:
-    """Say that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
+    """Announce that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
     import json  # a driver of one client has no use for it
 
     facts = json.dumps({"address": str(path), "executor": executor, "pid": os.getpid()})

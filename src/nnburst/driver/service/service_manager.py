@@ -1,4 +1,4 @@
-"""Tells systemd how a driver does: ready, alive, stopping (sd_notify's protocol; no library is needed).
+"""Notifies systemd of how a driver does: ready, alive, stopping (sd_notify's protocol; no library is needed).
 
 Nothing happens if no service manager has started the driver.
 """

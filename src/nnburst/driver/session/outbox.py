@@ -119,7 +119,7 @@ class Ticket:
         self._lock: Final = threading.Lock()
 
     def post(self, message: Message) -> bool:
-        """Tell the client; whether this was the first."""
+        """Notify the client; True if this was the first time."""
         outbox = self._take()
         if outbox is None:
             return False

@@ -28,7 +28,7 @@ class Malformed(InvalidArgument):
     """The bytes are not an intact ONNX file."""
 
     def __init__(self, reason: str) -> None:
-        """Say what is wrong with them."""
+        """Keep what is wrong with the bytes."""
         super().__init__(f"not an intact ONNX file: {reason}")
 
 

@@ -25,7 +25,7 @@ class MalformedTflite(InvalidArgument):
     """The bytes are not an intact .tflite file."""
 
     def __init__(self, reason: str) -> None:
-        """Say what is wrong with them."""
+        """Keep what is wrong with the bytes."""
         super().__init__(f"not an intact .tflite file: {reason}")
 
 

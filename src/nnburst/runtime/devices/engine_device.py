@@ -74,7 +74,7 @@ class EngineDevice:
     def __init__(
         self, name: str, executor: str, feature_level: FeatureLevel = FeatureLevel.AIDL_V4
     ) -> None:
-        """Know the engine by what its last start has left; the first start ever is now.
+        """Take what its last start has left as facts about the engine; the first start ever is now.
 
         Raises:
             NnburstError: it does not start.
