@@ -23,8 +23,8 @@ from nnburst.runtime import (
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.extensions.type_registry import TYPES, TypeRegistry
-from nnburst.testing.framework.computing_device import ComputingDevice
 from runtime.building import Built, add_model, bad_data, bad_state, finished, floats, op_failed
+from runtime.computing_device import ComputingDevice
 
 X = np.array([1.0, 2.0], np.float32)
 STATUSES = (

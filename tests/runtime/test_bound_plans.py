@@ -150,7 +150,7 @@ def test_only_the_step_whose_driver_died_goes_to_the_cpu(drivers: Manager, victi
 
 
 def test_a_plan_that_cannot_be_bound_is_executed_all_the_same() -> None:
-    from nnburst.testing.framework.computing_device import ComputingDevice
+    from runtime.computing_device import ComputingDevice
 
     device = ComputingDevice("adder", lambda operation, _: operation.type == OperationType.ADD)
     with (

@@ -23,7 +23,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Argument, Options, Outcome
-from nnburst.testing.framework.computing_device import ComputingDevice
+from runtime.computing_device import ComputingDevice
 from runtime.half_drivers import two_halves
 
 T = OperandType.TENSOR_FLOAT32

@@ -19,7 +19,7 @@ from nnburst.runtime.argument import Outcome
 from nnburst.runtime.measuring.measured_placement import MeasuredPlacement
 from nnburst.runtime.measuring.part_timer import PartTimer
 from nnburst.runtime.planning.plan import SimplePlan
-from nnburst.testing.framework.computing_device import ComputingDevice
+from runtime.computing_device import ComputingDevice
 from runtime.planning.plans import ADD, EXP, chain
 
 X = np.array([0.5, 0.25], np.float32)

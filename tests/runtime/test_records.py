@@ -17,8 +17,8 @@ from nnburst.runtime import CompilationRecord, ExecutionRecord, Manager
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.records import ExecutionMode, OperandClass, Record, operand_class
-from nnburst.testing.framework.computing_device import ComputingDevice
 from runtime.building import add_model, finished
+from runtime.computing_device import ComputingDevice
 
 X = np.array([1.0, 2.0], np.float32)
 F32 = OperandType.TENSOR_FLOAT32

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
+from importer.tflite.dynamic_range_network import dynamic_range_network
 from importer.tflite.running import Array, Peer, Runner
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import litert
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.testing.models.dynamic_range import dynamic_range_network
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks.weighted import bias_tensor, weights
 

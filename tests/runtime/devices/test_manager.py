@@ -18,8 +18,8 @@ from nnburst.runtime import Manager
 from nnburst.runtime.devices.engine_device import EngineDevice
 from nnburst.runtime.devices.manager import Settings
 from nnburst.runtime.planning.plan import CompoundPlan, SimplePlan
-from nnburst.testing.framework.computing_device import ComputingDevice
 from runtime.building import add_model, bad_data, finished
+from runtime.computing_device import ComputingDevice
 from runtime.devices.conftest import Serve
 
 X = np.ones(2, np.float32)

@@ -22,8 +22,8 @@ from nnburst.runtime.planning.plan import (
     SimplePlan,
     WhileStep,
 )
-from nnburst.testing.framework.computing_device import ComputingDevice
 from runtime.building import Built, bad_data, finished, floats, op_failed, scalar
+from runtime.computing_device import ComputingDevice
 
 X = np.array([1.0, 2.0], np.float32)
 

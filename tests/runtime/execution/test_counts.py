@@ -13,7 +13,7 @@ from nnburst.hal.enums import ResultCode
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.counts import ExecutionCounts
-from nnburst.testing.framework.computing_device import ComputingDevice
+from runtime.computing_device import ComputingDevice
 
 T = OperandType.TENSOR_FLOAT32
 X = np.array([[1.0, 2.0, 3.0]], np.float32)

@@ -33,8 +33,8 @@ from nnburst.testing.partitioning.cases import CaseDevice
 from nnburst.testing.partitioning.check_plan import broken_rules
 from nnburst.testing.partitioning.device import MadeUpDevice
 from nnburst.testing.partitioning.drawn_device import draw_devices
-from nnburst.testing.partitioning.grown_model import grow_model
 from nnburst.testing.partitioning.plan_runner import PlanRunner
+from runtime.planning.grown_model import grow_model
 from runtime.planning.plans import ADD, CPU, EXP, F32, MUL, branches, chain, device, made
 
 WITH, WITHOUT, NONE = (
