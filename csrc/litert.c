@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "copies.h"
 #include "trace.h"
 
 /* What libLiteRt.so 2.1 declares, as far as it is used here. Handles are opaque pointers. */
@@ -89,12 +90,6 @@ struct nnb_litert_engine {
     pthread_mutex_t turn;
 };
 
-struct copy {
-    uint8_t *to;
-    const uint8_t *from;
-    uint64_t bytes;
-};
-
 struct nnb_litert_call {
     struct nnb_litert_engine *engine;
     uint32_t input_count;
@@ -104,8 +99,8 @@ struct nnb_litert_call {
     uint32_t trace_name;
     handle *buffers; /* inputs, then outputs */
     uint8_t **staging;
-    struct copy *before;
-    struct copy *after;
+    struct nnb_copy *before;
+    struct nnb_copy *after;
     char message[NNB_LITERT_MESSAGE_BYTES];
 };
 
@@ -242,9 +237,9 @@ static bool bind_argument(struct nnb_litert_call *call, uint32_t at,
             return false;
         }
         if (memory && at < call->input_count) {
-            call->before[call->before_count++] = (struct copy){own, memory, argument->bytes};
+            call->before[call->before_count++] = (struct nnb_copy){own, memory, argument->bytes};
         } else if (memory) {
-            call->after[call->after_count++] = (struct copy){memory, own, argument->bytes};
+            call->after[call->after_count++] = (struct nnb_copy){memory, own, argument->bytes};
         }
         memory = own;
     }
@@ -298,12 +293,6 @@ void nnb_litert_call_free(struct nnb_litert_call *call) {
     free(call);
 }
 
-static void copy_all(const struct copy *copies, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(copies[i].to, copies[i].from, copies[i].bytes);
-    }
-}
-
 /* Keep the engine's message about a failure. */
 static void note_failure(struct nnb_litert_call *call, int status) {
     char *text = NULL;
@@ -318,7 +307,7 @@ void nnb_litert_set_trace_name(struct nnb_litert_call *call, uint32_t name) {
 }
 
 static int32_t run(struct nnb_litert_call *call) {
-    copy_all(call->before, call->before_count);
+    nnb_copy_all(call->before, call->before_count);
     /* Two threads in one compiled model give wrong results without a word. */
     pthread_mutex_lock(&call->engine->turn);
     int status = litert.run(call->engine->compiled, 0, call->input_count, call->buffers,
@@ -330,7 +319,7 @@ static int32_t run(struct nnb_litert_call *call) {
     if (status != 0) {
         return STATUS_GENERAL_FAILURE;
     }
-    copy_all(call->after, call->after_count);
+    nnb_copy_all(call->after, call->after_count);
     return STATUS_NONE;
 }
 

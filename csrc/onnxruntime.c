@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copies.h"
+
 /* What libonnxruntime.so declares, as far as it is used here. Handles are opaque pointers; a status is
  * NULL for success, else an object with a message. The table's order never changes. */
 typedef void *handle;
@@ -90,12 +92,6 @@ struct nnb_onnx_session {
     char **names[2];
 };
 
-struct copy {
-    uint8_t *to;
-    const uint8_t *from;
-    uint64_t bytes;
-};
-
 struct nnb_onnx_call {
     struct nnb_onnx_session *session;
     handle options;
@@ -103,8 +99,8 @@ struct nnb_onnx_call {
     handle *values[2];
     uint8_t **staging;
     bool *given; /* outputs whose memory is the request's */
-    struct copy *before;
-    struct copy *after;
+    struct nnb_copy *before;
+    struct nnb_copy *after;
     uint32_t before_count;
     uint32_t after_count;
     char message[NNB_ONNX_MESSAGE_BYTES];
@@ -347,9 +343,9 @@ static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
             return false;
         }
         if (outputs) {
-            call->after[call->after_count++] = (struct copy){memory, own, argument->bytes};
+            call->after[call->after_count++] = (struct nnb_copy){memory, own, argument->bytes};
         } else {
-            call->before[call->before_count++] = (struct copy){own, memory, argument->bytes};
+            call->before[call->before_count++] = (struct nnb_copy){own, memory, argument->bytes};
         }
         memory = own;
     }
@@ -445,12 +441,6 @@ void nnb_onnx_call_free(struct nnb_onnx_call *call) {
     free(call);
 }
 
-static void copy_all(const struct copy *copies, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(copies[i].to, copies[i].from, copies[i].bytes);
-    }
-}
-
 static status run(struct nnb_onnx_call *call) {
     struct nnb_onnx_session *made = call->session;
     if (call->binding) {
@@ -466,11 +456,11 @@ static status run(struct nnb_onnx_call *call) {
 int32_t nnb_onnx_run(void *context) {
     struct nnb_onnx_call *call = context;
     /* TRUST: what another process may change is copied once, or is a value that steers nothing (executor.py) */
-    copy_all(call->before, call->before_count);
+    nnb_copy_all(call->before, call->before_count);
     if (!went_well(run(call), call->message)) {
         return STATUS_GENERAL_FAILURE;
     }
-    copy_all(call->after, call->after_count);
+    nnb_copy_all(call->after, call->after_count);
     return STATUS_NONE;
 }
 
