@@ -1,4 +1,4 @@
-"""Documentation that cannot rot: links lead somewhere, examples run, words and commands exist."""
+"""Documentation that cannot rot: links lead somewhere, examples run, targets and commands exist."""
 
 from __future__ import annotations
 
@@ -114,13 +114,24 @@ def test_paths_that_are_named_exist() -> None:
     assert [(name(page), path) for page, path in named if not (ROOT / path).exists()] == []
 
 
-def test_make_words_that_are_named_exist() -> None:
+def test_tables_begin_with_their_heading() -> None:
+    rule = re.compile(r"\|[-:| ]+\|")
+    cut = []
+    for page in [*PAGES, ROOT / "bench" / "README.md"]:
+        lines = re.sub(r"```.*?```", "", text(page), flags=re.DOTALL).splitlines()
+        for above, row, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+            if row.startswith("|") and not above.startswith("|") and not rule.fullmatch(below):
+                cut.append((name(page), row[:60]))
+    assert cut == []
+
+
+def test_targets_of_make_that_are_named_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    assert [(name(p), word) for p in PAGES for word in make_words(p) - targets] == []
+    assert [(name(p), word) for p in PAGES for word in make_targets(p) - targets] == []
 
 
-def make_words(page: Path) -> set[str]:
+def make_targets(page: Path) -> set[str]:
     """The words after `make` in what is set as code."""
     named = re.findall(r"`[^`]*`|```.*?```", text(page), re.DOTALL)
     return {word for code in named for word in MAKE_WORD.findall(code)}
