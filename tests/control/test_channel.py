@@ -373,7 +373,7 @@ def test_a_body_that_cannot_be_mapped_fails_its_message_alone(
     channels[0].send(1, b"x" * (MAX_INLINE_BYTES + 1))
     channels[0].send(2, b"next")
     with monkeypatch.context() as patch:
-        patch.setattr(SharedMemory, "map", refuse)
+        patch.setattr(SharedMemory, "map_memory", refuse)
         incoming = channels[1].receive(timeout=5)
     assert (incoming.id, incoming.body) == (1, b"")
     assert isinstance(incoming.failure, ResourceExhausted)

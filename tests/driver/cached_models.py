@@ -118,7 +118,7 @@ def run(prepared: PreparedModel, seed: int = 5) -> list[bytes]:
     for start, operand in zip(starts[:count], operands[:count], strict=True):
         dtype = np.dtype(np.float16 if operand.type == F16 else np.float32)
         values = rng.standard_normal(operand.dimensions).astype(dtype).view(np.uint8)
-        pool.writable[start : start + values.size] = values
+        np.frombuffer(pool.writable, np.uint8)[start : start + values.size] = values
     arguments = [
         RequestArgument(location=DataLocation(0, start, size))
         for start, size in zip(starts, sizes, strict=True)

@@ -141,7 +141,7 @@ def refuse_mappings(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("no address space")
 
-    monkeypatch.setattr(pools_module.SharedMemory, "map", fail)
+    monkeypatch.setattr(pools_module.SharedMemory, "map_memory", fail)
 
 
 def test_p9_preparation_that_cannot_be_launched_is_refused(

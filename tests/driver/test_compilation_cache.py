@@ -87,7 +87,7 @@ def test_constants_in_a_pool_are_kept_too(executor: str, tmp_path: Path) -> None
     model, pools = pooled()
     prepared = prepare(of, model, pools)
     files = Files(tmp_path, of)
-    pools[0].writable[...] = 0  # what counts is what was prepared
+    np.frombuffer(pools[0].writable, np.uint8)[...] = 0  # what counts is what was prepared
     assert files.save(of, prepared)
     pools[0].close()
     assert run(files.load(device(executor))) == run(prepared) == run(prepare(of, scaling()))

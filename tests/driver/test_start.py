@@ -2,58 +2,136 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+
+from nnburst.client.device import Device
+from nnburst.client.launch import driver_environment
+from nnburst.client.session.handshake import Session
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.errors import DeadObject
+from nnburst.hal.model import Model, SymmPerChannelQuantParams
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.operand_types import DTYPES
+from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.load import load
+
+Array = npt.NDArray[Any]
+_Q8S: Final = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 #: Each takes about a millisecond or more.
 SPARED: Final = {
-    "ai_edge_litert.schema_py_generated", "argparse", "asyncio", "dataclasses", "difflib", "email",
-    "flatbuffers", "importlib.metadata", "importlib.resources", "json", "subprocess", "tempfile", "zipfile",
+    "ai_edge_litert.schema_py_generated", "argparse", "asyncio", "ctypes", "dataclasses", "difflib",
+    "email", "flatbuffers", "importlib.metadata", "importlib.resources", "json", "numpy", "pickle",
+    "subprocess", "tempfile", "zipfile",
 }  # fmt: skip
-#: What `main` and a worker import and do for one client, up to a prepared network.
+#: A driver that names what it has imported when its client is gone.
 _DRIVER: Final = """
-import nnburst.driver.code_bundle
+import os, sys
 from nnburst.driver.service.main import main
-from nnburst.driver.service.options import Options
-Options(["--executor", "litert", "--fd", "3"])
-import nnburst.driver.service.worker
-from nnburst.driver.executors import begin_executor, import_engine, make_executor
-begin_executor("litert")
-import_engine("litert")
-executor = make_executor("litert")
-import numpy as np
-from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.model_builder import ModelBuilder
-builder = ModelBuilder()
-x = builder.input(OperandType.TENSOR_FLOAT32, (2, 4))
-weights = builder.constant(OperandType.TENSOR_FLOAT32, np.ones((3, 4), np.float32))
-bias = builder.constant(OperandType.TENSOR_FLOAT32, np.ones(3, np.float32))
-y = builder.output(OperandType.TENSOR_FLOAT32, (2, 3))
-builder.operation(OperationType.FULLY_CONNECTED, [x, weights, bias, builder.scalar(0)], [y])
-prepared = executor.prepare(builder.build(), [])
-assert type(prepared).__name__ == "LiteRtPrepared"
+def end(status):
+    print(*sys.modules, flush=True)
+    really_end(0)
+really_end, os._exit = os._exit, end
+main(["--executor", "litert", "--fd", sys.argv[1]])
 """
 _CLIENT: Final = """
 import nnburst
 nnburst.launch("null").close()
+import sys
+print(*sys.modules)
 """
 
 
-def modules(code: str) -> set[str]:
-    """What a new process has imported once it has run `code`."""
-    command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"]
-    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+class Ended:
+    """Stands for the driver's process, which the test waits for."""
+
+    def close(self) -> None:
+        """Nothing is left to do."""
 
 
-def test_driver_imports_nothing_that_a_network_for_litert_does_not_need() -> None:
+def modules_of_a_driver(model: Model | ImportedModel, inputs: list[Array]) -> set[str]:
+    """What a driver of LiteRT has imported by the end of a client that had a first result from a burst."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        driver = subprocess.Popen(
+            [sys.executable, "-P", "-c", _DRIVER, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=driver_environment(),
+        )
+    session = Session(ours, "driver", lambda: DeadObject("the driver died"), timeout=60)
+    with (
+        Device(session, Ended()) as device,
+        device.prepare(model) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        burst.execute(inputs)
+    printed, _ = driver.communicate(timeout=60)
+    return set(printed.split())
+
+
+def small_network() -> Model:
+    """8 bits, convolved with a scale for each channel, averaged, flattened, multiplied, made shares of 1."""
+    builder = ModelBuilder()
+    image = builder.input(_Q8S, (1, 6, 6, 2), 0.5)
+    channels = SymmPerChannelQuantParams((0.5, 0.25, 0.125), 0)
+    kernel = builder.constant(
+        OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, np.ones((3, 3, 3, 2)), extra_params=channels
+    )
+    bias = builder.constant(OperandType.TENSOR_INT32, np.arange(3))
+    wide = builder.temporary(_Q8S, (1, 3, 3, 3), 1.0)
+    numbers = map(builder.scalar, (0, 1, 0, 1, 2, 2, 1))
+    builder.operation(OperationType.CONV_2D, [image, kernel, bias, *numbers], [wide])
+    mean = builder.temporary(_Q8S, (1, 1, 1, 3), 1.0)
+    numbers = map(builder.scalar, (2, 1, 1, 3, 3, 0))
+    builder.operation(OperationType.AVERAGE_POOL_2D, [wide, *numbers], [mean])
+    flat = builder.temporary(_Q8S, (1, 3), 1.0)
+    shape = builder.constant(OperandType.TENSOR_INT32, [1, 3])
+    builder.operation(OperationType.RESHAPE, [mean, shape], [flat])
+    weights = builder.constant(_Q8S, np.ones((4, 3)), 0.5)
+    offsets = builder.constant(OperandType.TENSOR_INT32, np.zeros(4), 0.5)
+    scores = builder.temporary(_Q8S, (1, 4), 1.0)
+    builder.operation(
+        OperationType.FULLY_CONNECTED, [flat, weights, offsets, builder.scalar(0)], [scores]
+    )
+    shares = builder.output(_Q8S, (1, 4), 1 / 256, -128)
+    builder.operation(OperationType.SOFTMAX, [scores, builder.scalar(1.0)], [shares])
+    return builder.build()
+
+
+def test_driver_comes_to_a_first_result_without_what_that_does_not_need() -> None:
     pytest.importorskip("ai_edge_litert")
-    found = modules(_DRIVER)
+    found = modules_of_a_driver(small_network(), [np.ones((1, 6, 6, 2), np.int8)])
     assert "nnburst.formats.tflite.writer" in found
+    assert "nnburst.executor.reference" not in found
     assert found & SPARED == set()
 
 
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["kws_int8", "kws_float", "mobilenet_v1_0.25_128_uint8"])
+def test_driver_comes_to_a_first_result_of_a_real_network_without_it_either(
+    name: str, shared_dir: Path
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    imported = load(shared_dir / "models" / f"{name}.tflite")
+    inputs = [
+        np.zeros(operand.dimensions, DTYPES[OperandType(operand.type)])
+        for operand in (imported.model.main.operands[i] for i in imported.model.main.input_indexes)
+    ]
+    assert modules_of_a_driver(imported, inputs) & SPARED == set()
+
+
 def test_client_imports_nothing_before_its_driver_starts_that_only_mistakes_need() -> None:
-    assert "difflib" not in modules(_CLIENT)
+    ran = subprocess.run(
+        [sys.executable, "-c", _CLIENT], capture_output=True, text=True, check=True
+    )
+    assert "difflib" not in ran.stdout.split()

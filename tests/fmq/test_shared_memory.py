@@ -107,7 +107,7 @@ def test_mapping_is_not_inherited_by_fork() -> None:
 def test_others_can_only_read_what_was_protected() -> None:
     memory = SharedMemory.create(64, read_only_for_others=True)
     mine = memory.map_then_protect()
-    mine[:] = 5
+    mine[:] = bytes([5]) * 64
     theirs = SharedMemory.adopt(os.dup(memory.fd))
     assert theirs.map(writable=False).tolist() == [5] * 64
     with pytest.raises(PermissionError):

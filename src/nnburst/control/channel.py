@@ -258,7 +258,7 @@ class Channel(Closing):
             return
         memory = SharedMemory.create(len(body), name="message")
         try:
-            memory.map(writable=True)[: len(body)] = memoryview(body)
+            memory.map_memory(writable=True)[: len(body)] = body
             packet = _encode(_Packet(id, len(fds), b"", len(body)))
             self._send(packet, [*fds, memory.fd], timeout)
         finally:
@@ -425,6 +425,6 @@ def _large_body(fd: int, size: int) -> bytes:
     except NnburstError as error:
         raise ProtocolError(f"the body must be a sealed memfd: {error}") from error
     try:
-        return memory.map(writable=False)[:size].tobytes()
+        return memory.map_memory(writable=False)[:size].tobytes()
     finally:
         memory.close()

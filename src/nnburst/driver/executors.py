@@ -64,6 +64,7 @@ def import_executor(name: str) -> None:
     """
     find_executor(name)
     try:
+        importlib.import_module("numpy")  # or each worker that comes to need it has its own
         for module in MODULES.get(name, ()):
             importlib.import_module(module)
         begin_executor(name)()

@@ -14,11 +14,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias, overload
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from nnburst.hal.enums import (
     DeviceType,
@@ -29,25 +27,91 @@ from nnburst.hal.enums import (
 )
 from nnburst.hal.extensions import Extension
 from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.timing import OutputShape
 
-Bytes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
 
-class Argument(msgspec.Struct, frozen=True):
-    """One input or output of a bound request.
+class Argument:
+    """One input or output of a bound request. Its bytes are there twice: as an array, and without numpy.
 
     Attributes:
-        buffer: the bytes, a one-dimensional uint8 view of shared memory (read-only for inputs);
-            None if the argument is omitted. Another process may change the bytes at any time.
         dimensions: the model's dimensions merged with the request's; 0 is unknown (outputs only),
             and an empty tuple is a scalar or, for a tensor, an unknown rank (outputs only).
     """
 
-    buffer: Bytes | None
-    dimensions: tuple[int, ...]
+    __slots__ = ("_array", "_memory", "dimensions")
+
+    def __init__(self, buffer: Bytes | memoryview | None, dimensions: tuple[int, ...]) -> None:
+        """An argument in memory that outlives it.
+
+        Args:
+            buffer: one-dimensional bytes, read-only for inputs; None if the argument is omitted.
+            dimensions: see the attributes.
+        """
+        self._memory: memoryview | None = None
+        self._array: Bytes | None = None
+        if isinstance(buffer, memoryview):
+            self._memory = buffer
+        else:
+            self._array = buffer
+        self.dimensions = dimensions
+
+    @property
+    def buffer(self) -> Bytes | None:
+        """The bytes, a one-dimensional uint8 view of shared memory (read-only for inputs).
+
+        None if the argument is omitted. Another process may change the bytes at any time.
+        """
+        if self._array is None and self._memory is not None:
+            self._array = np.frombuffer(self._memory, np.uint8)
+        return self._array
+
+    @property
+    def memory(self) -> memoryview | None:
+        """The same bytes, for executors that need no array of them."""
+        if self._memory is None and self._array is not None:
+            self._memory = self._array.data
+        return self._memory
+
+
+class Pools(Sequence["Bytes"]):
+    """A model's pools as arrays, each made when it is first asked for. Immutable.
+
+    Attributes:
+        memories: the same bytes, for executors that need no arrays of them.
+    """
+
+    def __init__(self, memories: Sequence[memoryview]) -> None:
+        """Pools in memory that outlives this."""
+        self.memories: Final = tuple(memories)
+        self._arrays: dict[int, Bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+    @overload
+    def __getitem__(self, index: int) -> Bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Bytes]: ...
+    def __getitem__(self, index: int | slice) -> Bytes | Sequence[Bytes]:
+        if isinstance(index, slice):
+            return Pools(self.memories[index])
+        at = range(len(self.memories))[index]
+        if at not in self._arrays:
+            self._arrays[at] = np.frombuffer(self.memories[at], np.uint8)
+        return self._arrays[at]
+
+
+def memory_of(pools: Sequence[Bytes], index: int) -> memoryview:
+    """The bytes of pool `index`; no array is made for it."""
+    return pools.memories[index] if isinstance(pools, Pools) else pools[index].data
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from enum import IntFlag
 from typing import Any
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.shared_memory import Bytes
+from nnburst.fmq.shared_memory import Bytes, address_of
 from nnburst.hal.errors import Closed, InvalidArgument
 
 
@@ -36,11 +36,11 @@ def timeout_ns(timeout: float) -> int:
 class EventFlag:
     """Wakes and waits on one word. Thread-safe; keeps the word's mapping alive."""
 
-    def __init__(self, view: Bytes, offset: int) -> None:
+    def __init__(self, view: Bytes | memoryview, offset: int) -> None:
         """Use the four bytes at `offset` (8-aligned) of a mapped region."""
         self._view = view
         self._owner = os.getpid()
-        self.word: Any = ffi.cast("nnb_atomic_u32 *", view.ctypes.data + offset)
+        self.word: Any = ffi.cast("nnb_atomic_u32 *", address_of(view) + offset)
 
     def wake(self, bits: int) -> None:
         """Set `bits` and wake the waiters for one of them; no effect for 0.

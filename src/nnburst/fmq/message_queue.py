@@ -15,23 +15,25 @@ import operator
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
 from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
-from nnburst.fmq.shared_memory import Bytes, SharedMemory
+from nnburst.fmq.shared_memory import Bytes, SharedMemory, address_of
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument, QueueCorrupted
+from nnburst.hal.imports import late_numpy as np
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from nnburst._native import nnb_ring
 
-Elements = npt.NDArray[Any]
+Elements: TypeAlias = "npt.NDArray[Any]"
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
@@ -63,20 +65,20 @@ class MessageQueue(Closing):
     Attributes:
         descriptor: what the other process needs beside `memories` to open it.
         memories: the regions that the descriptor's fd indexes name; owned by this object.
-        dtype: element type.
     """
 
     def __init__(
         self,
         descriptor: MQDescriptor,
         memories: Sequence[SharedMemory],
-        views: Sequence[Bytes],
-        dtype: np.dtype[Any],
+        views: Sequence[Bytes | memoryview],
+        dtype: np.dtype[Any] | None = None,
     ) -> None:
-        """Lay a ring over mapped regions; use `create` or `open`."""
+        """Lay a ring over mapped regions; use `create` or `open`. Without a dtype elements are bytes."""
         self.descriptor = descriptor
         self.memories = tuple(memories)
-        self.dtype = dtype
+        if dtype is not None:
+            self.dtype = dtype
         self._views = tuple(views)
         self.ring: nnb_ring = ffi.new("struct nnb_ring *")
         read, write, data, *flag = descriptor.grantors
@@ -95,8 +97,13 @@ class MessageQueue(Closing):
         if status != lib.NNB_RING_OK:
             raise QueueCorrupted("the queue's counters contradict its size")
 
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return np.dtype((np.void, self.descriptor.quantum))
+
     def _address(self, region: int, offset: int) -> int:
-        return int(self._views[region].ctypes.data) + offset
+        return address_of(self._views[region]) + offset
 
     @classmethod
     def create(
@@ -122,14 +129,14 @@ class MessageQueue(Closing):
             kind.itemsize, capacity, flavor, event_flag=event_flag, original=original_layout
         )
         memory = SharedMemory.create(descriptor.size_bytes(), "nnburst-queue")
-        return cls(descriptor, [memory], [memory.map(writable=True)], kind)
+        return cls(descriptor, [memory], [memory.map_memory(writable=True)], kind)
 
     @classmethod
     def open(
         cls,
         descriptor: MQDescriptor,
         memories: Sequence[SharedMemory],
-        dtype: npt.DTypeLike,
+        dtype: npt.DTypeLike | int,
         *,
         fresh: bool = False,
     ) -> Self:
@@ -138,7 +145,7 @@ class MessageQueue(Closing):
         Args:
             descriptor: as received; checked against the regions' sizes.
             memories: as received (`SharedMemory.adopt` has checked their seals).
-            dtype: element type that is expected.
+            dtype: element type that is expected; a number is the bytes of an element of any type.
             fresh: refuse a queue that was used before: both counters must be 0.
 
         Raises:
@@ -146,9 +153,10 @@ class MessageQueue(Closing):
                 is not fresh.
             QueueCorrupted: the counters are impossible.
         """
-        kind = np.dtype(dtype)
-        check(descriptor, [m.size for m in memories], kind.itemsize)
-        queue = cls(descriptor, memories, [m.map(writable=True) for m in memories], kind)
+        kind = None if isinstance(dtype, int) else np.dtype(dtype)
+        quantum = dtype if isinstance(dtype, int) else np.dtype(dtype).itemsize
+        check(descriptor, [m.size for m in memories], quantum)
+        queue = cls(descriptor, memories, [m.map_memory(writable=True) for m in memories], kind)
         if fresh and (queue.ring.read_index or queue.ring.write_index):
             raise InvalidArgument("the queue's counters are not 0 at the hand-over")
         return queue
@@ -340,8 +348,8 @@ class MessageQueue(Closing):
 
     def _view(self, pointer: Any, size: int) -> Elements:  # noqa: ANN401 - a cffi pointer
         region = self._views[self.descriptor.grantors[2].fd_index]
-        start = int(ffi.cast("uintptr_t", pointer)) - int(region.ctypes.data)
-        elements: Elements = region[start : start + size].view(self.dtype)
+        start = int(ffi.cast("uintptr_t", pointer)) - address_of(region)
+        elements: Elements = np.frombuffer(region[start : start + size], np.uint8).view(self.dtype)
         return elements
 
     def _until(self, attempt: Any, bits: int, timeout: float) -> bool:  # noqa: ANN401

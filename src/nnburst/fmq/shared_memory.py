@@ -10,20 +10,21 @@ name that could outlive its users.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
-import weakref
-from typing import Any, Final, Self
-
-import numpy as np
-import numpy.typing as npt
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from nnburst._native import ffi, lib
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
+from nnburst.hal.imports import late_numpy as np
 
-Bytes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
 #: Seals that a shared region must carry: its size is final, and so are the seals.
 SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -78,11 +79,11 @@ class SharedMemory(Closing):
             ) from error
         return cls(fd, size)
 
-    def map_then_protect(self) -> Bytes:
+    def map_then_protect(self) -> memoryview:
         """Map a region made with `read_only_for_others` for writing, then seal it against others."""
-        view = self.map(writable=True)
+        memory = self.map_memory(writable=True)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SIZE_SEALS | _F_SEAL_FUTURE_WRITE)
-        return view
+        return memory
 
     @classmethod
     def adopt(cls, fd: int, size: int | None = None) -> Self:
@@ -133,17 +134,18 @@ class SharedMemory(Closing):
         Raises:
             ResourceExhausted: the kernel refuses the mapping.
         """
+        view: Bytes = np.frombuffer(self.map_memory(writable=writable, keep=keep), dtype=np.uint8)
+        return view
+
+    def map_memory(self, *, writable: bool, keep: object = None) -> memoryview:
+        """As `map`, for those who need no array of it: `size` bytes of format "B"."""
         address = lib.nnb_pool_map(self.fd, self.size, writable)
         if address == ffi.NULL:
             raise ResourceExhausted(f"cannot map {self.size} bytes: {os.strerror(ffi.errno)}")
-        start = int(ffi.cast("uintptr_t", address))
-        # A ctypes array is a weakly referenceable owner whose buffer numpy keeps as `base`.
-        owner = (ctypes.c_uint8 * self.size).from_address(start)
-        weakref.finalize(owner, _unmap, address, self.size, os.getpid(), keep).atexit = False
-        view: Bytes = np.frombuffer(memoryview(owner), dtype=np.uint8)
-        if not writable:
-            view.flags.writeable = False
-        return view
+        # What is made of a buffer keeps the pointer, and with that the mapping.
+        owner = ffi.gc(address, partial(_unmap, self.size, os.getpid(), keep))
+        memory = memoryview(ffi.buffer(owner, self.size))
+        return memory if writable else memory.toreadonly()
 
     def duplicate(self) -> Self:
         """A second object for the same region with an fd of its own."""
@@ -162,9 +164,15 @@ class SharedMemory(Closing):
             os.close(fd)
 
 
-def _unmap(address: Any, size: int, owner: int, _keep: object) -> None:  # noqa: ANN401 - cffi's
-    # A forked child never had the mapping: by now something else of its own may lie there.
-    if os.getpid() == owner:
+def address_of(memory: Bytes | memoryview) -> int:
+    """Where memory lies that something else keeps."""
+    return int(ffi.cast("uintptr_t", ffi.from_buffer(memory)))
+
+
+def _unmap(size: int, owner: int, _keep: object, address: Any) -> None:  # noqa: ANN401 - cffi's
+    # A forked child never had the mapping: by now something else of its own may lie there. And while a
+    # process ends, its threads may still use what it has mapped.
+    if os.getpid() == owner and not sys.is_finalizing():
         lib.nnb_pool_unmap(address, size)
 
 

@@ -7,34 +7,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
-
-import numpy as np
+from struct import calcsize
+from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.hal.enums import FeatureLevel, OperandType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import OPERAND_TYPE_BASE_MAX, UINT32_MAX
 
 _T = OperandType
 
-#: Element type of every core type that carries data, little endian as on the wire.
-DTYPES: Final[dict[OperandType, np.dtype]] = {
-    _T.FLOAT32: np.dtype("<f4"),
-    _T.INT32: np.dtype("<i4"),
-    _T.UINT32: np.dtype("<u4"),
-    _T.BOOL: np.dtype("u1"),
-    _T.FLOAT16: np.dtype("<f2"),
-    _T.TENSOR_FLOAT32: np.dtype("<f4"),
-    _T.TENSOR_INT32: np.dtype("<i4"),
-    _T.TENSOR_QUANT8_ASYMM: np.dtype("u1"),
-    _T.TENSOR_QUANT16_SYMM: np.dtype("<i2"),
-    _T.TENSOR_FLOAT16: np.dtype("<f2"),
-    _T.TENSOR_BOOL8: np.dtype("u1"),
-    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.dtype("i1"),
-    _T.TENSOR_QUANT16_ASYMM: np.dtype("<u2"),
-    _T.TENSOR_QUANT8_SYMM: np.dtype("i1"),
-    _T.TENSOR_QUANT8_ASYMM_SIGNED: np.dtype("i1"),
-    _T.TENSOR_OEM_BYTE: np.dtype("u1"),
+#: How `struct` calls the elements of every core type that carries data; little endian, as on the wire.
+ELEMENT_CODES: Final[dict[OperandType, str]] = {
+    _T.FLOAT32: "f",
+    _T.INT32: "i",
+    _T.UINT32: "I",
+    _T.BOOL: "B",
+    _T.FLOAT16: "e",
+    _T.TENSOR_FLOAT32: "f",
+    _T.TENSOR_INT32: "i",
+    _T.TENSOR_QUANT8_ASYMM: "B",
+    _T.TENSOR_QUANT16_SYMM: "h",
+    _T.TENSOR_FLOAT16: "e",
+    _T.TENSOR_BOOL8: "B",
+    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL: "b",
+    _T.TENSOR_QUANT16_ASYMM: "H",
+    _T.TENSOR_QUANT8_SYMM: "b",
+    _T.TENSOR_QUANT8_ASYMM_SIGNED: "b",
+    _T.TENSOR_OEM_BYTE: "B",
 }
+#: Bytes of an element of each of them.
+ELEMENT_BYTES: Final = {kind: calcsize(f"<{code}") for kind, code in ELEMENT_CODES.items()}
+
+if TYPE_CHECKING:
+    #: numpy's type of the elements of each of them; made when it is first asked for.
+    DTYPES: dict[OperandType, np.dtype[Any]]
 
 SCALARS: Final = frozenset(
     {_T.FLOAT32, _T.INT32, _T.UINT32, _T.BOOL, _T.FLOAT16, _T.SUBGRAPH, _T.OEM}
@@ -77,9 +83,15 @@ def size_bytes(kind: OperandType, dimensions: Sequence[int]) -> int:
     Python's integers do not overflow, so a size above 2**32 - 1 is returned as it is and refused by
     validation (NNAPI: nonExtensionOperandSizeOfData; DEVIATES: the original aborts on overflow).
     """
-    dtype = DTYPES.get(kind)
-    if dtype is None:
-        return 0
+    element = ELEMENT_BYTES.get(kind, 0)
     if kind in SCALARS:
-        return dtype.itemsize
-    return dtype.itemsize * math.prod(dimensions) if len(dimensions) else 0
+        return element
+    return element * math.prod(dimensions) if len(dimensions) else 0
+
+
+def __getattr__(name: str) -> object:
+    if name != "DTYPES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = {kind: np.dtype(f"<{code}") for kind, code in ELEMENT_CODES.items()}
+    globals()[name] = made
+    return made

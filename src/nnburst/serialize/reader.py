@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, NoReturn
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from nnburst.hal.errors import MalformedPacket
 from nnburst.serialize.wire import DATUM_BYTES, DatumUnion, Variant
 
-Datums = npt.NDArray[Any] | bytes | bytearray | memoryview
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Datums: TypeAlias = "npt.NDArray[Any] | bytes | bytearray | memoryview"
 
 _WORDS = DATUM_BYTES // 4
 
@@ -30,7 +30,10 @@ class PacketReader:
         Raises:
             MalformedPacket: burst:D2, the last element is cut off.
         """
-        data = datums.tobytes() if isinstance(datums, np.ndarray) else memoryview(datums).tobytes()
+        if isinstance(datums, bytes | bytearray | memoryview):
+            data = memoryview(datums).tobytes()
+        else:
+            data = datums.tobytes()
         self._union, self._data, self._at = union, data, 0
         self._count, cut_off = divmod(len(data), DATUM_BYTES)
         if cut_off:

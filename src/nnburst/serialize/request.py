@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from nnburst.hal.enums import MeasureTiming
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import DataLocation
 from nnburst.hal.request import Request, RequestArgument
+from nnburst.serialize import wire
 from nnburst.serialize.reader import Datums, PacketReader
-from nnburst.serialize.wire import REQUEST, REQUEST_DATUM, Variant
+from nnburst.serialize.wire import REQUEST, Variant
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 (_INFORMATION, _INPUT, _INPUT_DIMENSION, _OUTPUT, _OUTPUT_DIMENSION, _POOL, _MEASURE) = (
     REQUEST.variants
@@ -64,7 +66,7 @@ def serialize_request(
         raise InvalidArgument(_unfitting(request, slots)) from error
     counts = (len(body) + 1, len(request.inputs), len(request.outputs), len(slots))
     head = _INFORMATION_LAYOUT.pack(_INFORMATION.discriminator, *counts)
-    return np.frombuffer(bytearray(head + b"".join(body)), REQUEST_DATUM)
+    return np.frombuffer(bytearray(head + b"".join(body)), wire.REQUEST_DATUM)
 
 
 def _operands(

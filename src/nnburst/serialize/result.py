@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.timing import OutputShape, Timing
+from nnburst.serialize import wire
 from nnburst.serialize.reader import Datums, PacketReader
-from nnburst.serialize.wire import RESULT, RESULT_DATUM
+from nnburst.serialize.wire import RESULT
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 (_INFORMATION, _OPERAND, _DIMENSION, _TIMING) = RESULT.variants
 _INFORMATION_LAYOUT = _INFORMATION.layout()
@@ -51,6 +54,15 @@ def serialize_result(
     output_shapes: Sequence[OutputShape] = (),
     timing: Timing = _NOT_MEASURED,
 ) -> npt.NDArray[np.void]:
+    """As `serialize_result_bytes`: a new writable array of RESULT_DATUM, shape (packetSize,)."""
+    return np.frombuffer(serialize_result_bytes(status, output_shapes, timing), wire.RESULT_DATUM)
+
+
+def serialize_result_bytes(
+    status: ErrorStatus,
+    output_shapes: Sequence[OutputShape] = (),
+    timing: Timing = _NOT_MEASURED,
+) -> bytearray:
     """The packet of one outcome, after `normalize_result`.
 
     Args:
@@ -60,8 +72,8 @@ def serialize_result(
         timing: microseconds; replaced by "not measured" unless `status` is NONE.
 
     Returns:
-        A new writable array of RESULT_DATUM, shape (packetSize,); every byte that is not part of a
-        field is 0, also those beside isSufficient.
+        New bytes, whole datums; every byte that is not part of a field is 0, also those beside
+        isSufficient.
 
     Raises:
         InvalidArgument: a dimension is not a uint32, or a duration not a uint64.
@@ -81,7 +93,7 @@ def serialize_result(
         ) from error
     counts = (len(body) + 1, status, len(shapes))
     head = _INFORMATION_LAYOUT.pack(_INFORMATION.discriminator, *counts)
-    return np.frombuffer(bytearray(head + b"".join(body)), RESULT_DATUM)
+    return bytearray(head + b"".join(body))
 
 
 def deserialize_result(datums: Datums) -> Result:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from nnburst.hal.imports import late_numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Bytes of one datum of either kind (the quantum of both queues).
 DATUM_BYTES: Final = 24
@@ -31,7 +33,7 @@ class Field(NamedTuple):
     @property
     def width(self) -> int:
         """Bytes that it takes."""
-        return np.dtype(_NUMPY[self.type]).itemsize
+        return struct.calcsize(f"<{_STRUCT[self.type]}")
 
 
 class Variant(NamedTuple):
@@ -148,7 +150,16 @@ RESULT: Final = DatumUnion(
     ),
 )
 
-#: Items of the request ring.
-REQUEST_DATUM: Final = REQUEST.dtype()
-#: Items of the result ring.
-RESULT_DATUM: Final = RESULT.dtype()
+if TYPE_CHECKING:
+    #: Items of the request ring; made when it is first asked for.
+    REQUEST_DATUM: np.dtype[np.void]
+    #: Items of the result ring, likewise.
+    RESULT_DATUM: np.dtype[np.void]
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("REQUEST_DATUM", "RESULT_DATUM"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = (REQUEST if name == "REQUEST_DATUM" else RESULT).dtype()
+    globals()[name] = made
+    return made

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from driver.weights.packers import Deed
 from nnburst.driver.weights.borrower import MESSAGE, SMALLEST, Borrower
 from nnburst.driver.weights.keeper import OWNER_BYTES
 from nnburst.driver.weights.offer import write_offer
-from nnburst.executor.base import DEFAULT_OPTIONS, Bytes, PrepareOptions
+from nnburst.executor.base import DEFAULT_OPTIONS, PrepareOptions
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -43,10 +42,8 @@ def model_of(pool_bytes: int) -> Model:
 MODEL = model_of(SMALLEST)
 
 
-def pool(deed: Deed = Deed.NOTHING, mark: int = 0) -> Bytes:
-    content = np.zeros(SMALLEST, np.uint8)
-    content[:2] = deed, mark
-    return content
+def pool(deed: Deed = Deed.NOTHING, mark: int = 0) -> memoryview:
+    return memoryview(bytes((deed, mark)) + bytes(SMALLEST - 2))
 
 
 class Keeper:
@@ -74,7 +71,7 @@ class Keeper:
     @contextmanager
     def borrowed(
         self,
-        given: Bytes,
+        given: memoryview,
         *,
         owner: int = 7,
         model: Model = MODEL,

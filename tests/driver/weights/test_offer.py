@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +29,7 @@ def model_of(*sizes: int) -> Model:
 def test_offer_reads_as_it_was_written(pools: list[bytes], threads: int) -> None:
     model = model_of(*map(len, pools))
     options = PrepareOptions(priority=Priority.LOW, num_threads=threads)
-    fd = write_offer(model, [np.frombuffer(pool, np.uint8) for pool in pools], options)
+    fd = write_offer(model, [memoryview(pool) for pool in pools], options)
     try:
         assert checked_size(fd, is_final=True) == os.fstat(fd).st_size
         found, views, found_options = read_offer(fd)
@@ -43,7 +42,7 @@ def test_offer_reads_as_it_was_written(pools: list[bytes], threads: int) -> None
 
 @given(st.data())
 def test_mutated_offer_is_read_or_refused(data: st.DataObject) -> None:
-    fd = write_offer(model_of(64), [np.arange(64, dtype=np.uint8)], DEFAULT_OPTIONS)
+    fd = write_offer(model_of(64), [memoryview(bytes(range(64)))], DEFAULT_OPTIONS)
     content = bytearray(os.pread(fd, 1 << 16, 0))
     os.close(fd)
     at = data.draw(st.integers(0, len(content) - 1))

@@ -298,7 +298,7 @@ def in_process(
     network = Network(content, tuple(inputs), tuple(outputs), frozenset(), frozenset())
     given = [aligned(array) for array in bound.inputs]
     taken = [aligned(np.zeros_like(array)) for array in bound.outputs]
-    binding = native.NativeEngine(network, 1).bind(given, taken)
+    binding = native.NativeEngine(network, 1).bind([x.data for x in given], [x.data for x in taken])
     said = binding.run()
     if said:
         raise GeneralFailure(f"LiteRT: {said}")

@@ -16,7 +16,7 @@ from nnburst.driver.model.raised import outcome_of
 from nnburst.executor.base import Execution
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.timing import OutputShape
-from nnburst.serialize import serialize_result
+from nnburst.serialize import DATUM_BYTES, serialize_result_bytes
 from nnburst.tracing.slices import Layer, Phase, trace
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def reply_with(
     status: ErrorStatus, shapes: tuple[OutputShape, ...] = (), device_ns: int = 0
 ) -> Reply:
     """The reply for an outcome; timing is filled in when it is sent."""
-    datums = serialize_result(status, shapes)
-    return Reply(ffi.from_buffer("uint8_t[]", datums), len(datums), device_ns)
+    packet = serialize_result_bytes(status, shapes)
+    return Reply(ffi.from_buffer("uint8_t[]", packet), len(packet) // DATUM_BYTES, device_ns)
 
 
 def success_of(execution: Execution, *, shapes_vary: bool) -> Reply | None:

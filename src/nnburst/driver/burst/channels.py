@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
-from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
+from nnburst.serialize import DATUM_BYTES
 
 
 class BurstChannels(NamedTuple):
@@ -69,9 +69,9 @@ def adopt_channels(call: OpenBurst, fds: Fds) -> BurstChannels:
 def _open_both(call: OpenBurst, fds: Fds) -> tuple[MessageQueue, MessageQueue]:
     if os.path.sameopenfile(fds[0], fds[1]):  # it would take its own results for requests
         raise InvalidArgument("result_channel: lies in the memory of request_channel")
-    requests = _open_channel("request_channel", call.request_channel, fds.take(0), REQUEST_DATUM)
+    requests = _open_channel("request_channel", call.request_channel, fds.take(0))
     try:
-        results = _open_channel("result_channel", call.result_channel, fds.take(1), RESULT_DATUM)
+        results = _open_channel("result_channel", call.result_channel, fds.take(1))
     except BaseException:
         requests.close()
         raise
@@ -103,7 +103,7 @@ def _keeps_something(kicks: socket.socket) -> bool:
         return False  # it was never connected: it cannot be sent to
 
 
-def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> MessageQueue:  # noqa: ANN401
+def _open_channel(name: str, encoded: msgspec.Raw, fd: int) -> MessageQueue:
     try:
         memory = SharedMemory.adopt(fd)
     except InvalidArgument as error:
@@ -111,7 +111,7 @@ def _open_channel(name: str, encoded: msgspec.Raw, fd: int, dtype: Any) -> Messa
     try:
         charge = SHARED_BYTES.charge(memory.size)
         descriptor = decode_descriptor(encoded)
-        queue_ = MessageQueue.open(descriptor, [memory], dtype, fresh=True)
+        queue_ = MessageQueue.open(descriptor, [memory], DATUM_BYTES, fresh=True)
         weakref.finalize(queue_, charge.close)
     except ResourceExhausted:
         memory.close()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from nnburst._native import ffi
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.imports import late_numpy as np
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from nnburst._native import nnb_counters
 
 #: What the kernel shows as the name of a page.
@@ -28,13 +28,13 @@ ROWS: Final = 511
 #: Models of one worker that are told apart; all others are one.
 MODELS: Final = 32
 #: What is read is cut off here: no more than floats count exactly.
-_MOST: Final = np.uint64(1 << 53)
+_MOST: Final = 1 << 53
 
 #: Words of the header.
 _ROWS_USED, _CACHE_HITS, _CACHE_MISSES = range(3)
 _WORDS: Final = ROW_BYTES // 8
 
-Words = npt.NDArray[np.float64]
+Words: TypeAlias = "npt.NDArray[np.float64]"
 
 
 class CounterPage:
@@ -131,5 +131,5 @@ def _read(memory: SharedMemory, first: int, count: int) -> npt.NDArray[np.uint64
 
 
 def _clamped(words: npt.NDArray[Any]) -> Words:
-    clamped: Words = np.minimum(words, _MOST).astype(np.float64)
+    clamped: Words = np.minimum(words, np.uint64(_MOST)).astype(np.float64)
     return clamped

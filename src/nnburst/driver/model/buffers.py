@@ -18,23 +18,20 @@ import weakref
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-import numpy as np
-
 from nnburst.control.limits import MAX_BUFFERS
 from nnburst.driver.limits.quotas import SHARED_BYTES
-from nnburst.executor.base import Bytes
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES, SCALARS, is_extension
+from nnburst.hal.operand_types import ELEMENT_BYTES, SCALARS, is_extension
 from nnburst.hal.validation.broken import Broken
 from nnburst.hal.validation.memory_desc import combine_dimensions
 
 Shape = tuple[int, ...]
 #: A use of a buffer: the prepared model, "input" or "output", and which.
 Role = tuple["weakref.ref[object]", str, int]
-#: Bytes offered for an output of unknown size.
+#: memoryview offered for an output of unknown size.
 _FIRST_GUESS: Final = 64 * 1024
 _LAST_GUESS: Final = 1 << 30
 
@@ -53,9 +50,8 @@ class Room:
             owner = mmap.mmap(-1, size + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError) as error:
             raise ResourceExhausted(f"no memory for a buffer of {size} bytes: {error}") from error
-        self.writable: Final[Bytes] = np.frombuffer(owner, np.uint8)[:size]
-        self.readable: Final[Bytes] = self.writable.view()
-        self.readable.flags.writeable = False
+        self.writable: Final = memoryview(owner)[:size]
+        self.readable: Final = self.writable.toreadonly()
 
 
 class DeviceBuffer:
@@ -83,14 +79,15 @@ class DeviceBuffer:
             GeneralFailure: the elements of the type have no size.
             ResourceExhausted: there is not so much memory.
         """
-        dtype = None if is_extension(operand.type) else DTYPES.get(OperandType(operand.type))
-        if dtype is None:
+        known = not is_extension(operand.type)
+        element_bytes = ELEMENT_BYTES.get(OperandType(operand.type)) if known else None
+        if element_bytes is None:
             raise GeneralFailure(
                 f"buffers hold operands of core types only, not of type {operand.type}"
             )
         self.token: Final = token
         self.dimensions: Final = operand.dimensions
-        self._element_bytes: Final = dtype.itemsize
+        self._element_bytes: Final = element_bytes
         self._is_scalar: Final = operand.type in SCALARS
         self._roles = roles
         self._forget = forget
@@ -102,7 +99,7 @@ class DeviceBuffer:
         self._room = None if size is None else Room(size)
 
     def size_of(self, dimensions: Shape) -> int | None:
-        """Bytes of a content with these dimensions; None if they are not all known."""
+        """Memoryview of a content with these dimensions; None if they are not all known."""
         if self._is_scalar:
             return self._element_bytes
         if not dimensions or 0 in dimensions:
@@ -120,7 +117,7 @@ class DeviceBuffer:
                 f"device:E6: {kind} {index}: buffer {self.token} was not allocated for this use"
             )
 
-    def content(self, dimensions: Shape) -> Bytes:
+    def content(self, dimensions: Shape) -> memoryview:
         """What it holds, read-only, for an input of these dimensions.
 
         Raises:
@@ -141,7 +138,7 @@ class DeviceBuffer:
         """
         return self._combine(self.dimensions, dimensions)
 
-    def space(self, dimensions: Shape) -> Bytes:
+    def space(self, dimensions: Shape) -> memoryview:
         """Memory to write an output of these dimensions to; all there is if they are not all known.
 
         From here on it holds nothing, until `fill`.
@@ -152,10 +149,10 @@ class DeviceBuffer:
         size = self.size_of(dimensions)
         with self._lock:
             self._clear()
-            if size is not None and (self._room is None or self._room.writable.size < size):
+            if size is not None and (self._room is None or self._room.writable.nbytes < size):
                 self._room = Room(size)
             if self._room is None:
-                return np.empty(0, np.uint8)
+                return memoryview(bytearray())
             return self._room.writable[:size]
 
     def grow(self, needed: Shape) -> bool:
@@ -170,7 +167,7 @@ class DeviceBuffer:
         if self.size_of(self.dimensions) is not None:
             return False
         with self._lock:
-            have = 0 if self._room is None else self._room.writable.size
+            have = 0 if self._room is None else self._room.writable.nbytes
             wanted = self.size_of(needed) or min(max(_FIRST_GUESS, 2 * have), _LAST_GUESS)
             if wanted <= have:
                 return False
@@ -189,7 +186,7 @@ class DeviceBuffer:
             raise GeneralFailure(f"device:E9: buffer {self.token}: {broken.message}") from None
         with self._lock:
             size = self._element_bytes * math.prod(dimensions)
-            room = 0 if self._room is None else self._room.writable.size
+            room = 0 if self._room is None else self._room.writable.nbytes
             if size > room or not (dimensions or self._is_scalar):
                 raise GeneralFailure(
                     f"device:E9: buffer {self.token} cannot hold {list(dimensions)}"
@@ -206,7 +203,7 @@ class DeviceBuffer:
         self._initialised = False
         self._content, self._content_bytes = self.dimensions, self.size_of(self.dimensions)
 
-    def copy_to(self, target: Callable[[], Bytes], size: int) -> None:
+    def copy_to(self, target: Callable[[], memoryview], size: int) -> None:
         """Copy the content out (NNAPI: IBuffer::copyTo).
 
         Args:
@@ -223,9 +220,9 @@ class DeviceBuffer:
                 raise InvalidArgument(f"copyTo: {size} bytes, buffer {self.token} has {wanted}")
             if not self._initialised or self._room is None:
                 raise GeneralFailure(f"copyTo: buffer {self.token} is not initialised")
-            np.copyto(target(), self._room.readable[:wanted])
+            target()[:] = self._room.readable[:wanted]
 
-    def copy_from(self, source: Callable[[], Bytes], size: int, dimensions: Shape) -> None:
+    def copy_from(self, source: Callable[[], memoryview], size: int, dimensions: Shape) -> None:
         """Fill it (NNAPI: IBuffer::copyFrom); if that fails it holds nothing.
 
         Args:
@@ -244,9 +241,9 @@ class DeviceBuffer:
             found, wanted = self._incoming(dimensions)
             if size != wanted:
                 raise InvalidArgument(f"copyFrom: {size} bytes, buffer {self.token} takes {wanted}")
-            if self._room is None or self._room.writable.size < wanted:
+            if self._room is None or self._room.writable.nbytes < wanted:
                 self._room = Room(wanted)
-            np.copyto(self._room.writable[:wanted], data)
+            self._room.writable[:wanted] = data
             self._content, self._content_bytes = found, wanted
             self._initialised = True
 

@@ -15,7 +15,7 @@ from nnburst.driver.model.capabilities import load_capabilities
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.weights.borrower import Borrower
-from nnburst.executor.base import Bytes, Executor, Prepared, PrepareOptions
+from nnburst.executor.base import Executor, Pools, Prepared, PrepareOptions
 from nnburst.executor.operations import SIGNATURES
 from nnburst.executor.sharing import PackingExecutor
 from nnburst.fmq.cores import thread_budget
@@ -120,7 +120,7 @@ class Device:
         return self.prepare_checked(model, views, options)
 
     def prepare_checked(
-        self, model: Model, views: Sequence[Bytes], options: PrepareOptions
+        self, model: Model, views: Sequence[memoryview], options: PrepareOptions
     ) -> PreparedModel:
         """Have the executor prepare a model that has been checked; no more than that.
 
@@ -132,11 +132,11 @@ class Device:
         with trace(Layer.DRIVER, Phase.COMPILATION, "prepare"):
             prepared = self._borrowed(model, views, within)
             if prepared is None:
-                prepared = self._executor.prepare(model, views, within)
+                prepared = self._executor.prepare(model, Pools(views), within)
         return PreparedModel(model, prepared, options.preference, options.priority)
 
     def _borrowed(
-        self, model: Model, views: Sequence[Bytes], options: PrepareOptions
+        self, model: Model, views: Sequence[memoryview], options: PrepareOptions
     ) -> Prepared | None:
         """Prepared with what another process has packed; None if this one packs for itself."""
         executor = self._executor

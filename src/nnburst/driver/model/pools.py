@@ -12,7 +12,6 @@ from nnburst.control.objects import Reference
 from nnburst.driver.limits.quotas import POOLS, SHARED_BYTES, Charge
 from nnburst.driver.model.buffer_tracker import BufferTracker
 from nnburst.driver.model.buffers import DeviceBuffer
-from nnburst.executor.base import Bytes
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import BufferToken, MemoryPool
@@ -40,11 +39,11 @@ class Pool:
             memory.close()
             raise
         self._bytes: Charge | None = None  # each mapping keeps it, too
-        self._readable: Bytes | None = None
-        self._writable: Bytes | None = None
+        self._readable: memoryview | None = None
+        self._writable: memoryview | None = None
 
     @property
-    def readable(self) -> Bytes:
+    def readable(self) -> memoryview:
         """All bytes, read-only.
 
         Raises:
@@ -56,7 +55,7 @@ class Pool:
         return self._readable
 
     @property
-    def writable(self) -> Bytes:
+    def writable(self) -> memoryview:
         """All bytes, read-write.
 
         Raises:
@@ -67,11 +66,11 @@ class Pool:
             self._writable = self._map(writable=True)
         return self._writable
 
-    def _map(self, *, writable: bool) -> Bytes:
+    def _map(self, *, writable: bool) -> memoryview:
         if self._bytes is None:
             self._bytes = SHARED_BYTES.charge(self.size)
         try:
-            return self._memory.map(writable=writable, keep=self._bytes)[: self.size]
+            return self._memory.map_memory(writable=writable, keep=self._bytes)[: self.size]
         except (ResourceExhausted, OSError, ValueError) as error:
             raise GeneralFailure(f"device:E5: a pool cannot be mapped: {error}") from error
 

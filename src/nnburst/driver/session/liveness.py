@@ -11,7 +11,7 @@ import os
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import Fds
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.shared_memory import SharedMemory, address_of
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Liveness:
         self._pidfd = os.pidfd_open(os.getpid())
         self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
         self._view = self._memory.map_then_protect()
-        word = ffi.cast("nnb_atomic_u32 *", self._view.ctypes.data)
+        word = ffi.cast("nnb_atomic_u32 *", address_of(self._view))
         error = int(lib.nnb_death_word_hold(word))
         self._held = error == 0
         if error:

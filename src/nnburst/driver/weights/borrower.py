@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nnburst.driver.weights.offer import constant_bytes, write_offer
-from nnburst.executor.base import Bytes, PrepareOptions
+from nnburst.executor.base import PrepareOptions
 from nnburst.executor.sharing import MAX_FILES
 from nnburst.hal.closing import Closing
 from nnburst.hal.model import Model
@@ -45,7 +45,7 @@ class Borrower(Closing):
 
     @contextlib.contextmanager
     def borrow(
-        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
+        self, model: Model, pools: Sequence[memoryview], options: PrepareOptions
     ) -> Iterator[Sequence[int]]:
         """Memory files of packed weights while the context lasts; empty if nothing is to be had.
 
@@ -64,7 +64,7 @@ class Borrower(Closing):
             for fd in files:
                 os.close(fd)
 
-    def _ask(self, model: Model, pools: Sequence[Bytes], options: PrepareOptions) -> list[int]:
+    def _ask(self, model: Model, pools: Sequence[memoryview], options: PrepareOptions) -> list[int]:
         if self._pair is None:
             return []
         self._number += 1

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from nnburst.driver.weights.sealing import read_only, seal
-from nnburst.executor.base import Bytes, PrepareOptions
+from nnburst.executor.base import Pools, PrepareOptions
 from nnburst.executor.operations import SIGNATURES
 from nnburst.executor.sharing import memory_file
 from nnburst.hal.enums import ExecutionPreference, Priority
@@ -51,12 +50,12 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Head).decode
 
 
-def constant_bytes(model: Model, pools: Sequence[Bytes]) -> int:
+def constant_bytes(model: Model, pools: Sequence[memoryview]) -> int:
     """Bytes of all that a model's constants lie in."""
-    return len(model.operand_values) + sum(pool.size for pool in pools)
+    return len(model.operand_values) + sum(pool.nbytes for pool in pools)
 
 
-def write_offer(model: Model, pools: Sequence[Bytes], options: PrepareOptions) -> int:
+def write_offer(model: Model, pools: Sequence[memoryview], options: PrepareOptions) -> int:
     """A sealed memory file; the caller owns the descriptor.
 
     Raises:
@@ -66,8 +65,8 @@ def write_offer(model: Model, pools: Sequence[Bytes], options: PrepareOptions) -
     parts: list[bytes | memoryview] = [len(head).to_bytes(_LENGTH, "little"), head]
     end = _LENGTH + len(head)
     for pool in pools:
-        parts += [bytes(-end % _ALIGNMENT), pool.data]
-        end += -end % _ALIGNMENT + pool.size
+        parts += [bytes(-end % _ALIGNMENT), pool]
+        end += -end % _ALIGNMENT + pool.nbytes
     fd = memory_file("offer", *parts)
     try:
         seal(fd)
@@ -77,7 +76,7 @@ def write_offer(model: Model, pools: Sequence[Bytes], options: PrepareOptions) -
     return fd
 
 
-def read_offer(fd: int) -> tuple[Model, list[Bytes], PrepareOptions]:
+def read_offer(fd: int) -> tuple[Model, Pools, PrepareOptions]:
     """What `write_offer` was given, checked like what a client sends.
 
     Args:
@@ -98,13 +97,17 @@ def read_offer(fd: int) -> tuple[Model, list[Bytes], PrepareOptions]:
         head = _decode(content[_LENGTH : _LENGTH + length])
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidArgument(f"offer: its head is malformed: {error}") from error
-    pools: list[Bytes] = []
+    pools: list[memoryview] = []
     end = _LENGTH + length
     for described in head.model.pools:
         start = end + -end % _ALIGNMENT
         end = start + described.size
         if end > len(content):
             raise InvalidArgument(f"offer: pool {len(pools)} ends behind the file")
-        pools.append(np.frombuffer(content[start:end], np.uint8))
+        pools.append(content[start:end])
     validate_model(head.model, SIGNATURES)
-    return head.model, pools, PrepareOptions(head.preference, head.priority, head.num_threads)
+    return (
+        head.model,
+        Pools(pools),
+        PrepareOptions(head.preference, head.priority, head.num_threads),
+    )

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from nnburst.executor.graph.tensor import Array
+from nnburst.hal.imports import late_numpy as np
 
 #: Arrays start at multiples of this: a cache line, and enough for any vector unit.
 ALIGNMENT: Final = 64

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
-from nnburst.executor.graph.arena import byte_size
 from nnburst.executor.graph.operation import Binding, Node, OperationFailed, Run, named
-from nnburst.executor.graph.plan import Step, read_only
-from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.plan import Step
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType, read_only
 from nnburst.hal.enums import OperandType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import UINT32_MAX
 
 _WIDER: Final = {
     OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
     OperandType.FLOAT16: OperandType.FLOAT32,
 }
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 def infer(
@@ -161,7 +159,7 @@ def _check_dimensions(name: str, declared: TensorType, dimensions: tuple[int, ..
         )
     if min(dimensions, default=0) < 0:
         raise OperationFailed(f"{name}: computes a negative extent: {list(dimensions)}")
-    if byte_size(dimensions, declared.dtype) > UINT32_MAX:
+    if math.prod(dimensions) * declared.element_bytes > UINT32_MAX:
         raise OperationFailed(f"{name}: output of {list(dimensions)} exceeds 2**32 - 1 bytes")
 
 
@@ -194,12 +192,12 @@ def _for_shape_rule(step: Step, at: int, given: Tensor | TensorType | None) -> T
         return None
     meta = given.meta if isinstance(given, Tensor) else given
     seen = meta if step.definition.half else _widen_type(meta)
-    dtype = seen.dtype
     if at in step.controls:
         assert isinstance(given, Tensor)  # its value is known before shapes are inferred
-        return Tensor(seen, given.array.astype(dtype, copy=False))
-    # A shape rule must not look at data; it sees zeros that take no memory.
-    return Tensor(seen, np.broadcast_to(np.zeros((), dtype), seen.dimensions))
+        if seen is meta:
+            return given
+        return Tensor(seen, given.array.astype(seen.dtype, copy=False))
+    return Tensor.of_unknown(seen)  # a shape rule must not look at data
 
 
 def _widen_input(
@@ -213,7 +211,7 @@ def _widen_input(
         if key not in step.cache:
             step.cache.setdefault(key, read_only(narrow.astype(np.float32)))
         return Tensor(_widen_type(given.meta), step.cache[key])
-    wide = binding.scratch(narrow.shape, _FLOAT32)
+    wide = binding.scratch(narrow.shape, np.dtype(np.float32))
     if at in step.controls:
         np.copyto(wide, narrow)  # the kernel reads it while it binds
     before.append(lambda: np.copyto(wide, narrow))
@@ -224,7 +222,7 @@ def _widen_output(step: Step, given: Tensor, binding: Binding, after: list[Run])
     if step.definition.half or given.type not in _WIDER:
         return given
     narrow: Array = given.array
-    wide = binding.scratch(narrow.shape, _FLOAT32)
+    wide = binding.scratch(narrow.shape, np.dtype(np.float32))
     after.append(lambda: np.copyto(narrow, wide, casting="same_kind"))
     return Tensor(_widen_type(given.meta), wide)
 

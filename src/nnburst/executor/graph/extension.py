@@ -20,10 +20,9 @@ import importlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
-import numpy.typing as npt
 
 from nnburst.executor.graph.operation import (
     REGISTRY,
@@ -47,6 +46,9 @@ from nnburst.hal.model import Model, Subgraph
 from nnburst.hal.operand_types import is_extension
 from nnburst.hal.signature import Check, Form, Signature, TypeRow
 from nnburst.hal.validation.values import validate_extensions
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 logger = logging.getLogger("nnburst.executor")
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from nnburst.executor.graph.tensor import Array
+from nnburst.hal.imports import late_numpy as np
 
 #: Implicit padding schemes.
 SAME: Final = 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from nnburst.executor.graph.arena import Block, byte_size, plan
+from nnburst.executor.graph.arena import Block, plan
 from nnburst.executor.graph.binding import infer
 from nnburst.executor.graph.plan import Graph, Step
 from nnburst.executor.graph.tensor import Tensor, TensorType
@@ -83,7 +83,7 @@ def _place(
         for index in graph.steps[number].outputs:
             if index not in outputs:
                 meta = types[index]
-                size = byte_size(meta.dimensions, meta.dtype)
+                size = meta.byte_size
                 indexes.append(index)
                 blocks.append(Block(size, number, graph.last_read.get(index, number)))
     offsets, total = plan(blocks)

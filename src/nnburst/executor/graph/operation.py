@@ -29,17 +29,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.signature import Match, Signature
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Run = Callable[[], None]
 
@@ -91,6 +93,11 @@ class Evaluation(Protocol):
         """
 
 
+def uninitialised(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Memory of its own."""
+    return np.empty(shape, dtype)
+
+
 class Binding(msgspec.Struct):
     """What a node is bound in: everything but its operands.
 
@@ -101,7 +108,7 @@ class Binding(msgspec.Struct):
         evaluation: the running evaluator (control flow only).
     """
 
-    scratch: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
+    scratch: Callable[[tuple[int, ...], np.dtype[Any]], Array] = uninitialised
     constants: frozenset[int] = frozenset()
     cache: dict[Hashable, Any] = msgspec.field(default_factory=dict)
     evaluation: Evaluation | None = None
@@ -176,7 +183,7 @@ class Node:
             if slot.name == name:
                 if tensor is None:
                     raise self.failure(f"operand '{name}' is omitted")
-                value = tensor.array.item()
+                (value,) = tensor.numbers
                 return bool(value) if tensor.type.name == "BOOL" else value
         for slot in self.match.form.inputs:
             if slot.name == name:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from nnburst.executor.base import Bytes
+from nnburst.executor.base import Bytes, memory_of
 from nnburst.executor.graph.extension import (
     find_definition,
     find_operand_type,
     with_local_codes,
 )
 from nnburst.executor.graph.operation import OperationDefinition
-from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.tensor import Tensor, TensorType, read_only
 from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
 from nnburst.hal.signature import Match, Role
 
@@ -216,25 +215,15 @@ def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes] | None) ->
     place = operand.location
     end = place.offset + place.length
     if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
-        data = np.frombuffer(values, np.uint8)[place.offset : end]
+        stored = memoryview(values)[place.offset : end]
     elif pools is None:
-        return Tensor(meta, np.broadcast_to(np.zeros((), meta.dtype), meta.dimensions))
+        return Tensor.of_unknown(meta)
     else:
         # Another process may change a pool at any time; a prepared model keeps what it was given.
-        data = pools[place.pool_index][place.offset : end].copy()
-    dtype = meta.dtype
-    if data.size != dtype.itemsize * math.prod(meta.dimensions):  # only extensions' are unchecked
+        stored = memoryview(bytes(memory_of(pools, place.pool_index)[place.offset : end]))
+    if stored.nbytes != meta.byte_size:  # only extensions' are unchecked
         raise InvalidArgument(
             f"validation:O16: a constant of type {meta.type.name} and dimensions {list(meta.dimensions)}"
-            f" has {data.size} bytes"
+            f" has {stored.nbytes} bytes"
         )
-    if data.ctypes.data % dtype.itemsize:
-        data = data.copy()
-    return Tensor(meta, read_only(data.view(dtype).reshape(meta.dimensions)))
-
-
-def read_only(array: Array) -> Array:
-    """A view of `array` that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    return Tensor.of_stored(meta, stored)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from array import array as packed
+from collections.abc import Sequence
+from struct import unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
+from nnburst.hal import operand_types
 from nnburst.hal.enums import OperandType
 from nnburst.hal.extensions import ExtensionOperandType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import ExtraParams
-from nnburst.hal.operand_types import DTYPES, SCALARS
+from nnburst.hal.operand_types import ELEMENT_BYTES, ELEMENT_CODES, SCALARS
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Array: TypeAlias = "npt.NDArray[Any]"
 
 
 class TensorType(msgspec.Struct, frozen=True):
@@ -37,7 +44,24 @@ class TensorType(msgspec.Struct, frozen=True):
     def dtype(self) -> np.dtype[Any]:
         """Type of the elements."""
         kind: object = self.type
-        return kind.dtype if isinstance(kind, ExtensionOperandType) else DTYPES[self.type]
+        return (
+            kind.dtype
+            if isinstance(kind, ExtensionOperandType)
+            else operand_types.DTYPES[self.type]
+        )
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        kind: object = self.type
+        if isinstance(kind, ExtensionOperandType):
+            return kind.dtype.itemsize
+        return ELEMENT_BYTES[self.type]
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of all elements, side by side."""
+        return math.prod(self.dimensions) * self.element_bytes
 
     @property
     def is_scalar(self) -> bool:
@@ -46,16 +70,75 @@ class TensorType(msgspec.Struct, frozen=True):
         return not kind.is_tensor if isinstance(kind, ExtensionOperandType) else kind in SCALARS
 
 
-class Tensor(msgspec.Struct, frozen=True):
-    """A typed array.
+class Tensor:
+    """A typed array, which is made when it is first asked for if the elements are known otherwise.
 
     Attributes:
         meta: type, shape and quantisation; `meta.dimensions == array.shape`.
-        array: the elements; inputs are read-only, outputs are written in place (`out=`, `[...] =`).
     """
 
-    meta: TensorType
-    array: Array
+    __slots__ = ("_array", "_stored", "meta")
+
+    def __init__(self, meta: TensorType, array: Array) -> None:
+        """Elements that are an array."""
+        self.meta = meta
+        self._array: Array | None = array
+        self._stored: memoryview | None = None
+
+    @classmethod
+    def of_stored(cls, meta: TensorType, stored: bytes | memoryview) -> Self:
+        """Elements as a model has them: bytes that do not change, as many as the type takes."""
+        made = cls.of_unknown(meta)
+        made._stored = memoryview(stored)
+        return made
+
+    @classmethod
+    def of_unknown(cls, meta: TensorType) -> Self:
+        """A tensor of which only the type is known: its array has zeros, which take no memory."""
+        made = cls.__new__(cls)
+        made.meta, made._array, made._stored = meta, None, None
+        return made
+
+    @classmethod
+    def of_numbers(cls, meta: TensorType, numbers: Sequence[float]) -> Self:
+        """Elements of a core type, in the order in which they lie in memory."""
+        return cls.of_stored(meta, packed(ELEMENT_CODES[meta.type], numbers).tobytes())
+
+    def of_type(self, meta: TensorType) -> Tensor:
+        """The same elements as another type of as many bytes each: with other scales, say."""
+        if self._stored is None:
+            return Tensor(meta, self.array)
+        return Tensor.of_stored(meta, self._stored)
+
+    @property
+    def array(self) -> Array:
+        """The elements; inputs are read-only, outputs are written in place (`out=`, `[...] =`)."""
+        if self._array is None:
+            self._array = self._made()
+        return self._array
+
+    def _made(self) -> Array:
+        dtype = self.meta.dtype
+        if self._stored is None:
+            return np.broadcast_to(np.zeros((), dtype), self.meta.dimensions)
+        found = np.frombuffer(self._stored, np.uint8)
+        if found.ctypes.data % dtype.itemsize:
+            found = found.copy()
+        return read_only(found.view(dtype).reshape(self.meta.dimensions))
+
+    @property
+    def stored(self) -> memoryview | None:
+        """The elements' bytes in order, if they are known as such."""
+        return self._stored
+
+    @property
+    def numbers(self) -> list[Any]:
+        """The elements in order, as Python's numbers."""
+        code = ELEMENT_CODES.get(self.meta.type)
+        if self._stored is None or code is None:
+            found: list[Any] = self.array.reshape(-1).tolist()
+            return found
+        return list(unpack(f"<{math.prod(self.meta.dimensions)}{code}", self._stored))
 
     @property
     def type(self) -> OperandType:
@@ -81,3 +164,20 @@ class Tensor(msgspec.Struct, frozen=True):
     def dtype(self) -> np.dtype[Any]:
         """Element type of `array`."""
         return self.array.dtype
+
+
+def float32(number: float) -> float:
+    """A number rounded to float32; too large ones become infinite."""
+    return packed("f", [number])[0]
+
+
+def float32_product(x: float, y: float) -> float:
+    """The product of two numbers as float32 has it."""
+    return float32(float32(x) * float32(y))  # exact before it is rounded: two factors of 24 bits
+
+
+def read_only(array: Array) -> Array:
+    """A view of `array` that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

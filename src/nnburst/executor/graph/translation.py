@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from nnburst.executor.base import Bytes
 from nnburst.executor.graph.layout import lay_out
 from nnburst.executor.graph.operation import Binding, Node, OperationFailed
 from nnburst.executor.graph.plan import Graph, Plan, Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import Model, SymmPerChannelQuantParams
-from nnburst.hal.operand_types import DTYPES, is_scalar
+from nnburst.hal.operand_types import is_scalar
 
 
 class UnsupportedByEngine(Exception):
@@ -113,7 +112,7 @@ class Translation:
         meta = self.types.get(index)
         if meta is None:
             return None
-        return Tensor(meta, np.broadcast_to(np.zeros((), DTYPES[meta.type]), meta.dimensions))
+        return Tensor.of_unknown(meta)
 
 
 def _stored_weights(graph: Graph) -> dict[int, Tensor]:

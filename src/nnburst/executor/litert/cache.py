@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from nnburst.executor.caching import Cached, Octets, without_constants
 from nnburst.executor.graph.tensor import TensorType
@@ -22,6 +21,7 @@ from nnburst.formats.tflite.format import read_format
 from nnburst.formats.tflite.reader import File
 from nnburst.formats.tflite.schema import root_table
 from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import Model
 
 #: Constants with fewer bytes stay in the network.

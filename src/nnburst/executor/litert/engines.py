@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from nnburst.executor.base import Bytes, NativeCall
+from nnburst.executor.base import NativeCall
 
 #: Engines of one network; more threads than that share them and take turns.
 MAX_ENGINES: Final = 16
@@ -29,7 +29,9 @@ class EngineBinding(Protocol):
 class Engine(Protocol):
     """A network ready to run."""
 
-    def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> EngineBinding:
+    def bind(
+        self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
+    ) -> EngineBinding:
         """Bind memory: exactly the bytes of each argument."""
 
 
@@ -56,7 +58,7 @@ class Engines:
         self._places = [_Place(make())]
 
     def bind(
-        self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]
+        self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
     ) -> tuple[EngineBinding, Callable[[], None]]:
         """A request bound to an engine of the calling thread, and what to call when it is closed."""
         place = self._take()

@@ -20,7 +20,6 @@ from nnburst.executor.base import (
     PrepareOptions,
 )
 from nnburst.executor.caching import Cached, FallbackExecutor, Octets
-from nnburst.executor.graph.arena import byte_size
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
@@ -36,7 +35,6 @@ from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgumen
 from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
-from nnburst.hal.operand_types import DTYPES
 from nnburst.hal.timing import OutputShape, has_passed
 
 log = logging.getLogger("nnburst.executor")
@@ -287,27 +285,27 @@ def _title(model: Model) -> str:
     return f"litert: {ends} ({len(operations)})"
 
 
-def _input(argument: Argument, meta: TensorType) -> Bytes:
-    if argument.buffer is None:
+def _input(argument: Argument, meta: TensorType) -> memoryview:
+    if argument.memory is None:
         raise GeneralFailure("an input of the model is omitted")
     if argument.dimensions != meta.dimensions:
         raise InvalidArgument(f"an input has extents {argument.dimensions}, not {meta.dimensions}")
-    size = byte_size(meta.dimensions, DTYPES[meta.type])
-    if argument.buffer.size < size:
+    size = meta.byte_size
+    if argument.memory.nbytes < size:
         raise InvalidArgument(
-            f"validation:R11: an input of {size} bytes has only {argument.buffer.size}"
+            f"validation:R11: an input of {size} bytes has only {argument.memory.nbytes}"
         )
-    return argument.buffer[:size]
+    return argument.memory[:size]
 
 
-def _output(argument: Argument, meta: TensorType) -> Bytes | None:
+def _output(argument: Argument, meta: TensorType) -> memoryview | None:
     """Room for an output; None if there is too little."""
     if len(argument.dimensions) == len(meta.dimensions) and any(
         want not in (0, have)
         for want, have in zip(argument.dimensions, meta.dimensions, strict=True)
     ):
         raise GeneralFailure(f"an output is {meta.dimensions}, not {argument.dimensions}")
-    size = byte_size(meta.dimensions, DTYPES[meta.type])
-    if argument.buffer is None or argument.buffer.size < size:
+    size = meta.byte_size
+    if argument.memory is None or argument.memory.nbytes < size:
         return None
-    return argument.buffer[:size]
+    return argument.memory[:size]

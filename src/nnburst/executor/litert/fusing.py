@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from nnburst.executor.graph.tensor import Array
 from nnburst.executor.litert.graph import GraphWriter, Value, Written
 from nnburst.hal.enums import FusedActivationFunc, OperandType
+from nnburst.hal.imports import late_numpy as np
 
 #: Dimension of the filter that an operator's output channels come from.
 _CHANNELS: Final = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}

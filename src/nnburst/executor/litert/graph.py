@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
-from nnburst.executor.graph.tensor import Array, TensorType
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.graph.translation import UnsupportedByEngine
 from nnburst.formats.tflite.format import read_format
 from nnburst.formats.tflite.writer import NewTable, write
 from nnburst.hal.enums import OperandType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import SymmPerChannelQuantParams
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 _T = OperandType
 
@@ -88,7 +88,7 @@ class GraphWriter:
         self._operators: list[NewTable] = []
         self._codes: dict[str, int] = {}
         self._producers: dict[int, Written] = {}
-        self._arrays: dict[int, Array] = {}
+        self._constants: dict[int, Tensor] = {}
         self._reads: dict[int, int] = {}
         self._folded: set[int] = set()
 
@@ -114,12 +114,19 @@ class GraphWriter:
 
     def constant(self, array: Array, meta: TensorType) -> Value:
         """A tensor with these elements."""
-        value = self.tensor(meta)
-        data = np.ascontiguousarray(array, DTYPES[meta.type])
-        stored = data != 0 if meta.type is _T.TENSOR_BOOL8 else data
+        return self.stored(Tensor(meta, np.ascontiguousarray(array, meta.dtype)))
+
+    def stored(self, tensor: Tensor) -> Value:
+        """A tensor with these elements, of which no array is made if they are known as bytes."""
+        value = self.tensor(tensor.meta)
+        data: memoryview | Array | None = tensor.stored
+        if data is None or tensor.type is _T.TENSOR_BOOL8:
+            found = tensor.array
+            kept = found != 0 if tensor.type is _T.TENSOR_BOOL8 else found
+            data = kept.reshape(-1).view(np.uint8)
         self._tensors[value.index].fields["Buffer"] = len(self._buffers)
-        self._buffers.append(NewTable("Buffer", Data=stored.reshape(-1).view(np.uint8)))
-        self._arrays[value.index] = data
+        self._buffers.append(NewTable("Buffer", Data=data))
+        self._constants[value.index] = tensor
         self._folded.add(value.index)
         return value
 
@@ -177,7 +184,8 @@ class GraphWriter:
 
     def array(self, value: Value) -> Array | None:
         """The elements of a constant; None if it is computed."""
-        return self._arrays.get(value.index)
+        found = self._constants.get(value.index)
+        return None if found is None else found.array
 
     def is_read(self, value: Value) -> bool:
         """Whether an operator so far reads it."""
@@ -227,7 +235,7 @@ class GraphWriter:
         """Empty the buffers of constants that neither an operator nor the caller reads."""
         read = {index for raw in operators for index in raw.fields["Inputs"]}
         read.update(value.index for value in outputs)
-        for index in self._arrays.keys() - read:
+        for index in self._constants.keys() - read:
             tensor = self._tensors[index].fields
             self._buffers[tensor.pop("Buffer")].fields["Data"] = None
 

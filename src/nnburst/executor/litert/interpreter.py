@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from nnburst.executor.base import Bytes, NativeCall
+from nnburst.executor.base import NativeCall
 from nnburst.executor.graph.tensor import Array
 from nnburst.executor.litert.network import Network
+from nnburst.hal import operand_types
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.imports import late_numpy as np
 from nnburst.tracing.slices import Layer, Phase, trace
 
 _said = threading.Event()
@@ -69,7 +68,9 @@ class InterpreterEngine:
         self._inputs = [d["index"] for d in self._interpreter.get_input_details()]
         self._outputs = [d["index"] for d in self._interpreter.get_output_details()]
 
-    def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> InterpreterCall:
+    def bind(
+        self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
+    ) -> InterpreterCall:
         """Bind memory: exactly the bytes of each argument; None for an output that is not taken."""
         network = self._network
         return InterpreterCall(
@@ -118,8 +119,9 @@ class InterpreterCall:
         self._inputs, self._outputs = [], []
 
 
-def _typed(memory: Bytes, kind: Any, dimensions: tuple[int, ...]) -> Array:  # noqa: ANN401
-    dtype = DTYPES[kind]
-    if memory.ctypes.data % dtype.itemsize:
+def _typed(memory: memoryview, kind: Any, dimensions: tuple[int, ...]) -> Array:  # noqa: ANN401
+    dtype = operand_types.DTYPES[kind]
+    found = np.frombuffer(memory, np.uint8)
+    if found.ctypes.data % dtype.itemsize:
         raise GeneralFailure(f"an argument is not aligned to {dtype.itemsize} bytes")
-    return memory.view(dtype).reshape(dimensions)
+    return found.view(dtype).reshape(dimensions)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.operation import Node
@@ -23,6 +22,7 @@ from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.graph.translation import UnsupportedByEngine, real_numbers, real_type
 from nnburst.executor.litert.graph import GraphWriter, Value
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.imports import late_numpy as np
 
 _T = OperandType
 Q8: Final = _T.TENSOR_QUANT8_ASYMM
@@ -130,7 +130,7 @@ class Lowering:
 
     def _value(self, at: int, tensor: Tensor) -> Value:
         if at in self._step.constants:
-            return self.graph.constant(tensor.array, tensor.meta)
+            return self.graph.stored(tensor)
         return self._values[self._step.inputs[at]]
 
     def read_once(self, name: str) -> bool:
@@ -158,7 +158,7 @@ class Lowering:
 
     def numbers(self, name: str) -> list[int]:
         """A control tensor, flattened."""
-        return [int(n) for n in self.node.tensor(name).array.reshape(-1)]
+        return [int(n) for n in self.node.tensor(name).numbers]
 
     def activation(self) -> int:
         """The fused activation; NNAPI's codes are the format's."""
@@ -179,15 +179,21 @@ class Lowering:
         return self.graph.constant(array, replace(like, dimensions=array.shape))
 
     def integers(self, numbers: Sequence[int] | Array) -> Value:
-        """An INT32 constant."""
+        """An INT32 constant; of a sequence with one dimension."""
+        if isinstance(numbers, list | tuple):
+            meta = TensorType(_T.TENSOR_INT32, (len(numbers),))
+            return self.graph.stored(Tensor.of_numbers(meta, numbers))
         array = np.asarray(numbers, np.int32)
         return self.graph.constant(array, TensorType(_T.TENSOR_INT32, array.shape))
 
+    def pairs(self, numbers: Sequence[int]) -> Value:
+        """An INT32 constant of rows with two elements."""
+        meta = TensorType(_T.TENSOR_INT32, (len(numbers) // 2, 2))
+        return self.graph.stored(Tensor.of_numbers(meta, numbers))
+
     def real(self, number: float) -> Value:
         """A FLOAT32 constant of one element."""
-        return self.graph.constant(
-            np.array([number], np.float32), TensorType(_T.TENSOR_FLOAT32, (1,))
-        )
+        return self.graph.stored(Tensor.of_numbers(TensorType(_T.TENSOR_FLOAT32, (1,)), [number]))
 
     def emit(
         self,
@@ -204,7 +210,7 @@ class Lowering:
         """`x` with other extents."""
         if tuple(dimensions) == x.shape:
             return x
-        shape = self.integers(np.array(dimensions, np.int32))
+        shape = self.integers(tuple(dimensions))
         meta = replace(x.meta, dimensions=tuple(dimensions))
         return self.emit("RESHAPE", [x, shape], meta, "Reshape", newShape=list(dimensions))
 

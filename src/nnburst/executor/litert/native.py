@@ -7,24 +7,21 @@ import importlib.util
 import logging
 import os
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from nnburst import _native
 from nnburst._native import ffi, lib
-from nnburst.executor.base import Bytes, NativeCall
-from nnburst.executor.graph.arena import byte_size
-from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.base import NativeCall
+from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.litert import passed_trial
 from nnburst.executor.litert.graph import GraphWriter
 from nnburst.executor.litert.network import Network
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.environment import LITERT_ROUTE
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.operand_types import DTYPES
 from nnburst.tracing.recording import name_number
 from nnburst.tracing.slices import Layer, Phase
 
@@ -124,9 +121,7 @@ class _Trial:
     @staticmethod
     def _begin(library: Path) -> int:
         content, shape = _trial_network()
-        given = _aligned(np.array([1, -2, 3, -4], np.float32))
-        found = _aligned(np.zeros(4, np.float32))
-        expected = np.array([0, 7, 0, 23], np.float32)
+        given, found, expected = _aligned(1, -2, 3, -4), _aligned(0, 0, 0, 0), _aligned(0, 7, 0, 23)
         return int(
             lib.nnb_litert_trial_begin(
                 str(library).encode(),
@@ -134,7 +129,7 @@ class _Trial:
                 len(content),
                 _arguments([given], [shape], frozenset(), is_input=True),
                 _arguments([found], [shape], frozenset(), is_input=False),
-                ffi.from_buffer("uint8_t[]", expected.view(np.uint8)),
+                ffi.from_buffer("uint8_t[]", expected),
             )
         )
 
@@ -192,27 +187,27 @@ def _trial_network() -> tuple[bytes, TensorType]:
     graph = GraphWriter()
     vector, matrix = TensorType(_T.TENSOR_FLOAT32, (1, 4)), TensorType(_T.TENSOR_FLOAT32, (4, 4))
     x = graph.tensor(vector)
-    w = graph.constant(
-        np.array([[-1, 0, 0, 0], [1, 0, 2, 0], [0, 1, 0, 1], [0, -4, 5, 0]], np.float32), matrix
-    )
-    b = graph.constant(np.array([0, 0, 1, 0], np.float32), TensorType(_T.TENSOR_FLOAT32, (4,)))
+    weights = (-1, 0, 0, 0, 1, 0, 2, 0, 0, 1, 0, 1, 0, -4, 5, 0)
+    w = graph.stored(Tensor.of_numbers(matrix, weights))
+    b = graph.stored(Tensor.of_numbers(TensorType(_T.TENSOR_FLOAT32, (4,)), (0, 0, 1, 0)))
     options = {"fusedActivationFunction": 1}
     y = graph.operator("FULLY_CONNECTED", [x, w, b], [vector], "FullyConnected", **options)
     return graph.finish([x], y), vector
 
 
-def _aligned(array: np.ndarray[Any, Any]) -> Bytes:
-    """A copy as bytes that the library takes where it lies."""
+def _aligned(*numbers: float) -> memoryview:
+    """Float32 numbers as bytes that the library takes where they lie."""
     alignment = int(lib.NNB_LITERT_ALIGNMENT)
-    room = np.zeros(array.nbytes + 2 * alignment, np.uint8)
-    start = -room.ctypes.data % alignment
-    copy = room[start : start + array.nbytes]
-    copy[...] = array.view(np.uint8).reshape(-1)
+    packed = array("f", numbers).tobytes()
+    room = memoryview(bytearray(len(packed) + 2 * alignment))
+    start = -int(ffi.cast("uintptr_t", ffi.from_buffer(room))) % alignment
+    copy = room[start : start + len(packed)]
+    copy[:] = packed
     return copy
 
 
 def _arguments(
-    memory: Sequence[Bytes | None],
+    memory: Sequence[memoryview | None],
     types: Sequence[TensorType],
     apart: frozenset[int],
     *,
@@ -222,17 +217,13 @@ def _arguments(
     for at, (buffer, meta) in enumerate(zip(memory, types, strict=True)):
         fed_as_bytes = is_input and meta.type is _T.TENSOR_BOOL8
         argument = made[at]
-        argument.memory = ffi.NULL if buffer is None else ffi.cast("uint8_t *", buffer.ctypes.data)
-        argument.bytes = _size(meta)
+        argument.memory = ffi.NULL if buffer is None else ffi.from_buffer("uint8_t *", buffer)
+        argument.bytes = meta.byte_size
         argument.element_type = _BYTE if fed_as_bytes else _ELEMENT_TYPES[meta.type]
         argument.apart = at in apart
         argument.rank = len(meta.dimensions)
         argument.dimensions[0 : len(meta.dimensions)] = list(meta.dimensions)
     return made
-
-
-def _size(meta: TensorType) -> int:
-    return byte_size(meta.dimensions, DTYPES[meta.type])
 
 
 class NativeEngine:
@@ -268,7 +259,9 @@ class NativeEngine:
         """Free it, if nothing is bound to it; what is dropped is freed, too."""
         ffi.release(self.handle)
 
-    def bind(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes | None]) -> NativeBinding:
+    def bind(
+        self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
+    ) -> NativeBinding:
         """Bind memory: exactly the bytes of each argument; None for an output that is not taken.
 
         Raises:
@@ -303,7 +296,7 @@ class NativeBinding:
         self,
         engine: NativeEngine,
         call: Any,  # noqa: ANN401 - a cffi struct nnb_litert_call *
-        memory: Sequence[Bytes | None],
+        memory: Sequence[memoryview | None],
     ) -> None:
         """Own `call`; keep the engine and the memory alive."""
         self._call = call  # freed before the engine is

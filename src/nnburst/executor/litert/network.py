@@ -6,14 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import numpy as np
 
 import nnburst.executor.litert.operations
 import nnburst.executor.operations  # noqa: F401 - both fill their registries
 from nnburst.executor.base import Bytes
 from nnburst.executor.caching import Octets
 from nnburst.executor.graph.plan import Step
-from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.graph.translation import REFUSALS, Translation, require
 from nnburst.executor.litert.graph import TYPES, GraphWriter, Value
 from nnburst.executor.litert.lowering import LOWERINGS, Lowering, Values
@@ -165,8 +164,8 @@ class _Translation(Translation):
         """A tensor of its own for an output: not an input and not another output."""
         if value not in self._fed and value not in taken:
             return value
-        shape = np.array(value.shape, np.int32)
-        target = self._writer.constant(shape, TensorType(OperandType.TENSOR_INT32, shape.shape))
+        rank = TensorType(OperandType.TENSOR_INT32, (len(value.shape),))
+        target = self._writer.stored(Tensor.of_numbers(rank, value.shape))
         return self._writer.operator(
-            "RESHAPE", [value, target], [value.meta], "Reshape", newShape=shape
+            "RESHAPE", [value, target], [value.meta], "Reshape", newShape=value.shape
         )[0]

@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import msgspec
-import numpy as np
 
 from nnburst.executor.base import Argument, Bytes, Execution, Outcome, Prepared
 from nnburst.executor.caching import Cached, CachingPrepared, Octets
-from nnburst.executor.graph.arena import aligned_bytes, byte_size
+from nnburst.executor.graph.arena import aligned_bytes
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import cache
 from nnburst.executor.litert.network import Survey
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model, Operand, Subgraph
-from nnburst.hal.operand_types import DTYPES
 from nnburst.hal.timing import OutputShape
 
 _MOVING = (
@@ -177,7 +176,7 @@ class SplitPrepared(Prepared):
     ) -> Argument:
         """Where a part writes an operand: the request's memory if only the request reads it."""
         meta = self._types[index]
-        size = byte_size(meta.dimensions, DTYPES[meta.type])
+        size = meta.byte_size
         room = None if target is None else target.buffer
         fits = room is not None and room.size >= size
         if target is not None:

@@ -5,8 +5,6 @@ NNAPI: Activation.cpp.
 
 from __future__ import annotations
 
-import numpy as np
-
 from nnburst.executor.graph.operation import Node, declare
 from nnburst.executor.graph.shape_rules import (
     require_rank_up_to_4,
@@ -27,6 +25,7 @@ from nnburst.executor.graph.signatures import (
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.operations.families.scales import quantize_multiplier
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 

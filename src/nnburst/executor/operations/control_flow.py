@@ -21,10 +21,10 @@ from nnburst.executor.graph.signatures import (
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.operand_types import ELEMENT_CODES
 from nnburst.hal.signature import Match
 
-_ANY = [kind for kind in DTYPES if kind is not OperandType.TENSOR_OEM_BYTE]
+_ANY = [kind for kind in ELEMENT_CODES if kind is not OperandType.TENSOR_OEM_BYTE]
 
 
 def _check_condition(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from nnburst.executor.graph.operation import Node, declare
 from nnburst.executor.graph.shape_rules import broadcast_shape, require_rank_up_to_4
 from nnburst.executor.graph.signatures import (
@@ -25,7 +23,7 @@ from nnburst.executor.graph.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType, float32, float32_product
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
@@ -48,9 +46,8 @@ def _rank_check(type: OperationType) -> Check:  # noqa: A002 - NNAPI's word
 def _check_mul(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
     _rank_check(OperationType.MUL)(match, inputs, outputs)
     if inputs[0].type in QUANTIZED_RANGES:
-        with np.errstate(over="ignore"):
-            product = np.float32(inputs[0].scale) * np.float32(inputs[1].scale)
-        if not np.float32(outputs[0].scale) > product:
+        product = float32_product(inputs[0].scale, inputs[1].scale)
+        if not float32(outputs[0].scale) > product:
             raise InvalidArgument(
                 f"validation:P4: MUL: operand 'output' has scale {outputs[0].scale},"
                 f" which must exceed the product {product} of the inputs' scales"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from nnburst.executor.graph.operation import Node, declare
 from nnburst.executor.graph.signatures import (
     BOOL,
@@ -30,6 +28,7 @@ from nnburst.executor.graph.signatures import (
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.operations.families.data_movement import moved, require_ranks
 from nnburst.hal.enums import OperationType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.signature import Slot
 

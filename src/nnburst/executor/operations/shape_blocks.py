@@ -119,7 +119,7 @@ def paddings_of(node: Node) -> list[int]:
     node.require(
         paddings.shape == (2, 2), f"operand 'paddings' has shape {paddings.shape}, expected (2, 2)"
     )
-    values = [int(v) for v in paddings.array.flat]
+    values = [int(v) for v in paddings.numbers]
     node.require(min(values) >= 0, f"operand 'paddings' is {values}, expected no negative value")
     return values
 

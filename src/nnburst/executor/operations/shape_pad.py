@@ -51,7 +51,8 @@ def paddings_of(node: Node) -> list[tuple[int, int]]:
         found.shape == (rank, 2),
         f"operand 'paddings' has shape {found.shape}, expected {(rank, 2)}",
     )
-    pairs = [(int(before), int(after)) for before, after in found.array]
+    sides = [int(side) for side in found.numbers]
+    pairs = list(zip(sides[::2], sides[1::2], strict=True))
     node.require(
         all(before >= 0 and after >= 0 for before, after in pairs),
         f"operand 'paddings' is {pairs}, expected no negative value",

@@ -9,8 +9,8 @@ import numpy as np
 from nnburst.executor.graph.arena import Scratch
 from nnburst.executor.graph.layout import lay_out
 from nnburst.executor.graph.operation import Binding
-from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
-from nnburst.executor.graph.tensor import Tensor, TensorType
+from nnburst.executor.graph.plan import Graph, Plan, Step
+from nnburst.executor.graph.tensor import Tensor, TensorType, read_only
 from nnburst.executor.reference.frame import Frame
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.errors import MissedDeadline

@@ -11,8 +11,8 @@ import numpy as np
 from nnburst.executor.base import Argument, Execution, Outcome
 from nnburst.executor.graph.arena import byte_size, carve
 from nnburst.executor.graph.layout import Layout
-from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
-from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.executor.graph.plan import Graph, Plan, Step
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType, read_only
 from nnburst.executor.reference.evaluator import Evaluator
 from nnburst.executor.reference.frame import Frame
 from nnburst.hal.diagnostics import vlog

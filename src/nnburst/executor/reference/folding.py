@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from nnburst.executor.graph.binding import bind, infer
 from nnburst.executor.graph.operation import Binding, OperationFailed
-from nnburst.executor.graph.plan import Graph, Plan, Step, read_only
-from nnburst.executor.graph.tensor import Tensor
+from nnburst.executor.graph.plan import Graph, Plan, Step
+from nnburst.executor.graph.tensor import Tensor, read_only
 from nnburst.hal.enums import OperationType
 
 

@@ -12,7 +12,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
+
+from nnburst.hal.imports import late_numpy as np
 
 #: Bytes 4 to 8 of a file.
 IDENTIFIER: Final = b"TFL3"
@@ -32,16 +33,21 @@ class Format(msgspec.Struct, frozen=True):
 
 
 class Number(NamedTuple):
-    """A kind of number: how it is packed, its bytes, and its dtype in a vector."""
+    """A kind of number: what `struct` calls it, how it is packed, and its bytes."""
 
+    code: str
     packing: Struct
     size: int
-    dtype: np.dtype[Any]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its type in an array."""
+        return np.dtype(f"<{self.code}")
 
 
 def _number(code: str) -> Number:
     packing = Struct(f"<{code}")
-    return Number(packing, packing.size, np.dtype(f"<{code}"))
+    return Number(code, packing, packing.size)
 
 
 #: Numbers of the format by their names.

@@ -9,16 +9,17 @@ memory and time are, too.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nnburst.formats.budget import Budget
 from nnburst.formats.tflite.format import Number
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.imports import late_numpy as np
 
-_Numbers = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_Numbers: TypeAlias = "npt.NDArray[Any]"
 
 
 class MalformedTflite(InvalidArgument):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, Final, NamedTuple
-
-import numpy as np
 
 from nnburst.formats.tflite.format import IDENTIFIER, NUMBERS, read_format
 
@@ -124,7 +123,7 @@ class _Writer:
             start = len(self._content)
             self._content += _OFFSET.pack(len(value)) + value + b"\0"
             return start
-        return self._numbers(np.ascontiguousarray(value, NUMBERS[about[0]].dtype))
+        return self._numbers(_vector_of(value, NUMBERS[about[0]].code))
 
     def _vector(self, tables: list[NewTable]) -> int:
         self._align(_OFFSET.size, 0)
@@ -134,10 +133,21 @@ class _Writer:
             self._refer(start + number * _OFFSET.size, self._table(table))
         return start
 
-    def _numbers(self, array: np.ndarray[Any, Any]) -> int:
-        size = _ALIGNMENT if array.itemsize == 1 else max(array.itemsize, _OFFSET.size)
+    def _numbers(self, numbers: memoryview) -> int:
+        size = _ALIGNMENT if numbers.itemsize == 1 else max(numbers.itemsize, _OFFSET.size)
         self._align(size, _OFFSET.size)
         start = len(self._content)
-        self._content += _OFFSET.pack(array.size)
-        self._content += array.data.cast("B") if array.size else b""
+        self._content += _OFFSET.pack(len(numbers))
+        self._content += numbers.cast("B") if numbers else b""
         return start
+
+
+def _vector_of(value: Any, code: str) -> memoryview:  # noqa: ANN401 - a sequence or a buffer of numbers
+    """Numbers as they lie in a file; those of a buffer that has them so are not copied."""
+    try:
+        given = memoryview(value)
+    except TypeError:
+        return memoryview(array("B" if code == "?" else code, value))
+    if given.ndim == 1 and given.format == code and given.c_contiguous:
+        return given
+    return memoryview(array("B" if code == "?" else code, given.tolist()))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
+
+from nnburst.hal.imports import late_numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: NNAPI: IDevice::EXTENSION_TYPE_LOW_BITS_TYPE; above them lies the prefix that a model maps to a name.
 LOW_BITS_TYPE: Final = 16

@@ -16,7 +16,7 @@ import msgspec
 from nnburst.hal.enums import OperandType
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import Model, Operand
-from nnburst.hal.operand_types import DTYPES, SCALARS, is_extension
+from nnburst.hal.operand_types import ELEMENT_BYTES, SCALARS, is_extension
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.validation.broken import Broken
 
@@ -106,7 +106,7 @@ def _expected(operand: Operand, unknown_rule: str) -> _Expected:
     if is_extension(operand.type):
         return _Expected(operand.dimensions, 0, False, True, unknown_rule)
     kind = OperandType(operand.type)
-    element_bytes = DTYPES[kind].itemsize if kind in DTYPES else 0
+    element_bytes = ELEMENT_BYTES.get(kind, 0)
     return _Expected(operand.dimensions, element_bytes, kind in SCALARS, False, unknown_rule)
 
 

@@ -6,11 +6,10 @@ import math
 import os
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.sliding_window import Window, read_window
-from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.tensor import TensorType, float32_product
 from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import (
@@ -24,6 +23,7 @@ from nnburst.executor.litert.lowering import (
 from nnburst.executor.litert.operations.windows import nhwc_result, padded, strides
 from nnburst.executor.operations.transpose_conv import window_of as transposed_window
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import SymmPerChannelQuantParams
 
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
@@ -72,14 +72,13 @@ def _bias(op: Lowering, filter_name: str) -> Value:
     scale = op.node.tensor("input").scale
     params = op.node.tensor(filter_name).meta.extra_params
     if isinstance(params, SymmPerChannelQuantParams):
-        scales = tuple(float(np.float32(scale) * np.float32(s)) for s in params.scales)
+        scales = tuple(float32_product(scale, s) for s in params.scales)
         extra = SymmPerChannelQuantParams(scales, 0)
         wanted = replace(meta, scale=0.0, extra_params=extra)
     else:
-        product = np.float32(scale) * np.float32(op.node.tensor(filter_name).scale)
-        wanted = replace(meta, scale=float(product))
+        wanted = replace(meta, scale=float32_product(scale, op.node.tensor(filter_name).scale))
     if op.is_constant("bias"):
-        return op.constant(op.node.tensor("bias").array, wanted)
+        return op.graph.stored(op.node.tensor("bias").of_type(wanted))
     return op.value("bias")
 
 
@@ -109,9 +108,9 @@ def _real_filter(op: Lowering, name: str, channels: int | None) -> Value:
     meta, params = stored.meta, stored.meta.extra_params
     if isinstance(params, SymmPerChannelQuantParams):
         if params.channel_dim == channels:
-            return op.graph.constant(stored.array, meta)
+            return op.graph.stored(stored)
     elif meta.type is Q8S and meta.zero_point == 0:
-        return op.graph.constant(stored.array, _by_channel(meta) if channels == 3 else meta)
+        return op.graph.stored(stored.of_type(_by_channel(meta)) if channels == 3 else stored)
     return op.value(name)
 
 

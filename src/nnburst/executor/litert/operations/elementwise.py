@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array, TensorType
@@ -13,6 +12,7 @@ from nnburst.executor.litert.fusing import divided_hard_swish, hard_swish_of, mo
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Q8, QUANTISED, Lowering, lowers
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.imports import late_numpy as np
 
 _T = OperandType
 _FLOAT: Final = _T.TENSOR_FLOAT32

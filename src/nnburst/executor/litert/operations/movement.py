@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers
 from nnburst.hal.enums import OperationType
+from nnburst.hal.imports import late_numpy as np
 
 
 @lowers(OperationType.RESHAPE, OperationType.EXPAND_DIMS, OperationType.SQUEEZE)
@@ -38,7 +38,7 @@ def pad(op: Lowering) -> Value:
 
 
 def _paddings(op: Lowering) -> Value:
-    return op.integers(np.array(op.numbers("paddings"), np.int32).reshape(-1, 2))
+    return op.pairs(op.numbers("paddings"))
 
 
 @lowers(OperationType.PAD_V2)
@@ -189,7 +189,7 @@ def blocks_of_batches(op: Lowering) -> Value:
     inputs = [
         image,
         op.integers(op.numbers("block_shape")),
-        op.integers(np.array(sides, np.int32).reshape(2, 2)),
+        op.pairs(sides),
     ]
     options = "SpaceToBatchND" if to_batch else "BatchToSpaceND"
     return op.to_back(op.emit(op.node.type.name, inputs, meta, options), nchw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.geometry import Axis
@@ -17,6 +16,7 @@ from nnburst.executor.litert.operations.windows import (
     strides,
 )
 from nnburst.hal.enums import OperationType
+from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 

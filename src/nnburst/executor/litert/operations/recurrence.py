@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array
@@ -13,6 +12,7 @@ from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Lowering, lowers
 from nnburst.executor.operations.families.lstm_operands import GATES, LstmOperands
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.imports import late_numpy as np
 
 #: Operators by NNAPI's codes of an LSTM's activation.
 _ACTIVATIONS: Final = {1: "RELU", 3: "RELU6", 4: "TANH", 6: "LOGISTIC"}

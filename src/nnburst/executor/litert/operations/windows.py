@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from nnburst.executor.graph.geometry import SAME as NNAPI_SAME
@@ -46,12 +45,11 @@ def pad(op: Lowering, image: Value, window: Window, filling: Value | None = None
         filling: what to pad with; the number 0 unless given.
     """
     height, width = window.height, window.width
-    paddings = np.array(
-        [[0, 0], [height.head, height.tail], [width.head, width.tail], [0, 0]], np.int32
-    )
-    dimensions = tuple(np.array(image.shape) + paddings.sum(axis=1))
-    meta = replace(image.meta, dimensions=tuple(int(d) for d in dimensions))
-    sides = op.integers(paddings)
+    paddings = (0, 0, height.head, height.tail, width.head, width.tail, 0, 0)
+    both = zip(paddings[::2], paddings[1::2], strict=True)
+    dimensions = [n + head + tail for n, (head, tail) in zip(image.shape, both, strict=True)]
+    meta = replace(image.meta, dimensions=tuple(dimensions))
+    sides = op.pairs(paddings)
     if filling is None:
         return op.emit("PAD", [image, sides], meta, "Pad")
     return op.emit("PADV2", [image, sides, filling], meta, "PadV2")

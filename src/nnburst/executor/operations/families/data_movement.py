@@ -41,7 +41,7 @@ def control_values(
     node.require(
         most is None or size <= most, f"operand '{name}' has {size} elements, at most {most} fit"
     )
-    return [int(v) for v in found.array]
+    return [int(v) for v in found.numbers]
 
 
 def resolve_axis(node: Node, name: str, rank: int) -> int:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from nnburst.executor.graph.operation import Node, OperationFailed
+from nnburst.executor.graph.tensor import float32_product
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 
@@ -40,7 +39,7 @@ def require_bias_scale(node: Node, filter_name: str) -> None:
     source, weights, bias = (node.tensor(n).meta for n in ("input", filter_name, "bias"))
     if source.type not in QUANTIZED_RANGES or weights.extra_params is not None:
         return
-    product = float(np.float32(source.scale) * np.float32(weights.scale))
+    product = float32_product(source.scale, weights.scale)
     node.require(
         abs(product - bias.scale) <= 1e-6 * min(product, bias.scale),
         f"operand 'bias' has scale {bias.scale}, expected input times filter scale {product}",
