@@ -28,9 +28,9 @@ _Q8S: Final = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 #: Each takes about a millisecond or more.
 SPARED: Final = {
-    "ai_edge_litert.schema_py_generated", "argparse", "asyncio", "ctypes", "dataclasses", "difflib",
-    "email", "flatbuffers", "importlib.metadata", "importlib.resources", "json", "numpy", "pickle",
-    "subprocess", "tempfile", "zipfile",
+    "ai_edge_litert.schema_py_generated", "argparse", "ast", "asyncio", "ctypes", "dataclasses", "difflib",
+    "email", "flatbuffers", "importlib.metadata", "importlib.resources", "inspect", "json", "numpy", "pickle",
+    "pkgutil", "subprocess", "tempfile", "typing_extensions", "zipfile",
 }  # fmt: skip
 #: A driver that names what it has imported when its client is gone.
 _DRIVER: Final = """

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import operator
-import pkgutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,6 +12,7 @@ import msgspec
 from nnburst.control import messages
 from nnburst.control.messages.message import Call, Message, Result, Upcall
 from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.imports.folders import import_modules_of
 from nnburst.hal.timing import OutputShape
 
 M = TypeVar("M", bound=Message)
@@ -21,8 +20,7 @@ M = TypeVar("M", bound=Message)
 #: Raised with every incompatible change of a message.
 PROTOCOL_VERSION: Final = 2
 
-for _module in pkgutil.iter_modules(messages.__path__):
-    importlib.import_module(f"{messages.__name__}.{_module.name}")
+import_modules_of(messages.__name__, messages.__path__)
 
 
 def _kinds(root: type[M]) -> Iterator[type[M]]:

@@ -5,12 +5,9 @@ Each function answers the message of its name. Importing this registers them all
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 from nnburst.driver.calls.registry import HANDLERS, WORK
+from nnburst.hal.imports.folders import import_modules_of
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+import_modules_of(__name__, __path__)
 
 __all__ = ["HANDLERS", "WORK"]

@@ -5,14 +5,12 @@ Importing this package fills the registry of `nnburst.executor.graph.operation`;
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Final
 
 from nnburst.executor.graph.operation import REGISTRY
+from nnburst.hal.imports.folders import import_modules_of
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+import_modules_of(__name__, __path__)
 
 #: What every operation accepts: what validation takes.
 SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}
