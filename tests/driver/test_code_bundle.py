@@ -126,7 +126,7 @@ def test_damaged_or_foreign_bundle_is_replaced(package: Path, tmp_path: Path, ha
     assert every(imported(path)) == {True}
 
 
-def test_codes_that_cannot_be_read_are_taken_from_their_folders(
+def test_codes_that_cannot_be_read_are_taken_from_their_folders_and_written_again(
     package: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "codes"
@@ -135,6 +135,10 @@ def test_codes_that_cannot_be_read_are_taken_from_their_folders(
     path.write_bytes(whole[:-40] + bytes(40))  # as after a loss of power
     imported(path)
     assert sys.modules[f"{PACKAGE}.inner.second"].VALUE == 1
+    imported(path)
+    assert every(imported(path)) == {True}
+
+
 
 
 def test_nothing_is_written_where_python_may_not(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _imp
 import marshal
+import mmap
 import os
 import sys
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 #: What reading a file that is not there, or is no bundle, raises.
 _UNREADABLE: Final = (OSError, EOFError, ValueError, TypeError)
-_MARK: Final = b"nnburst codes 2\n"
+_MARK: Final = b"nnburst codes 4\n"
 _HEAD: Final = len(_MARK) + 4
 #: Gives functions of numpy their documentation, which a driver shows to no one. It is empty in a bundle, so
 #: that a driver goes without it as every Python under -OO does.
@@ -32,12 +33,16 @@ _DOCUMENTATION: Final = "numpy._core._add_newdocs"
 #: What every driver imports of others. Executors of others are imported from their folders.
 _OTHERS: Final = frozenset({"numpy", "msgspec", "typing_extensions"}) | sys.stdlib_module_names
 
+#: Packages that not every driver needs.
+_APART: Final = ("nnburst.executor.reference", "nnburst.executor.onnxruntime")
+
 if TYPE_CHECKING:
     #: When a source was written and put where it is, in nanoseconds, and its bytes.
     About = tuple[int, int, int]
     #: Of a module: its source and what that was; where Python keeps its own compiled form; whether it is a
-    #: package; where its code begins and ends behind all entries.
-    Entry = tuple[str, About, str | None, bool, int, int]
+    #: package.
+    Entry = tuple[str, About, str | None, bool]
+    Codes = dict[str, CodeType]
 
 
 class CodeBundle:
@@ -45,29 +50,38 @@ class CodeBundle:
 
     def __init__(self, package: str, path: str) -> None:
         """Open the bundle of `package` at `path`; without one for this Python, nothing is found."""
+        self._package = package
         self._bundled = _OTHERS | {package}
         self._path = path
         self._entries: dict[str, Entry] = {}
+        #: Where the codes of each group begin and end behind all entries, and those that were read.
+        self._places: dict[str, tuple[int, int]] = {}
+        self._codes: dict[str, Codes] = {}
         self._codes_start = 0
         self._before = frozenset(sys.modules)
         #: What lies in each folder of `sys.path` that was looked into, without suffixes.
         self._names: dict[str, frozenset[str] | None] = {}
-        self._fd = -1
+        self._content = memoryview(b"")
         try:
             self._open()
         except _UNREADABLE:
             pass
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        start = os.pread(self._fd, _HEAD, 0)
-        self._codes_start = _HEAD + int.from_bytes(start[len(_MARK) :], "little")
-        codes_size = os.fstat(self._fd).st_size - self._codes_start
+        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # A copy would be a thousand pages that are zeroed first. The file is replaced, never changed.
+            content = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        finally:
+            os.close(fd)
+        start = bytes(content[:_HEAD])
+        codes_start = _HEAD + int.from_bytes(start[len(_MARK) :], "little")
+        codes_size = len(content) - codes_start
         if start.startswith(_MARK) and codes_size >= 0:
-            head = os.pread(self._fd, self._codes_start - _HEAD, _HEAD)
-            *about, entries = marshal.loads(head)  # noqa: S302 - as below
+            *about, entries, places = marshal.loads(content[_HEAD:codes_start])  # noqa: S302 - as below
             if about == [sys.version, self._path, codes_size]:
-                self._entries = entries
+                self._entries, self._places = entries, places
+                self._content, self._codes_start = content, codes_start
 
     def find_spec(
         self,
@@ -82,7 +96,7 @@ class CodeBundle:
         entry = self._entries.get(name)
         if entry is None:
             return None
-        file, about, cached, is_package, *_ = entry
+        file, about, cached, is_package = entry
         inside = os.path.dirname(file)  # noqa: PTH120 - pathlib is imported from here
         folder = os.path.dirname(inside) if is_package else inside  # noqa: PTH120
         if not self._is_found_in(folder, name, path) or _about(file) != about:
@@ -115,15 +129,20 @@ class CodeBundle:
         """
         if name not in self._entries:
             return None
-        try:
-            found: CodeType = marshal.loads(self._marshalled(name))  # noqa: S302
-        except _UNREADABLE:
-            return None
-        return found
+        group = _group_of(name, self._package)
+        if group not in self._codes:
+            self._codes[group] = self._read(group)
+        return self._codes[group].pop(name, None)  # a module is executed once
 
-    def _marshalled(self, name: str) -> bytes:
-        *_, start, end = self._entries[name]
-        return os.pread(self._fd, end - start, self._codes_start + start)
+    def _read(self, group: str) -> Codes:
+        start, end = self._places.get(group, (0, 0))
+        place = slice(self._codes_start + start, self._codes_start + end)
+        try:
+            found: Codes = marshal.loads(self._content[place])  # noqa: S302
+        except _UNREADABLE:
+            self._entries = {}  # so that all is imported from folders, and written again
+            return {}
+        return found
 
     def close(self) -> None:
         """Find nothing more. If modules were imported that the file lacks, they are in it from now on.
@@ -139,10 +158,7 @@ class CodeBundle:
                     self._write(lacking)
                 except OSError:
                     pass
-        self._entries = {}
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._entries, self._codes, self._content = {}, {}, memoryview(b"")
 
     def _lacking(self) -> dict[str, ModuleSpec]:
         """Modules that were imported from folders."""
@@ -157,23 +173,35 @@ class CodeBundle:
         }
 
     def _write(self, lacking: dict[str, ModuleSpec]) -> None:
-        entries: dict[str, Entry] = {}
-        codes = bytearray()
-        for name, (file, about, cached, is_package, *_) in self._entries.items():
-            if name not in lacking and _about(file) == about:
-                begin = len(codes)
-                codes += self._marshalled(name)
-                entries[name] = file, about, cached, is_package, begin, len(codes)
+        groups = {
+            group: self._read(group) for group in self._places
+        }  # before entries are looked at
+        entries = {
+            name: entry
+            for name, entry in self._entries.items()
+            if name not in lacking and _about(entry[0]) == entry[1]
+        }
+        for found in groups.values():
+            for name in found.keys() - entries.keys():
+                del found[name]
         for name, spec in lacking.items():
             loader = spec.loader
             assert isinstance(loader, SourceFileLoader)
-            file, begin = loader.path, len(codes)
+            file = loader.path
             about = _about(file)  # before it is read: what is written meanwhile is not taken for it
             empty = name == _DOCUMENTATION
-            codes += marshal.dumps(compile("", file, "exec") if empty else loader.get_code(name))
-            is_package = spec.submodule_search_locations is not None
-            entries[name] = file, about, spec.cached, is_package, begin, len(codes)
-        head = marshal.dumps((sys.version, self._path, len(codes), entries))
+            code = compile("", file, "exec") if empty else loader.get_code(name)
+            if code is not None:
+                is_package = spec.submodule_search_locations is not None
+                entries[name] = file, about, spec.cached, is_package
+                groups.setdefault(_group_of(name, self._package), {})[name] = code
+        codes = bytearray()
+        places: dict[str, tuple[int, int]] = {}
+        for group, found in groups.items():
+            begin = len(codes)
+            codes += marshal.dumps(found)
+            places[group] = begin, len(codes)
+        head = marshal.dumps((sys.version, self._path, len(codes), entries, places))
         temporary = f"{self._path}.{os.getpid()}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
@@ -195,6 +223,13 @@ class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:
         """The module's code: from the bundle, or from the folder once that is closed."""
         return self._bundle.code(fullname) or super().get_code(fullname)
+
+
+def _group_of(name: str, package: str) -> str:
+    """What is read at once: of the package nearly all, so that names that its modules share are made once."""
+    if not name.startswith(f"{package}."):
+        return name
+    return next((apart for apart in _APART if name.startswith(apart)), package)
 
 
 def _about(file: str) -> About:
