@@ -139,8 +139,6 @@ def test_codes_that_cannot_be_read_are_taken_from_their_folders_and_written_agai
     assert every(imported(path)) == {True}
 
 
-
-
 def test_nothing_is_written_where_python_may_not(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

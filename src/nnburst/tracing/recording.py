@@ -19,7 +19,6 @@ from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import TRACE, TRACE_MARKER
 from nnburst.tracing.area import BEGIN, BYTES, END, has_steady_tsc
-from nnburst.tracing.marks import parse
 from nnburst.tracing.slices import Layer, Phase, set_tracer
 
 logger = logging.getLogger(__name__)
@@ -120,6 +119,8 @@ class _Tracer:
     def __call__(self, name: str) -> _Slice:
         found = self._slices.get(name)
         if found is None:
+            from nnburst.tracing.marks import parse  # for who records, which is rare
+
             mark = parse(name)
             text = mark.detail.encode()[:61]
             number = lib.nnb_trace_add_name(_LAYERS[mark.layer], _PHASES[mark.phase], text)

@@ -171,9 +171,10 @@ def float32(number: float) -> float:
     return packed("f", [number])[0]
 
 
-def float32_product(x: float, y: float) -> float:
-    """The product of two numbers as float32 has it."""
-    return float32(float32(x) * float32(y))  # exact before it is rounded: two factors of 24 bits
+def float32_products(x: float, others: Sequence[float]) -> list[float]:
+    """The products of a number and others as float32 has them."""
+    rounded = float32(x)  # products are exact before they are rounded: two factors of 24 bits
+    return packed("f", [rounded * other for other in packed("f", others)]).tolist()
 
 
 def read_only(array: Array) -> Array:

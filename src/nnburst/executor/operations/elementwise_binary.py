@@ -23,7 +23,7 @@ from nnburst.executor.graph.signatures import (
     rows,
     signature,
 )
-from nnburst.executor.graph.tensor import TensorType, float32, float32_product
+from nnburst.executor.graph.tensor import TensorType, float32, float32_products
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
@@ -46,7 +46,7 @@ def _rank_check(type: OperationType) -> Check:  # noqa: A002 - NNAPI's word
 def _check_mul(match: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
     _rank_check(OperationType.MUL)(match, inputs, outputs)
     if inputs[0].type in QUANTIZED_RANGES:
-        product = float32_product(inputs[0].scale, inputs[1].scale)
+        (product,) = float32_products(inputs[0].scale, [inputs[1].scale])
         if not float32(outputs[0].scale) > product:
             raise InvalidArgument(
                 f"validation:P4: MUL: operand 'output' has scale {outputs[0].scale},"

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from nnburst.executor.graph.sliding_window import Window, read_window
-from nnburst.executor.graph.tensor import TensorType, float32_product
+from nnburst.executor.graph.tensor import TensorType, float32_products
 from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import (
@@ -72,11 +72,12 @@ def _bias(op: Lowering, filter_name: str) -> Value:
     scale = op.node.tensor("input").scale
     params = op.node.tensor(filter_name).meta.extra_params
     if isinstance(params, SymmPerChannelQuantParams):
-        scales = tuple(float32_product(scale, s) for s in params.scales)
+        scales = tuple(float32_products(scale, params.scales))
         extra = SymmPerChannelQuantParams(scales, 0)
         wanted = replace(meta, scale=0.0, extra_params=extra)
     else:
-        wanted = replace(meta, scale=float32_product(scale, op.node.tensor(filter_name).scale))
+        (product,) = float32_products(scale, [op.node.tensor(filter_name).scale])
+        wanted = replace(meta, scale=product)
     if op.is_constant("bias"):
         return op.graph.stored(op.node.tensor("bias").of_type(wanted))
     return op.value("bias")

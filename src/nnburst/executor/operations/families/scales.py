@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from nnburst.executor.graph.operation import Node, OperationFailed
-from nnburst.executor.graph.tensor import float32_product
+from nnburst.executor.graph.tensor import float32_products
 from nnburst.hal.operand_types import QUANTIZED_RANGES
 
 
@@ -39,7 +39,7 @@ def require_bias_scale(node: Node, filter_name: str) -> None:
     source, weights, bias = (node.tensor(n).meta for n in ("input", filter_name, "bias"))
     if source.type not in QUANTIZED_RANGES or weights.extra_params is not None:
         return
-    product = float32_product(source.scale, weights.scale)
+    (product,) = float32_products(source.scale, [weights.scale])
     node.require(
         abs(product - bias.scale) <= 1e-6 * min(product, bias.scale),
         f"operand 'bias' has scale {bias.scale}, expected input times filter scale {product}",
