@@ -5,8 +5,8 @@
     Prepared.bind(arguments)   -> Execution      once per distinct request
     Execution.run(deadlines)   -> Outcome        again and again
 
-All but four members have defaults: docs/tutorial/own_executor.md has an executor of sixteen lines. An executor
-never sees queues, slots or fds: only numpy views of memory that the driver has mapped.
+All but four members have defaults: docs/tutorial/own_executor.md has an executor of sixteen lines. An
+executor never sees queues, slots or fds: only numpy views of memory that the driver has mapped.
 """
 
 from __future__ import annotations
