@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
-from executor.onnxruntime.networks import F32, I32, Chain, computed
+from executor.onnxruntime.networks import F32, I32, Chain, computed, operators
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime, reference
 from nnburst.executor.onnxruntime.network import lower, survey
@@ -181,6 +181,31 @@ def test_an_index_outside_fails_though_the_engine_counts_from_the_end(
     )
     assert execution.run().status is ErrorStatus[status]
     assert status != "NONE" or taken.tolist() == [[9, 10, 11], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("indices", "operator"),
+    [
+        ((0, 2, 4), "Slice"),
+        ((5, 3, 1), "Slice"),
+        ((2, 1, 0), "Slice"),
+        ((1, 1, 1), "Gather"),
+        ((0, 1, 3), "Gather"),
+        ((4, 5, 6), "Gather"),
+        ((1, 0, -1), "Gather"),
+    ],
+)
+def test_constant_indices_at_equal_distances_are_a_slice(
+    indices: tuple[int, ...], operator: str
+) -> None:
+    chain = Chain((6, 2))
+    axis, places = chain.builder.scalar(0), chain.integers(*indices)
+    chain.then(OperationType.GATHER, (3, 2), axis, places, last=True)
+    model = chain.build()
+    assert operators(model)[operator] == 1
+    if 0 <= min(indices) <= max(indices) < 6:
+        x = np.arange(12, dtype=np.float32).reshape(6, 2)
+        assert computed(onnxruntime(), model, [x])[0].tolist() == x[list(indices)].tolist()
 
 
 def test_the_last_of_equal_elements_comes_first_as_in_nnapi() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.translation import require
-from nnburst.executor.onnxruntime.graph import ELEMENTS, Order, StoredValue
+from nnburst.executor.onnxruntime.graph import ELEMENTS, StoredValue
 from nnburst.executor.onnxruntime.lowering import OnnxLowering, lowers
 from nnburst.executor.operations.shape_pad import paddings_of
 from nnburst.executor.operations.shape_permute import permutation_of
@@ -67,20 +67,20 @@ def mirror_pad(op: OnnxLowering) -> StoredValue:
 
 
 def _sliced(
-    op: OnnxLowering, x: StoredValue, parts: list[slice], extents: tuple[int, ...], order: Order
+    op: OnnxLowering, x: StoredValue, parts: list[slice], extents: tuple[int, ...]
 ) -> StoredValue:
-    """Of each axis of the operand a part, whose ends are all given."""
-    bounds = [
-        [part.start for part in parts],
-        [_BEFORE if part.stop is None else part.stop for part in parts],
-        list(range(len(parts))),
-        [part.step for part in parts],
+    """Of each axis of the operand a part, whose start and step are given; only what is cut is named."""
+    cut = [axis for axis, part in enumerate(parts) if part != slice(0, x.shape[axis], 1)]
+    if not cut:
+        return x
+    columns = [
+        [parts[axis].start for axis in cut],
+        [_BEFORE if parts[axis].stop is None else parts[axis].stop for axis in cut],
+        [x.order.index(axis) for axis in cut],
+        [parts[axis].step for axis in cut],
     ]
-    names = [op.graph.longs([column[axis] for axis in order]) for column in bounds[:2]]
-    places = op.graph.longs(range(len(parts)))
-    steps = op.graph.longs([bounds[3][axis] for axis in order])
-    meta = TensorType(x.meta.type, extents)
-    return op.emit("Slice", [x.name, *names, places, steps], meta, order)
+    names = [op.graph.longs(column) for column in columns]
+    return op.emit("Slice", [x.name, *names], TensorType(x.meta.type, extents), x.order)
 
 
 @lowers(OperationType.SLICE)
@@ -88,7 +88,7 @@ def slice_(op: OnnxLowering) -> StoredValue:
     """SLICE."""
     x = op.value("input")
     parts = [slice(begin, begin + size, 1) for begin, size in slice_ranges_of(op.node)]
-    return _sliced(op, x, parts, op.result().dimensions, x.order)
+    return _sliced(op, x, parts, op.result().dimensions)
 
 
 @lowers(OperationType.STRIDED_SLICE)
@@ -97,7 +97,7 @@ def strided_slice(op: OnnxLowering) -> StoredValue:
     x, found = op.value("input"), strides_of(op.node)
     require(all(part.extent for part in found), "STRIDED_SLICE of nothing")
     extents = tuple(part.extent for part in found)
-    out = _sliced(op, x, [part.part for part in found], extents, x.order)
+    out = _sliced(op, x, [part.part for part in found], extents)
     return op.graph.reshaped(out, op.result().dimensions)
 
 
@@ -107,7 +107,7 @@ def _reversed(op: OnnxLowering, x: StoredValue, axis: int) -> StoredValue:
         slice(extent - 1, None, -1) if at == axis else slice(0, extent, 1)
         for at, extent in enumerate(x.shape)
     ]
-    return _sliced(op, x, parts, x.shape, x.order)
+    return _sliced(op, x, parts, x.shape)
 
 
 @lowers(OperationType.REVERSE)
@@ -155,11 +155,31 @@ def _checked(op: OnnxLowering, name: str) -> StoredValue:
     return op.emit("Where", [negative, outside, x.name], x.meta, x.order)
 
 
+def _progression(op: OnnxLowering, extent: int) -> slice | None:
+    """Constant indices at equal distances; the engine slices faster than it gathers."""
+    if not op.node.is_constant("indices"):
+        return None
+    indices = op.node.tensor("indices").array
+    if indices.ndim != 1 or indices.size < 2 or indices.min() < 0 or indices.max() >= extent:
+        return None
+    steps = np.diff(indices)
+    if not steps[0] or (steps != steps[0]).any():
+        return None
+    step, last = int(steps[0]), int(indices[-1])
+    stop = last + 1 if step > 0 else last - 1
+    return slice(int(indices[0]), stop if stop >= 0 else None, step)
+
+
 @lowers(OperationType.GATHER)
 def gather(op: OnnxLowering) -> StoredValue:
     """GATHER; the engine refuses indices outside."""
-    x, indices = op.value("input"), _checked(op, "indices")
+    x = op.value("input")
     axis = op.axis(len(x.shape))
+    taken = _progression(op, x.shape[axis])
+    if taken is not None:
+        parts = [taken if at == axis else slice(0, n, 1) for at, n in enumerate(x.shape)]
+        return _sliced(op, x, parts, op.result().dimensions)
+    indices = _checked(op, "indices")
     names = [x.name, op.plain(indices)]
     if len(indices.shape) == 1:
         return op.emit("Gather", names, op.result(), x.order, axis=x.order.index(axis))
