@@ -7,7 +7,7 @@ in parts of the output's range over all inputs; whether those of the whole graph
 same bits; and what a burst takes beside the engines in process: onnxruntime by its C library with bound
 buffers, and LiteRT on what the network was lowered to. All compute on the driver's core with one thread, in
 turn, in blocks that begin with runs that do not count; times are medians of single runs, ratios those of a
-round.
+round. The shortest times are for a machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ def by_operations(
         "off": distances.in_parts_of_range(),
         "off_at_worst": distances.at_worst,
         "us": _medians(measured),
+        "shortest_us": {name: float(case.samples.min()) / 1e3 for name, case in measured.items()},
         "to_litert": ratios.get("litert"),
         "to_onnxruntime": refusal or ratios["onnxruntime"],
     }
