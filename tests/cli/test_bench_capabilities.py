@@ -57,6 +57,17 @@ def test_every_workload_is_in_the_figures(capsys: pytest.CaptureFixture[str]) ->
     assert figures["stored"] is None
 
 
+def test_what_a_device_does_not_support_counts_as_the_reference_executor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnxruntime", reason="its executor takes no quantised operations")
+    words = [*WORDS, "--executor", "onnxruntime", "--dry-run", "--json", "-"]
+    assert main(words) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert {one["group"] for one in figures["workloads"]} == {"float32", "relaxed float32"}
+    assert figures["capabilities"]["quant8"] == {"exec_time": 1.0, "power_usage": 1.0}
+
+
 def test_a_dry_run_stores_nothing(home: Path) -> None:
     assert main([*WORDS, "--dry-run"]) == 0
     assert not (home / "state" / "nnburst" / "capabilities").exists()

@@ -171,3 +171,12 @@ def test_what_ships_with_an_executor_counts_last(tmp_path: Path) -> None:
     assert table[OperandType.TENSOR_QUANT8_ASYMM] < 1
     assert found.relaxed_float32_to_float16_performance_tensor.exec_time < 1
     assert load_capabilities("device", VERSION, tmp_path / "missing") is UNMEASURED
+
+
+def test_onnxruntime_ships_figures_for_real_numbers_alone() -> None:
+    from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
+
+    found = load_capabilities("device", VERSION, OnnxRuntimeExecutor.capabilities_file)
+    table = {entry.type: entry.info.exec_time for entry in found.operand_performance}
+    assert table[OperandType.TENSOR_FLOAT32] < 1
+    assert table[OperandType.TENSOR_QUANT8_ASYMM] == 1

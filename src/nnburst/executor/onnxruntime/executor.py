@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -366,7 +367,8 @@ class OnnxRuntimeExecutor(Executor):
     """
 
     name = "onnxruntime"
-    cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants of other models
+    cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants
+    capabilities_file = Path(__file__).with_name("capabilities.json")
 
     def __init__(self, rest: FallbackExecutor) -> None:
         """Open the library, so that a worker does not have to.
