@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
-from executor.onnxruntime.networks import computed
+from executor.onnxruntime.networks import Chain, computed
 from executor.onnxruntime.networks import operators as operators_of
 from importer.onnx.graphs import Array, model, node, normal, value
 from nnburst.executor.built_in import onnxruntime, reference
 from nnburst.executor.onnxruntime.fusing import _ERF, error_function_of
 from nnburst.executor.onnxruntime.graph import OnnxGraph
+from nnburst.hal.enums import OperationType
 from nnburst.hal.model import Model
 
 
@@ -87,3 +88,37 @@ def test_what_only_looks_like_it_stays_as_it_is() -> None:
     network = imported([*nodes, node("Min", "c high", "y")], bounds)
     assert "HardSigmoid" not in operators_of(network)
     agree(network, 1e-6)
+
+
+def normalised(order: tuple[OperationType, OperationType]) -> Model:
+    """Convolutions with an image between them that is scaled and moved by channel, as in DenseNet."""
+    chain = Chain((1, 3, 8, 8))
+    chain.transpose(0, 2, 3, 1)
+    first = chain.convolution(16)
+    axis = chain.builder.scalar(3)
+    chain.then(OperationType.CONCATENATION, (1, 8, 8, 32), first, axis)
+    zero, one = chain.builder.scalar(0), chain.builder.scalar(1)
+    chain.then(order[0], chain.shape, chain.weights(32), zero)
+    chain.then(order[1], chain.shape, chain.weights(32), one)
+    chain.convolution(16)
+    chain.transpose(0, 3, 1, 2, last=True)
+    return chain.build()
+
+
+def test_what_is_scaled_and_moved_by_channel_is_normalised() -> None:
+    network = normalised((OperationType.MUL, OperationType.ADD))
+    found = operators_of(network)
+    assert (found["BatchNormalization"], found["Mul"], found["Add"]) == (1, 0, 0)
+    same_as_the_reference(network)
+
+
+def test_what_is_moved_and_then_scaled_stays_as_it_is() -> None:
+    network = normalised((OperationType.ADD, OperationType.MUL))
+    assert "BatchNormalization" not in operators_of(network)
+    same_as_the_reference(network)
+
+
+def same_as_the_reference(network: Model) -> None:
+    x = normal(1, 3, 8, 8)
+    (found,), (wanted,) = (computed(e, network, [x]) for e in (onnxruntime(), reference()))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)

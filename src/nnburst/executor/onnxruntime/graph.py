@@ -116,10 +116,15 @@ class WrittenGraph(msgspec.Struct, frozen=True):
 
 
 class OnnxGraph:
-    """A graph being written. Not thread-safe."""
+    """A graph being written. Not thread-safe.
+
+    Attributes:
+        scaled: products of an image and a number for each channel: by name the names of both.
+    """
 
     def __init__(self) -> None:
         """Start empty."""
+        self.scaled: dict[str, tuple[str, str]] = {}
         self._nodes: list[GraphNode] = []
         self._producers: dict[str, GraphNode] = {}
         self._constants: dict[str, _Constant] = {}
@@ -168,6 +173,11 @@ class OnnxGraph:
     def is_constant(self, value: StoredValue) -> bool:
         """Whether it is a constant."""
         return value.name in self._constants
+
+    def vector(self, name: str) -> str:
+        """A constant with all its elements along one axis; its name."""
+        extents = self._constants[name].extents
+        return self._with_extents(name, extents, (math.prod(extents),))
 
     def node(
         self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Attribute

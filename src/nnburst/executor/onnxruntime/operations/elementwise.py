@@ -9,8 +9,8 @@ import numpy as np
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.translation import require
 from nnburst.executor.onnxruntime.fusing import error_function_of, hard_sigmoid_of
-from nnburst.executor.onnxruntime.graph import ELEMENTS, StoredValue
-from nnburst.executor.onnxruntime.lowering import OnnxLowering, lowers
+from nnburst.executor.onnxruntime.graph import ELEMENTS, Order, StoredValue
+from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
 from nnburst.hal.enums import OperandType, OperationType
 
 _T = OperandType
@@ -38,11 +38,51 @@ def arithmetic(op: OnnxLowering) -> StoredValue:
     kind = op.node.type
     # Division of integers rounds down in NNAPI and must survive a divisor of 0.
     require(kind is not OperationType.DIV or op.result().type is _FLOAT, "DIV of INT32")
-    out = _binary(op, _ARITHMETIC[kind], op.value("input0"), op.value("input1"))
+    x, y = op.value("input0"), op.value("input1")
+    names, order = op.together(x, y)
+    out = op.emit(_ARITHMETIC[kind], names, op.result(), order)
     if kind is OperationType.MUL:
-        of = error_function_of(op.graph, out.name)
-        out = out if of is None else op.emit("Erf", [of], out.meta, out.order)
+        out = _product(op, out, _by_channel(op, (x, y), names, order))
+    elif kind is OperationType.ADD:
+        out = _sum(op, out, _by_channel(op, (x, y), names, order))
     return op.activated(out)
+
+
+def _by_channel(
+    op: OnnxLowering, values: tuple[StoredValue, StoredValue], names: list[str], order: Order
+) -> tuple[str, str] | None:
+    """An image, and a constant with a number for each of its channels; None for other operands."""
+    for image, numbers in ((0, 1), (1, 0)):
+        x, c = values[image], values[numbers]
+        fits = x.shape == op.result().dimensions and c.shape[-1:] == x.shape[-1:]
+        constant = op.graph.is_constant(c) and not op.graph.is_constant(x)
+        if order == NCHW and fits and constant and c.size == x.shape[3] > 1:
+            return names[image], names[numbers]
+    return None
+
+
+def _product(op: OnnxLowering, out: StoredValue, scaled: tuple[str, str] | None) -> StoredValue:
+    of = error_function_of(op.graph, out.name)
+    if of is not None:
+        return op.emit("Erf", [of], out.meta, out.order)
+    if scaled is not None and op.result().type is _FLOAT:
+        op.graph.scaled[out.name] = scaled
+    return out
+
+
+def _sum(op: OnnxLowering, out: StoredValue, moved: tuple[str, str] | None) -> StoredValue:
+    """An image that was scaled and is moved by channel is normalised: the engine has one operator."""
+    scaled = None if moved is None else op.graph.scaled.get(moved[0])
+    if moved is None or scaled is None:
+        return out
+    count = out.shape[3]
+    image, factors = scaled
+    columns = [op.graph.vector(name) for name in (factors, moved[1])]
+    for number in (0, 1):  # mean and variance
+        column = np.full(count, number, np.float32)
+        columns.append(op.plain(op.constant(column)))
+    names = [image, *columns]
+    return op.emit("BatchNormalization", names, out.meta, out.order, epsilon=0.0)
 
 
 @lowers(OperationType.MAXIMUM, OperationType.MINIMUM)
