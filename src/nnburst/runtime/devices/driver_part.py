@@ -24,7 +24,7 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.timing import OutputShape
 from nnburst.runtime.argument import Argument, Options, Outcome
 
-#: Seconds that a driver gets if nothing else limits how long it may take: no wait is without an end.
+#: Seconds that a call or a run gets if nothing else limits how long it may take: no wait is without an end.
 PATIENCE: Final = 600.0
 
 

@@ -38,9 +38,6 @@ from nnburst.runtime.planning.plan import CompoundPlan, ExecutionStep, SourceOpe
 
 logger = logging.getLogger("nnburst.runtime")
 
-#: Seconds that a run gets if nothing else limits how long it may take: no wait is without an end.
-PATIENCE: Final = 600.0
-
 
 @dataclass(frozen=True, slots=True)
 class Copy:

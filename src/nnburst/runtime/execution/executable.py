@@ -24,8 +24,8 @@ from nnburst.runtime.argument import (
 )
 from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.device import Device, Use
+from nnburst.runtime.devices.driver_part import PATIENCE
 from nnburst.runtime.execution.bound_plan import (
-    PATIENCE,
     BoundPlan,
     Bursts,
     bind_compound,

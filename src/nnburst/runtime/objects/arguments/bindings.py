@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from nnburst.hal.closing import Closing
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime.argument import Argument
-from nnburst.runtime.execution.bound_plan import PATIENCE, BoundPlan, Bursts
+from nnburst.runtime.devices.driver_part import PATIENCE
+from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.objects.burst import Burst
 
