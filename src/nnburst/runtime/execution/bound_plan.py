@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -15,7 +14,6 @@ from nnburst.client.memory.memory import Memory as Pool
 from nnburst.client.memory.memory import find_memory
 from nnburst.client.memory.staging import Layout
 from nnburst.client.session.gate import Gate
-from nnburst.fmq.cores import each_may_spin
 from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
@@ -27,16 +25,14 @@ from nnburst.runtime.argument import (
     Bytes,
     Options,
     Outcome,
-    PreparedPart,
 )
 from nnburst.runtime.devices.cpu_device import CpuBurst
-from nnburst.runtime.devices.driver_part import DriverBurst, DriverPart
+from nnburst.runtime.devices.driver_part import DriverBurst
+from nnburst.runtime.execution.bursts import Bursts
 from nnburst.runtime.execution.compound_memory import CompoundMemory
 from nnburst.runtime.execution.temporaries import Temporaries
 from nnburst.runtime.execution.values import GivenValue, Value
 from nnburst.runtime.planning.plan import CompoundPlan, ExecutionStep, SourceOperand
-
-logger = logging.getLogger("nnburst.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +46,6 @@ class Copy:
 
     given: Bytes
     pooled: Bytes
-
-
-class Bursts(Closing):
-    """The burst of each part of a plan; None for those that have none.
-
-    Attributes:
-        of_parts: in the order of the execution steps.
-        gate: what runs on them enters it.
-    """
-
-    def __init__(self, of_parts: Sequence[BurstController | None]) -> None:
-        """Own them."""
-        self.of_parts: Final = tuple(of_parts)
-        self.gate: Final = Gate()
-
-    def close(self) -> None:
-        """Close each, whatever comes of the others."""
-        for burst in self.of_parts:
-            if burst is not None:
-                try:
-                    burst.close()
-                except NnburstError:
-                    continue
-
-
-def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
-    """A burst for each part that has any.
-
-    Drivers spin only if there is a core for each of them and one for this process: a spinning driver would
-    keep the next step's from running.
-    """
-    drivers = [part for part in parts if isinstance(part, DriverPart)]
-    spins = len(drivers) == 1 or each_may_spin(part.prepared.pid for part in drivers)
-    bursts: list[BurstController | None] = []
-    for part in parts:
-        try:
-            if isinstance(part, DriverPart):
-                bursts.append(part.open_burst(driver_spins=spins))
-            else:
-                bursts.append(part.open_burst())
-        except NnburstError as error:
-            logger.warning("a step has no burst (%s): it executes the ordinary way", error)
-            bursts.append(None)
-    return Bursts(bursts)
 
 
 class _StepBurst(Protocol):

@@ -27,12 +27,11 @@ from nnburst.runtime.devices.device import Device, Use
 from nnburst.runtime.devices.driver_part import PATIENCE
 from nnburst.runtime.execution.bound_plan import (
     BoundPlan,
-    Bursts,
     bind_compound,
     bind_simple,
     bursts_to_bind,
-    open_bursts,
 )
+from nnburst.runtime.execution.bursts import Bursts, open_bursts
 from nnburst.runtime.execution.compound import CompoundComputation
 from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
 from nnburst.runtime.execution.counts import EXECUTIONS

@@ -12,7 +12,8 @@ from nnburst.client.session.gate import entries, leave
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, NnburstError
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
-from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
+from nnburst.runtime.execution.bound_plan import BoundPlan
+from nnburst.runtime.execution.bursts import Bursts
 
 #: Executes the rest of a plan: what stands for the bursts of the steps, and the time that is left.
 GoOn = Callable[[BoundPlan, Sequence[BurstController | None], Options], Outcome]

@@ -10,7 +10,8 @@ from nnburst.hal.closing import Closing
 from nnburst.hal.errors import NnburstError
 from nnburst.runtime.argument import Argument
 from nnburst.runtime.devices.driver_part import PATIENCE
-from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
+from nnburst.runtime.execution.bound_plan import BoundPlan
+from nnburst.runtime.execution.bursts import Bursts
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.objects.burst import Burst
 
