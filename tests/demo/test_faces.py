@@ -109,7 +109,9 @@ def test_impossible_answers_end_in_numbers(view: View) -> None:
         ((5, 5, 5, 5), 0.0),
     ],
 )
-def test_overlap(other: tuple[float, float, float, float], expected: float) -> None:
+def test_overlap_is_the_intersection_over_the_union(
+    other: tuple[float, float, float, float], expected: float
+) -> None:
     assert overlap((0, 0, 2, 2), other) == pytest.approx(expected)
     assert overlap(other, (0, 0, 2, 2)) == pytest.approx(expected)
 

@@ -182,12 +182,12 @@ def _filter(
 
 
 @given(convolutions(OperationType.CONV_2D))
-def test_convolution(case: tuple[Model, list[Any]]) -> None:
+def test_convolution_is_equal_to_that_of_litert(case: tuple[Model, list[Any]]) -> None:
     assert_equal(*case)
 
 
 @given(convolutions(OperationType.DEPTHWISE_CONV_2D))
-def test_depthwise_convolution(case: tuple[Model, list[Any]]) -> None:
+def test_depthwise_convolution_is_equal_to_that_of_litert(case: tuple[Model, list[Any]]) -> None:
     assert_equal(*case)
 
 
@@ -223,7 +223,7 @@ def test_fully_connected_differs_only_by_the_second_rounding(
 
 @pytest.mark.parametrize("kind", [OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D])
 @given(windows(dilates=False), types, activations, st.data())
-def test_pooling(
+def test_pooling_is_equal_to_that_of_litert(
     kind: OperationType, window: Windows, type_: OperandType, activation: int, data: st.DataObject
 ) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -247,7 +247,9 @@ def _binary(
 
 
 @given(types, activations, st.data())
-def test_addition(kind: OperandType, activation: int, data: st.DataObject) -> None:
+def test_addition_is_equal_to_that_of_litert(
+    kind: OperandType, activation: int, data: st.DataObject
+) -> None:
     inputs = [data.draw(quantisations(kind)) for _ in range(2)]
     target = data.draw(quantisations(kind))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -256,7 +258,7 @@ def test_addition(kind: OperandType, activation: int, data: st.DataObject) -> No
 
 
 @given(types, activations, st.integers(-8, 0), st.data())
-def test_multiplication(
+def test_multiplication_is_equal_to_that_of_litert(
     kind: OperandType, activation: int, exponent: int, data: st.DataObject
 ) -> None:
     inputs = [data.draw(quantisations(kind)) for _ in range(2)]

@@ -88,7 +88,7 @@ def test_types_that_activations_do_not_know_are_rejected(kind: OperationType) ->
 
 
 @pytest.mark.parametrize("type_", [F32, F16])
-def test_exponential_unit(type_: OperandType) -> None:
+def test_exponential_unit_follows_the_definition(type_: OperandType) -> None:
     alpha = scalar(2.0) if type_ == F32 else scalar(2.0, FLOAT16)
     [y] = run(ELU, [tensor(type_, [-1, 0, 3, -np.inf]), alpha], [output(type_)])
     np.testing.assert_allclose(y, [2 * np.expm1(-1), 0, 3, -2], rtol=1e-3)

@@ -77,7 +77,7 @@ IMAGE = (1, 4, 6, 6)
 
 @pytest.mark.parametrize("kind", ["u1", "i1"])
 @pytest.mark.parametrize("step", ["y", "x"], ids=["another step", "the same step"])
-def test_average_pool(kind: str, step: str) -> None:
+def test_average_pool_is_at_most_a_step_from_onnxruntimes(kind: str, step: str) -> None:
     network = made(
         "QLinearAveragePool",
         f"x xs xz {step}s {step}z",
@@ -90,14 +90,14 @@ def test_average_pool(kind: str, step: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["u1", "i1"])
-def test_global_average_pool(kind: str) -> None:
+def test_global_average_pool_is_at_most_a_step_from_onnxruntimes(kind: str) -> None:
     network = made("QLinearGlobalAveragePool", "x xs xz xs xz", (IMAGE, (1, 4, 1, 1)), kind)
     assert steps_apart(network, random_integers(kind, IMAGE)) <= 1
 
 
 @pytest.mark.parametrize("kind", ["u1", "i1"])
 @pytest.mark.parametrize("opset", [11, 13])
-def test_softmax(kind: str, opset: int) -> None:
+def test_softmax_is_at_most_a_step_from_onnxruntimes(kind: str, opset: int) -> None:
     shape = (2, 3, 4)
     network = made("QLinearSoftmax", "x xs xz ps pz", (shape, shape), kind, axis=1, opset=opset)
     assert steps_apart(network, random_integers(kind, shape)) <= 1
@@ -105,7 +105,9 @@ def test_softmax(kind: str, opset: int) -> None:
 
 @pytest.mark.parametrize("operator", ["QLinearSigmoid", "QLinearLeakyRelu"])
 @pytest.mark.parametrize("kind", ["u1", "i1"])
-def test_functions_of_one_element(operator: str, kind: str) -> None:
+def test_functions_of_one_element_are_at_most_a_step_from_onnxruntimes(
+    operator: str, kind: str
+) -> None:
     into = "p" if operator == "QLinearSigmoid" else "y"
     network = made(operator, f"x xs xz {into}s {into}z", ((2, 8), (2, 8)), kind)
     assert steps_apart(network, random_integers(kind, (2, 8))) <= 1
@@ -113,7 +115,9 @@ def test_functions_of_one_element(operator: str, kind: str) -> None:
 
 @pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize("kind", ["u1", "i1"])
-def test_two_operands(operator: str, kind: str) -> None:
+def test_results_of_two_operands_are_at_most_a_step_from_onnxruntimes(
+    operator: str, kind: str
+) -> None:
     constants = {
         "b": random_integers(kind, (8,), 1),
         **quantization("b", kind, 0.03, KINDS[kind][1]),
@@ -123,7 +127,7 @@ def test_two_operands(operator: str, kind: str) -> None:
     assert steps_apart(network, random_integers(kind, (2, 8))) <= 1
 
 
-def test_concatenation() -> None:
+def test_concatenation_is_at_most_a_step_from_onnxruntimes() -> None:
     constants = {"b": random_integers("u1", (2, 3), 1), **quantization("b", "u1", 0.03, 100)}
     network = made(
         "QLinearConcat", "ys yz x xs xz b bs bz", ((2, 8), (2, 11)), "u1", constants, axis=1
@@ -133,7 +137,7 @@ def test_concatenation() -> None:
 
 @pytest.mark.parametrize("turned", [0, 1])
 @pytest.mark.parametrize("bias", [True, False])
-def test_matrix_product(bias: bool, turned: int) -> None:
+def test_matrix_product_is_at_most_a_step_from_onnxruntimes(bias: bool, turned: int) -> None:
     stored = np.random.default_rng(1).integers(-127, 128, (8, 5)).astype(np.int8)
     constants = {
         "w": stored.T.copy() if turned else stored,
