@@ -364,3 +364,14 @@ def test_closing_closes_the_memories_too() -> None:
     assert all(memory.closed for memory in queue.memories)
     with pytest.raises(Closed):
         queue.available_to_read()
+
+
+def test_queue_that_only_c_reads_is_opened_by_the_bytes_of_an_element() -> None:
+    queue = create(8)
+    queue.write(np.zeros(3, ELEMENT))
+    size = queue.descriptor.quantum
+    same = MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], size)
+    assert same.available_to_read() == 3
+    assert not hasattr(same, "dtype")
+    with pytest.raises(InvalidArgument):
+        MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], size + 1)

@@ -15,7 +15,6 @@ import operator
 import os
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
@@ -65,7 +64,10 @@ class MessageQueue(Closing):
     Attributes:
         descriptor: what the other process needs beside `memories` to open it.
         memories: the regions that the descriptor's fd indexes name; owned by this object.
+        dtype: element type; a queue that only C reads and writes may have none.
     """
+
+    dtype: np.dtype[Any]
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class MessageQueue(Closing):
         views: Sequence[Bytes | memoryview],
         dtype: np.dtype[Any] | None = None,
     ) -> None:
-        """Lay a ring over mapped regions; use `create` or `open`. Without a dtype elements are bytes."""
+        """Lay a ring over mapped regions; use `create` or `open`. Only C uses one without dtype."""
         self.descriptor = descriptor
         self.memories = tuple(memories)
         if dtype is not None:
@@ -96,11 +98,6 @@ class MessageQueue(Closing):
         )
         if status != lib.NNB_RING_OK:
             raise QueueCorrupted("the queue's counters contradict its size")
-
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return np.dtype((np.void, self.descriptor.quantum))
 
     def _address(self, region: int, offset: int) -> int:
         return address_of(self._views[region]) + offset
@@ -145,7 +142,8 @@ class MessageQueue(Closing):
         Args:
             descriptor: as received; checked against the regions' sizes.
             memories: as received (`SharedMemory.adopt` has checked their seals).
-            dtype: element type that is expected; a number is the bytes of an element of any type.
+            dtype: element type that is expected; or an element's bytes, for a queue that only C
+                reads and writes.
             fresh: refuse a queue that was used before: both counters must be 0.
 
         Raises:
@@ -156,7 +154,8 @@ class MessageQueue(Closing):
         kind = None if isinstance(dtype, int) else np.dtype(dtype)
         quantum = dtype if isinstance(dtype, int) else np.dtype(dtype).itemsize
         check(descriptor, [m.size for m in memories], quantum)
-        queue = cls(descriptor, memories, [m.map_memory(writable=True) for m in memories], kind)
+        views = [m.map_memory(writable=True) for m in memories]
+        queue = cls(descriptor, memories, views, kind)
         if fresh and (queue.ring.read_index or queue.ring.write_index):
             raise InvalidArgument("the queue's counters are not 0 at the hand-over")
         return queue

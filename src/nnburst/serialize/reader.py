@@ -30,10 +30,8 @@ class PacketReader:
         Raises:
             MalformedPacket: burst:D2, the last element is cut off.
         """
-        if isinstance(datums, bytes | bytearray | memoryview):
-            data = memoryview(datums).tobytes()
-        else:
-            data = datums.tobytes()
+        given: Any = datums  # an array or not: to ask for its class would import numpy
+        data: bytes = (given if hasattr(given, "tobytes") else memoryview(given)).tobytes()
         self._union, self._data, self._at = union, data, 0
         self._count, cut_off = divmod(len(data), DATUM_BYTES)
         if cut_off:
