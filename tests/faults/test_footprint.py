@@ -14,6 +14,8 @@ from programs import run_program
 _LEAK = """
 import os
 
+import numpy  # whose library has threads of its own, and which the first mapped array would import
+
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.testing.faults.footprint import footprint, settle
 
