@@ -20,17 +20,14 @@ _DIMS: Final = (2,)
 _RELU1: Final = 2
 _ROUNDS_AT_MOST: Final = 3
 _OPERATIONS_AT_MOST: Final = 5
+#: How deep control flow nests at most.
+_DEPTH: Final = 2
 
 
-def grow_model(rng: np.random.Generator, depth: int = 2) -> Model:
-    """A model of two inputs and at least one output, all float32 of extents (2,).
-
-    Args:
-        rng: source of chance.
-        depth: how deep control flow nests at most.
-    """
+def grow_model(rng: np.random.Generator) -> Model:
+    """A model of two inputs and at least one output, all float32 of extents (2,)."""
     builder = ModelBuilder()
-    _Grower(builder, rng).grow(builder, [builder.input(_F32, _DIMS) for _ in range(2)], depth)
+    _Grower(builder, rng).grow(builder, [builder.input(_F32, _DIMS) for _ in range(2)], _DEPTH)
     return builder.build()
 
 

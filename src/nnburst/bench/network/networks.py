@@ -360,11 +360,11 @@ def onnx_input_types(session: Any) -> dict[str, np.dtype[Any]]:  # noqa: ANN401 
     return {info.name: _ORT_TYPES.get(info.type, _FLOAT) for info in session.get_inputs()}
 
 
-def onnx_session(content: bytes, threads: int = 1) -> Any:  # noqa: ANN401 - it has no types
-    """An onnxruntime session on the CPU with every optimisation."""
+def onnx_session(content: bytes) -> Any:  # noqa: ANN401 - it has no types
+    """An onnxruntime session on the CPU with every optimisation, on the caller's thread."""
     onnxruntime = import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     providers = ["CPUExecutionProvider"]
