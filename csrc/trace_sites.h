@@ -1,5 +1,5 @@
 /* The C module's places in a trace: name, layer, phase, text. Their numbers are their order; a process's
- * name table begins with them. Layers and phases are those of hal/tracing.py, in its order. */
+ * name table begins with them. Layers and phases are those of tracing/slices.py, in its order. */
 NNB_TRACE_SITE(CLIENT_RUN, NNB_LAYER_RUNTIME, NNB_PHASE_EXECUTION, "burst: run")
 NNB_TRACE_SITE(CLIENT_WAIT, NNB_LAYER_IPC, NNB_PHASE_EXECUTION, "burst: wait for the result")
 NNB_TRACE_SITE(CLIENT_TAKE, NNB_LAYER_RUNTIME, NNB_PHASE_RESULTS, "burst: take the result")

@@ -1,7 +1,7 @@
 """What a lowering function sees: one operation's operands, and the ONNX graph that it adds to.
 
 A lowering function reads the operation by the names of its signature and returns the values that stand for
-its outputs. Names of ONNX's axes are positions of the stored order, which `OnnxLowering.places` gives:
+its outputs. Numbers of ONNX's axes are positions in the stored order, `StoredValue.order`:
 
     @lowers(OperationType.SOFTMAX)
     def softmax(op: OnnxLowering) -> StoredValue:
