@@ -49,6 +49,17 @@ def emulator(folder: Path, exit_code: int) -> Root:
     return Ending(folder)
 
 
+def test_root_is_made_in_a_folder_that_is_not_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = tmp_path / "mmdebstrap"  # which makes its target, and nothing above it
+    maker.write_text('#!/bin/sh\nwhile shift; [ $# -gt 1 ]; do :; done\nexec mkdir "$1"\n')
+    maker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    root = Root(tmp_path / "build" / "arm64" / "root")
+    assert (root.folder / "made").exists()
+
+
 @pytest.mark.parametrize(("exit_code", "failed"), [(0, []), (1, ["networks on cortex-a76"])])
 def test_networks_that_did_not_run_are_a_failure_whatever_ran_before(
     tmp_path: Path, exit_code: int, failed: list[str]

@@ -54,6 +54,7 @@ class Root:
         made = folder / "made"
         if not made.exists():
             shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
             include = f"--include={PACKAGES}"
             command = ("mmdebstrap", "--arch=arm64", "--variant=apt", include, SUITE, str(folder))
             print(f"{' '.join(command)}: some minutes", flush=True)
