@@ -89,7 +89,12 @@ static void step(struct burst *burst) {
     case 0: /* a run that blocks, if nothing wanted is out */
         if (burst->wanted == 0) {
             struct nnb_bound *bound = &burst->client.bound[kind];
+            uint64_t deadline = nnb_deadline_after(nnb_now_ns(), bound->timeout_ns);
             int status = nnb_client_run(bound);
+            /* It waits for what was cancelled in slices, so that its caller can look for signals. */
+            while (status == NNB_CLIENT_IN_FLIGHT && nnb_now_ns() < deadline) {
+                status = nnb_client_run(bound);
+            }
             while (status == NNB_CLIENT_INTERRUPTED) {
                 status = nnb_client_resume(bound, bound->timeout_ns);
             }
