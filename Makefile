@@ -13,7 +13,7 @@ WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help arm64 container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks engines
+.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks engines
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -112,6 +112,9 @@ container: ## the Dockerfile's steps in roots of debootstrap, and two containers
 
 arm64: setup $(WHEEL_TOOLS) ## the wheel for Arm on an emulator: selftest, suites, networks; wants root; SUITES=hal,fmq, AGAIN=1 keeps the wheel
 	$(BIN)/python -m tools.arm64 $(or $(DIR),build/arm64) $(if $(SUITES),--suites $(SUITES)) $(if $(AGAIN),--again)
+
+musl: setup $(WHEEL_TOOLS) ## the wheel for musl on a Python for musl made from Debian's sources: selftest and suites; SUITES=hal,fmq, AGAIN=1 keeps the wheel
+	$(BIN)/python -m tools.musl $(or $(DIR),build/musl) $(if $(SUITES),--suites $(SUITES)) $(if $(AGAIN),--again)
 
 RUN_C := csrc/tests/run.sh
 

@@ -1,0 +1,1 @@
+"""A Python for musl, made from sources, and the wheel for musl on it: selftest and suites."""
