@@ -264,6 +264,9 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
                                 lead_limit(rhythm));
         adapt_tail(rhythm, how == NNB_CAUGHT_ASLEEP_LATE);
     }
+    /* The period may have become shorter, and both are shares of it. */
+    rhythm->lead_ns = at_most(rhythm->lead_ns, lead_limit(rhythm));
+    rhythm->tail_ns = at_most(rhythm->tail_ns, tail_limit(rhythm));
 }
 
 void nnb_rhythm_question(struct nnb_rhythm *rhythm, uint64_t now_ns) {
