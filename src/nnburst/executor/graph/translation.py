@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from nnburst.executor.base import Bytes
 from nnburst.executor.graph.layout import lay_out
@@ -15,6 +17,13 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import Model, SymmPerChannelQuantParams
 from nnburst.hal.operand_types import is_scalar
+
+log = logging.getLogger("nnburst.executor")
+
+#: What stands for an operand in an engine's graph.
+V = TypeVar("V")
+#: How an engine lowers an operation.
+F = TypeVar("F")
 
 
 class UnsupportedByEngine(Exception):
@@ -38,10 +47,33 @@ def require(condition: bool, message: str) -> None:
         raise UnsupportedByEngine(message)
 
 
-class Translation:
+def require_fit(made: TensorType, declared: TensorType) -> None:
+    """Raise UnsupportedByEngine unless a lowered result is what the model declares."""
+    require(made.type is declared.type, f"a result of type {made.type.name}")
+    require(made.dimensions == declared.dimensions, f"a result of extents {list(made.dimensions)}")
+
+
+def registers(registry: dict[OperationType, F]) -> Callable[..., Callable[[F], F]]:
+    """A decorator that enters a function into `registry`, by the operations that it is called with."""
+
+    def lowers(*kinds: OperationType) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            for kind in kinds:
+                if kind in registry:
+                    raise ValueError(f"{kind.name} is lowered twice")
+                registry[kind] = function
+            return function
+
+        return register
+
+    return lowers
+
+
+class Translation(ABC):
     """The main graph of a model while it is lowered.
 
     Attributes:
+        refusals: why an operation cannot be lowered, by its number.
         graph: its operations and constants.
         static: numbers of the operations whose results have known types.
         types: type of every operand whose extents are known.
@@ -61,6 +93,7 @@ class Translation:
             UnsupportedByEngine: the extents of an input are not known.
             NnburstError: the model, or an operation of it, cannot be prepared.
         """
+        self.refusals: dict[int, str] = {}
         self.graph: Graph = Plan(model, pools).main
         given = {i: self.graph.declared[i] for i in self.graph.inputs}
         for meta in given.values():
@@ -79,6 +112,26 @@ class Translation:
         self.weights = frozenset(
             n for n, step in enumerate(self.graph.steps) if step.outputs[0] in self.stored
         )
+
+    def step(self, number: int) -> bool:
+        """Lower an operation; whether that was possible."""
+        step = self.graph.steps[number]
+        try:
+            self._lower(number, step)
+        except REFUSALS as error:
+            log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
+            self.refusals[number] = str(error)
+            self._stand_in(step)
+            return False
+        return True
+
+    @abstractmethod
+    def _lower(self, number: int, step: Step) -> None:
+        """Lower an operation, or raise one of REFUSALS."""
+
+    @abstractmethod
+    def _stand_in(self, step: Step) -> None:
+        """Make values that let the operations behind an unsupported one be judged by themselves."""
 
     def require_known(self, number: int, lowered: bool) -> Step:
         """The operation of this number, if its extents are known and none is 0.
@@ -123,6 +176,114 @@ def _stored_weights(graph: Graph) -> dict[int, Tensor]:
         and step.constants
         and step.outputs[0] not in graph.outputs
     }
+
+
+class OperandValues(Generic[V]):
+    """The value of every operand that is fed or computed; real weights are made when they are read."""
+
+    def __init__(self, weights: Mapping[int, Tensor], real: Callable[[Tensor], V]) -> None:
+        """Start without any.
+
+        Args:
+            weights: stored integers by the operand that DEQUANTIZE makes of them.
+            real: makes a constant of the real numbers that such integers stand for.
+        """
+        self._weights = weights
+        self._real = real
+        self._values: dict[int, V] = {}
+
+    def stored(self, index: int) -> Tensor | None:
+        """The integers that operand `index` is made of, if it is weights."""
+        return self._weights.get(index)
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._values or index in self._weights
+
+    def __getitem__(self, index: int) -> V:
+        if index not in self._values and index in self._weights:
+            self._values[index] = self._real(self._weights[index])
+        return self._values[index]
+
+    def __setitem__(self, index: int, value: V) -> None:
+        self._values[index] = value
+
+
+class LoweredOperation(ABC, Generic[V]):
+    """One operation while it is lowered: what any engine's lowering function reads of it.
+
+    Attributes:
+        node: its operands by name; arrays of operands that are not constant have no meaning.
+    """
+
+    def __init__(
+        self, step: Step, node: Node, values: OperandValues[V], results: Sequence[TensorType]
+    ) -> None:
+        """See the attributes.
+
+        Args:
+            step: the operation.
+            node: its operands.
+            values: value of every operand that is fed or computed.
+            results: types of the outputs.
+        """
+        self.node = node
+        self._step = step
+        self._values = values
+        self._results = results
+
+    def result(self, at: int = 0) -> TensorType:
+        """Type of an output."""
+        return self._results[at]
+
+    @property
+    def result_count(self) -> int:
+        """Number of outputs."""
+        return len(self._results)
+
+    def values(self, name: str) -> list[V]:
+        """The data operands of a slot; constants are written into the graph."""
+        found = []
+        for at, (slot, tensor) in enumerate(
+            zip(self.node.match.inputs, self.node.inputs, strict=True)
+        ):
+            if slot.name == name and tensor is not None:
+                found.append(self._value(at, tensor))
+        return found
+
+    def value(self, name: str) -> V:
+        """The data operand called `name`.
+
+        Raises:
+            UnsupportedByEngine: it is omitted.
+        """
+        found = self.values(name)
+        require(bool(found), f"without operand '{name}'")
+        return found[0]
+
+    def _value(self, at: int, tensor: Tensor) -> V:
+        if at in self._step.constants:
+            return self._written(tensor)
+        index = self._step.inputs[at]
+        require(index in self._values, f"an operand of {tensor.type.name}")
+        return self._values[index]
+
+    @abstractmethod
+    def _written(self, tensor: Tensor) -> V:
+        """A constant of the model, written into the graph."""
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the operand called `name` is a constant of the model."""
+        return self.node.is_constant(name)
+
+    def number(self, name: str) -> Any:  # noqa: ANN401 - int, float or bool by the slot's type
+        """A scalar, or its default."""
+        return self.node.value(name)
+
+    def axis(self, rank: int, name: str = "axis") -> int:
+        """An axis counted from the front."""
+        axis = int(self.number(name))
+        require(-rank <= axis < rank, f"axis {axis} of rank {rank}")
+        return axis % rank
 
 
 def real_numbers(tensor: Tensor) -> Array:

@@ -12,14 +12,21 @@ stand for its outputs:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.plan import Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
-from nnburst.executor.graph.translation import UnsupportedByEngine, real_numbers, real_type
+from nnburst.executor.graph.translation import (
+    LoweredOperation,
+    OperandValues,
+    UnsupportedByEngine,
+    real_numbers,
+    real_type,
+    registers,
+)
 from nnburst.executor.litert.graph import GraphWriter, Value
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.imports import late_numpy as np
@@ -30,11 +37,11 @@ Q8S: Final = _T.TENSOR_QUANT8_ASYMM_SIGNED
 QUANTISED: Final = (Q8, Q8S)
 
 
-class Values:
-    """The value of every operand that is fed or computed; real weights are made when they are read.
+class Values(OperandValues[Value]):
+    """Values in a LiteRT graph.
 
     Attributes:
-        relaxed: whether real numbers may be rounded to 8 bits where they meet such weights.
+        relaxed: whether real numbers may be rounded to 8 bits where they meet stored weights.
     """
 
     def __init__(self, graph: GraphWriter, weights: Mapping[int, Tensor], *, relaxed: bool) -> None:
@@ -42,35 +49,21 @@ class Values:
 
         Args:
             graph: what to add constants to.
-            weights: stored integers by the operand that DEQUANTIZE makes of them.
+            weights: see `OperandValues`.
             relaxed: see the attribute.
         """
+        super().__init__(weights, lambda t: graph.constant(real_numbers(t), real_type(t)))
         self.relaxed = relaxed
-        self._graph = graph
-        self._weights = weights
-        self._values: dict[int, Value] = {}
-
-    def stored(self, index: int) -> Tensor | None:
-        """The integers that operand `index` is made of, if it is weights."""
-        return self._weights.get(index)
-
-    def __getitem__(self, index: int) -> Value:
-        if index not in self._values and index in self._weights:
-            tensor = self._weights[index]
-            self._values[index] = self._graph.constant(real_numbers(tensor), real_type(tensor))
-        return self._values[index]
-
-    def __setitem__(self, index: int, value: Value) -> None:
-        self._values[index] = value
 
 
-class Lowering:
+class Lowering(LoweredOperation[Value]):
     """One operation being lowered.
 
     Attributes:
-        node: its operands by name; arrays of operands that are not constant have no meaning.
         graph: what to add to.
     """
+
+    _values: Values
 
     def __init__(
         self,
@@ -91,47 +84,12 @@ class Lowering:
             results: types of the outputs.
             temporaries: operands that one operation reads and that are not outputs of the model.
         """
-        self._step = step
-        self.node = node
+        super().__init__(step, node, values, results)
         self.graph = graph
-        self._values = values
-        self._results = results
         self._temporaries = temporaries
 
-    def result(self, at: int = 0) -> TensorType:
-        """Type of an output."""
-        return self._results[at]
-
-    @property
-    def result_count(self) -> int:
-        """Number of outputs."""
-        return len(self._results)
-
-    def values(self, name: str) -> list[Value]:
-        """The data operands of a slot; constants are written into the graph."""
-        found = []
-        for at, (slot, tensor) in enumerate(
-            zip(self.node.match.inputs, self.node.inputs, strict=True)
-        ):
-            if slot.name == name and tensor is not None:
-                found.append(self._value(at, tensor))
-        return found
-
-    def value(self, name: str) -> Value:
-        """The data operand called `name`.
-
-        Raises:
-            UnsupportedByEngine: it is omitted.
-        """
-        found = self.values(name)
-        if not found:
-            raise UnsupportedByEngine(f"without operand '{name}'")
-        return found[0]
-
-    def _value(self, at: int, tensor: Tensor) -> Value:
-        if at in self._step.constants:
-            return self.graph.stored(tensor)
-        return self._values[self._step.inputs[at]]
+    def _written(self, tensor: Tensor) -> Value:
+        return self.graph.stored(tensor)
 
     def read_once(self, name: str) -> bool:
         """Whether nothing but this operation sees the operand: it is a temporary read once."""
@@ -148,14 +106,6 @@ class Lowering:
         at = next(i for i, slot in enumerate(self.node.match.inputs) if slot.name == name)
         return self._step.inputs[at]
 
-    def is_constant(self, name: str) -> bool:
-        """Whether the operand called `name` is a constant of the model."""
-        return self.node.is_constant(name)
-
-    def number(self, name: str) -> Any:  # noqa: ANN401 - int, float or bool by the slot's type
-        """A scalar, or its default."""
-        return self.node.value(name)
-
     def numbers(self, name: str) -> list[int]:
         """A control tensor, flattened."""
         return [int(n) for n in self.node.tensor(name).numbers]
@@ -166,13 +116,6 @@ class Lowering:
         if not 0 <= code <= 3:
             raise UnsupportedByEngine(f"activation {code}")
         return code
-
-    def axis(self, rank: int, name: str = "axis") -> int:
-        """An axis counted from the front."""
-        axis = int(self.number(name))
-        if not -rank <= axis < rank:
-            raise UnsupportedByEngine(f"axis {axis} of rank {rank}")
-        return axis % rank
 
     def constant(self, array: Array, like: TensorType) -> Value:
         """A constant with the type and quantisation of `like`."""
@@ -267,15 +210,4 @@ LoweringFunction = Callable[[Lowering], "Value | list[Value]"]
 #: How each operation is lowered; the modules in operations/ fill it.
 LOWERINGS: Final[dict[OperationType, LoweringFunction]] = {}
 
-
-def lowers(*kinds: OperationType) -> Callable[[LoweringFunction], LoweringFunction]:
-    """Register the decorated function for operations."""
-
-    def register(function: LoweringFunction) -> LoweringFunction:
-        for kind in kinds:
-            if kind in LOWERINGS:
-                raise ValueError(f"{kind.name} is lowered twice")
-            LOWERINGS[kind] = function
-        return function
-
-    return register
+lowers = registers(LOWERINGS)

@@ -13,7 +13,7 @@ from nnburst.executor.base import Bytes
 from nnburst.executor.caching import Octets
 from nnburst.executor.graph.plan import Step
 from nnburst.executor.graph.tensor import Tensor, TensorType
-from nnburst.executor.graph.translation import REFUSALS, Translation, require
+from nnburst.executor.graph.translation import REFUSALS, Translation, require, require_fit
 from nnburst.executor.litert.graph import TYPES, GraphWriter, Value
 from nnburst.executor.litert.lowering import LOWERINGS, Lowering, Values
 from nnburst.hal.enums import OperandType
@@ -89,7 +89,6 @@ class _Translation(Translation):
 
     def __init__(self, model: Model, pools: Sequence[Bytes]) -> None:
         super().__init__(model, pools)
-        self.refusals: dict[int, str] = {}
         self._writer = GraphWriter()
         self._fed: list[Value] = []
         self._values = Values(
@@ -106,40 +105,26 @@ class _Translation(Translation):
         self._fed.append(self._writer.tensor(meta, "UINT8"))
         return self._writer.operator("CAST", [self._fed[-1]], [meta], "Cast")[0]
 
-    def step(self, number: int) -> bool:
-        """Lower an operation; whether that was possible."""
-        step = self.graph.steps[number]
-        try:
-            self.require_known(number, lowered=step.type in LOWERINGS)
-            if number in self.weights:
-                return True  # an operation that reads them writes them as it wants them
-            results = [self.types[i] for i in step.outputs]
-            node = self.node(step)
-            op = Lowering(step, node, self._writer, self._values, results, self.temporaries)
-            made = LOWERINGS[step.type](op)
-            made = made if isinstance(made, list) else [made]
-            for index, value in zip(step.outputs, made, strict=True):
-                self._values[index] = self._fitting(value, self.types[index])
-                is_output = index in self.graph.outputs
-                require(not (is_output and self._writer.is_folded(value)), "an output of constants")
-        except REFUSALS as error:
-            log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
-            self.refusals[number] = str(error)
-            self._stand_in(step)
-            return False
-        return True
+    def _lower(self, number: int, step: Step) -> None:
+        self.require_known(number, lowered=step.type in LOWERINGS)
+        if number in self.weights:
+            return  # an operation that reads them writes them as it wants them
+        results = [self.types[i] for i in step.outputs]
+        node = self.node(step)
+        op = Lowering(step, node, self._writer, self._values, results, self.temporaries)
+        made = LOWERINGS[step.type](op)
+        made = made if isinstance(made, list) else [made]
+        for index, value in zip(step.outputs, made, strict=True):
+            require_fit(value.meta, self.types[index])
+            self._values[index] = value
+            is_output = index in self.graph.outputs
+            require(not (is_output and self._writer.is_folded(value)), "an output of constants")
 
     def _stand_in(self, step: Step) -> None:
-        """Values that let the operations behind an unsupported one be judged by themselves."""
         for index in step.outputs:
             meta = self.types.get(index)
             if meta is not None and meta.type in TYPES and 0 not in meta.dimensions:
                 self._values[index] = self._writer.tensor(meta)
-
-    def _fitting(self, value: Value, declared: TensorType) -> Value:
-        require(value.meta.type is declared.type, f"a result of type {value.meta.type.name}")
-        require(value.shape == declared.dimensions, f"a result of extents {list(value.shape)}")
-        return value
 
     def finish(self) -> Network:
         graph = self.graph

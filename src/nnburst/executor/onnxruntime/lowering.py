@@ -11,9 +11,8 @@ its outputs. Numbers of ONNX's axes are positions in the stored order, `StoredVa
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,9 +21,9 @@ from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.plan import Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.graph.translation import (
-    UnsupportedByEngine,
-    real_numbers,
-    real_type,
+    LoweredOperation,
+    OperandValues,
+    registers,
     require,
 )
 from nnburst.executor.onnxruntime.graph import OnnxGraph, Order, StoredValue
@@ -42,35 +41,7 @@ BOUNDS: Final[dict[int, tuple[float, float | None]]] = {
 }
 
 
-class OperandValues:
-    """The value of every operand that is fed or computed; real weights are made when they are read."""
-
-    def __init__(self, graph: OnnxGraph, weights: Mapping[int, Tensor]) -> None:
-        """Start without any.
-
-        Args:
-            graph: what to add constants to.
-            weights: stored integers by the operand that DEQUANTIZE makes of them.
-        """
-        self._graph = graph
-        self._weights = weights
-        self._values: dict[int, StoredValue] = {}
-
-    def __getitem__(self, index: int) -> StoredValue:
-        if index not in self._values and index in self._weights:
-            tensor = self._weights[index]
-            make = functools.partial(real_numbers, tensor)
-            self._values[index] = self._graph.constant(make, real_type(tensor))
-        return self._values[index]
-
-    def __contains__(self, index: int) -> bool:
-        return index in self._values or index in self._weights
-
-    def __setitem__(self, index: int, value: StoredValue) -> None:
-        self._values[index] = value
-
-
-class OnnxLowering:
+class OnnxLowering(LoweredOperation[StoredValue]):
     """One operation being lowered.
 
     Attributes:
@@ -83,7 +54,7 @@ class OnnxLowering:
         step: Step,
         node: Node,
         graph: OnnxGraph,
-        values: OperandValues,
+        values: OperandValues[StoredValue],
         results: Sequence[TensorType],
     ) -> None:
         """See the attributes.
@@ -95,58 +66,11 @@ class OnnxLowering:
             values: value of every operand that is fed or computed.
             results: types of the outputs.
         """
-        self._step = step
-        self.node = node
+        super().__init__(step, node, values, results)
         self.graph = graph
-        self._values = values
-        self._results = results
 
-    def result(self, at: int = 0) -> TensorType:
-        """Type of an output."""
-        return self._results[at]
-
-    @property
-    def result_count(self) -> int:
-        """Number of outputs."""
-        return len(self._results)
-
-    def values(self, name: str) -> list[StoredValue]:
-        """The data operands of a slot; constants are written into the graph."""
-        found = []
-        for at, (slot, tensor) in enumerate(
-            zip(self.node.match.inputs, self.node.inputs, strict=True)
-        ):
-            if slot.name == name and tensor is not None:
-                found.append(self._value(at, tensor))
-        return found
-
-    def value(self, name: str) -> StoredValue:
-        """The data operand called `name`.
-
-        Raises:
-            UnsupportedByEngine: it is omitted.
-        """
-        found = self.values(name)
-        if not found:
-            raise UnsupportedByEngine(f"without operand '{name}'")
-        return found[0]
-
-    def _value(self, at: int, tensor: Tensor) -> StoredValue:
-        if at in self._step.constants:
-            return self.graph.constant(lambda: tensor.array, TensorType(tensor.type, tensor.shape))
-        index = self._step.inputs[at]
-        require(index in self._values, f"an operand of {tensor.type.name}")
-        return self._values[index]
-
-    def number(self, name: str) -> Any:  # noqa: ANN401 - int, float or bool by the slot's type
-        """A scalar, or its default."""
-        return self.node.value(name)
-
-    def axis(self, rank: int, name: str = "axis") -> int:
-        """An axis counted from the front."""
-        axis = int(self.number(name))
-        require(-rank <= axis < rank, f"axis {axis} of rank {rank}")
-        return axis % rank
+    def _written(self, tensor: Tensor) -> StoredValue:
+        return self.graph.constant(lambda: tensor.array, TensorType(tensor.type, tensor.shape))
 
     def require_real(self, what: str = "") -> None:
         """Refuse results that are not FLOAT32."""
@@ -246,15 +170,4 @@ LoweringFunction = Callable[[OnnxLowering], "StoredValue | list[StoredValue]"]
 #: How each operation is lowered; the modules in operations/ fill it.
 LOWERINGS: Final[dict[OperationType, LoweringFunction]] = {}
 
-
-def lowers(*kinds: OperationType) -> Callable[[LoweringFunction], LoweringFunction]:
-    """Register the decorated function for operations."""
-
-    def register(function: LoweringFunction) -> LoweringFunction:
-        for kind in kinds:
-            if kind in LOWERINGS:
-                raise ValueError(f"{kind.name} is lowered twice")
-            LOWERINGS[kind] = function
-        return function
-
-    return register
+lowers = registers(LOWERINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +12,18 @@ import nnburst.executor.onnxruntime.operations
 import nnburst.executor.operations  # noqa: F401 - both fill their registries
 from nnburst.executor.base import Bytes
 from nnburst.executor.graph.plan import Step
-from nnburst.executor.graph.tensor import TensorType
-from nnburst.executor.graph.translation import REFUSALS, Translation, require
+from nnburst.executor.graph.tensor import Tensor
+from nnburst.executor.graph.translation import (
+    REFUSALS,
+    OperandValues,
+    Translation,
+    real_numbers,
+    real_type,
+    require,
+    require_fit,
+)
 from nnburst.executor.onnxruntime.graph import ELEMENTS, OnnxGraph, StoredValue, WrittenGraph
-from nnburst.executor.onnxruntime.lowering import LOWERINGS, OnnxLowering, OperandValues
+from nnburst.executor.onnxruntime.lowering import LOWERINGS, OnnxLowering
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model
 
@@ -64,34 +73,28 @@ class _OnnxTranslation(Translation):
 
     def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
         super().__init__(model, pools)
-        self.refusals: dict[int, str] = {}
         self._writer = OnnxGraph()
-        self._values = OperandValues(self._writer, self.stored)
+        self._values: OperandValues[StoredValue] = OperandValues(self.stored, self._real)
         for index in self.graph.inputs:
             self._feed(index)
 
-    def step(self, number: int) -> bool:
-        """Lower an operation; whether that was possible."""
-        step = self.graph.steps[number]
-        try:
-            self.require_known(number, lowered=step.type in LOWERINGS or number in self.weights)
-            if number in self.weights:
-                return True
-            results = [self.types[i] for i in step.outputs]
-            op = OnnxLowering(step, self.node(step), self._writer, self._values, results)
-            made = LOWERINGS[step.type](op)
-            made = made if isinstance(made, list) else [made]
-            for index, value in zip(step.outputs, made, strict=True):
-                self._values[index] = _fitting(value, self.types[index])
-        except REFUSALS as error:
-            log.debug("operation %d (%s) cannot be lowered: %s", number, step.type.name, error)
-            self.refusals[number] = str(error)
-            self._stand_in(step)
-            return False
-        return True
+    def _real(self, stored: Tensor) -> StoredValue:
+        """Real weights, whose numbers are made when the graph is written."""
+        return self._writer.constant(functools.partial(real_numbers, stored), real_type(stored))
+
+    def _lower(self, number: int, step: Step) -> None:
+        self.require_known(number, lowered=step.type in LOWERINGS or number in self.weights)
+        if number in self.weights:
+            return  # an operation that reads them writes them
+        results = [self.types[i] for i in step.outputs]
+        op = OnnxLowering(step, self.node(step), self._writer, self._values, results)
+        made = LOWERINGS[step.type](op)
+        made = made if isinstance(made, list) else [made]
+        for index, value in zip(step.outputs, made, strict=True):
+            require_fit(value.meta, self.types[index])
+            self._values[index] = value
 
     def _stand_in(self, step: Step) -> None:
-        """OperandValues that let the operations behind an unsupported one be judged by themselves."""
         for index in step.outputs:
             if index in self.types:
                 self._feed(index)
@@ -107,9 +110,3 @@ class _OnnxTranslation(Translation):
         for index in self.graph.inputs:
             require(self.types[index].type in ELEMENTS, "an input that the engine does not take")
         return self._writer.finish([self._values[index] for index in self.graph.outputs])
-
-
-def _fitting(value: StoredValue, declared: TensorType) -> StoredValue:
-    require(value.meta.type is declared.type, f"a result of type {value.meta.type.name}")
-    require(value.shape == declared.dimensions, f"a result of extents {list(value.shape)}")
-    return value
