@@ -6,10 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.executor.base import Argument, Executor
+from nnburst.executor.built_in import BUILT_IN
 from nnburst.executor.operations.families.lstm_operands import GATES
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.validation import validate_model
+from nnburst.testing.conformance.runners import SIGNATURES
 
 F32 = OperandType.TENSOR_FLOAT32
 BATCH, INPUTS, CELLS = 2, 3, 5
@@ -99,3 +102,14 @@ def executed(executor: Executor, model: Model) -> list[npt.NDArray[np.float32]]:
     execution.close()
     prepared.close()
     return found
+
+
+def assert_equal_to_reference(executor: str, model: Model) -> None:
+    """The results of the named executor are the reference executor's, and not nothing."""
+    validate_model(model, SIGNATURES)
+    pairs = zip(
+        executed(BUILT_IN[executor](), model), executed(BUILT_IN["reference"](), model), strict=True
+    )
+    for found, expected in pairs:
+        assert np.abs(expected).max() > 0.01
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from nnburst.client.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, Executor
 from nnburst.executor.onnxruntime.network import lower
 from nnburst.formats.onnx.model import read_model
@@ -85,3 +87,29 @@ def computed(executor: Executor, model: Model, inputs: Sequence[Array]) -> list[
     execution.close()
     prepared.close()
     return results
+
+
+def run_two_bursts_at_once(
+    prepared: PreparedModel, given: Sequence[Array], expected: Sequence[bytes], rounds: int
+) -> tuple[list[int], list[int]]:
+    """A burst on a thread for each input: rounds with another result, and inputs that came to the end."""
+    wrong: list[int] = []
+    whole: list[int] = []
+
+    def work(number: int) -> None:
+        with prepared.open_burst() as burst:
+            bound = burst.bind()
+            bound.inputs[0][...] = given[number]
+            for at in range(rounds):
+                bound.outputs[0][...] = 0
+                bound.run(timeout=10)
+                if bound.outputs[0].tobytes() != expected[number]:
+                    wrong.append(at)
+            whole.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return wrong, sorted(whole)

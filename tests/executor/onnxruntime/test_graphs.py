@@ -14,6 +14,7 @@ from importer.onnx.graphs import Array, TensorProto, model, node, normal, value
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
+from executor.onnxruntime.networks import run_two_bursts_at_once
 from nnburst.executor.base import Argument, Execution
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.onnxruntime.native import library
@@ -149,30 +150,12 @@ def test_integers_of_a_request_are_copied_and_real_numbers_used_where_they_lie()
 def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> None:
     made = small()
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
-    wrong: list[int] = []
-    whole: list[int] = []
+    given = [normal(1, 3, 8, 8, seed=seed) for seed in (1, 2)]
+    expected = [in_process(made, x)[0].tobytes() for x in given]
     with nnburst.launch("onnxruntime") as device, device.prepare(imported) as prepared:
-
-        def work(seed: int) -> None:
-            x = normal(1, 3, 8, 8, seed=seed)
-            expected = in_process(made, x)[0].tobytes()
-            with prepared.open_burst() as burst:
-                bound = burst.bind()
-                bound.inputs[0][...] = x
-                for at in range(rounds):
-                    bound.outputs[0][...] = 0
-                    bound.run(timeout=10)
-                    if bound.outputs[0].tobytes() != expected:
-                        wrong.append(at)
-                whole.append(seed)
-
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
+        wrong, whole = run_two_bursts_at_once(prepared, given, expected, rounds)
     assert wrong == []
-    assert sorted(whole) == [1, 2]
+    assert whole == [0, 1]
 
 
 def test_another_provider_is_had_by_the_name_that_it_is_listed_with(

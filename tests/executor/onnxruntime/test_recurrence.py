@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
-from executor.lstm_models import executed, sequence, step
+from executor.lstm_models import assert_equal_to_reference, sequence, step
 from executor.onnxruntime.networks import operators
-from nnburst.executor.built_in import BUILT_IN
 from nnburst.executor.onnxruntime.network import survey
 from nnburst.hal.model import Model
-from nnburst.hal.validation import validate_model
-from nnburst.testing.conformance.runners import SIGNATURES
 
 
 @pytest.mark.parametrize("constant", [True, False], ids=["constant weights", "given weights"])
@@ -33,16 +29,8 @@ def test_sequence_gives_what_the_reference_executor_gives(
 
 
 def assert_equal(model: Model) -> None:
-    validate_model(model, SIGNATURES)
     assert all(survey(model).lowered)
-    pairs = zip(
-        executed(BUILT_IN["onnxruntime"](), model),
-        executed(BUILT_IN["reference"](), model),
-        strict=True,
-    )
-    for found, expected in pairs:
-        assert np.abs(expected).max() > 0.01
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_equal_to_reference("onnxruntime", model)
 
 
 @pytest.mark.parametrize(
