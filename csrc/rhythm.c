@@ -17,6 +17,9 @@ enum {
     BUDGET_SHARE = 32,     /* spun on average is at most BUDGET_NS and 1/32 of the period */
     SPUN_SHARE = 36,       /* of a lead at most SPUN_NS and 1/36 of the period is spun */
     ANSWER_LIMIT_SHARE = 2, /* of short periods, if an answer is awaited: see ANSWER_LIMIT_NS */
+    ALL = 65536,           /* a share of 1 */
+    MISSED_TOO_OFTEN = ALL / 5 * 4,
+    STRAYED_TOO_OFTEN = ALL / 8 * 3, /* without any rhythm some two thirds of the events stray */
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
@@ -217,6 +220,21 @@ static void note_spin(struct nnb_rhythm *rhythm, uint64_t event_ns, enum nnb_rhy
     rhythm->spun_ns += (spun >> 8) - (rhythm->spun_ns >> 8);
 }
 
+/* Averages how many planned events are missed and how many stray. What came unplanned says nothing of plans. */
+static void note_plan(struct nnb_rhythm *rhythm, enum nnb_rhythm_catch how, bool keeps) {
+    uint32_t missed = how == NNB_CAUGHT_SPINNING ? 0 : ALL;
+    uint32_t strayed = keeps ? 0 : ALL;
+    if (how != NNB_CAUGHT_UNPLANNED) {
+        rhythm->missed += (missed >> 3) - (rhythm->missed >> 3);
+    }
+    rhythm->strayed += (strayed >> 4) - (rhythm->strayed >> 4);
+}
+
+/* Whether plans are worth their spinning. */
+static bool plans_pay(const struct nnb_rhythm *rhythm) {
+    return rhythm->missed <= MISSED_TOO_OFTEN || rhythm->strayed <= STRAYED_TOO_OFTEN;
+}
+
 /* A tail waits for events that are late, as long as spinning costs no more than its share of a core. */
 static void adapt_tail(struct nnb_rhythm *rhythm, bool missed) {
     uint64_t period = rhythm->period_ns;
@@ -240,7 +258,9 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
     if (first || gap < PERIOD_MIN_NS || gap > PERIOD_MAX_NS) {
         return; /* part of a volley, or a pause: not a period */
     }
-    if (!keeps_period(rhythm, event, gap)) {
+    bool keeps = keeps_period(rhythm, event, gap);
+    note_plan(rhythm, how, keeps);
+    if (!keeps) {
         rhythm->strays++;
         rhythm->outliers++;
         if (rhythm->skips >= SLOWER_AFTER) {
@@ -276,7 +296,7 @@ void nnb_rhythm_question(struct nnb_rhythm *rhythm, uint64_t now_ns) {
 
 bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t *wake_at_ns,
                      uint64_t *until_ns) {
-    if (rhythm->steady < STEADY_AFTER) {
+    if (rhythm->steady < STEADY_AFTER || !plans_pay(rhythm)) {
         return false;
     }
     uint64_t due = next_due(rhythm);

@@ -9,6 +9,8 @@
  * grows by a large step when an event was missed on its side and shrinks by a small one when the event
  * was caught, so that about one event in sixty is missed on its side, as long as spinning keeps to its budget: at
  * most some 11 % of a core at 1 kHz and 4 % at 100 Hz. A sleep ends a wake-up latency before the lead begins.
+ * A caller without a rhythm keeps some period by chance now and then. There is a plan only if plans have met one event in
+ * five lately, or if most events keep the period: of many such callers each would spin up to that budget.
  * Pure arithmetic on private memory.
  *
  * For an answer there is more: the time of the question. There the period is how long answers take,
@@ -48,6 +50,8 @@ struct nnb_rhythm {
     uint32_t followed;        /* beats followed since the period was learned */
     uint32_t off_beat;        /* consecutive events off the beat */
     uint32_t skips;           /* consecutive events that left beats out */
+    uint32_t missed;          /* share of planned events that no spinner met, averaged: 65536 is all */
+    uint32_t strayed;         /* share of events that did not keep the period, likewise */
     uint32_t answers;         /* the events answer questions: lead and tail may be longer */
     uint64_t met_awake;       /* statistics: events met by a spinner; those of volleys are not counted */
     uint64_t met_asleep;      /* those that had to wake the waiter */

@@ -135,14 +135,31 @@ def test_no_plan_before_a_rhythm_is_known() -> None:
     assert tally.planned == 0
 
 
-def test_irregular_caller_costs_no_more_than_a_steady_one() -> None:
-    chance = random.Random(5)
-    time, times = 10 * MS, []
-    for _ in range(1000):
-        time += int(chance.expovariate(1 / (5 * MS))) + 200_000
-        times.append(time)
-    waiter = Waiter()
-    assert run(waiter, times).spun_ns <= 0.25 * (times[-1] - times[0])
+@pytest.mark.parametrize("rate", [20, 50, 200, 1000])
+@pytest.mark.parametrize("gap", ["exponential", "uniform"])
+def test_caller_without_a_rhythm_is_hardly_ever_spun_for(gap: str, rate: int) -> None:
+    chance, mean = random.Random(rate), 1000 * MS / rate
+    gaps = [
+        chance.expovariate(1 / mean) if gap == "exponential" else chance.uniform(0.2, 1.8) * mean
+        for _ in range(2000)
+    ]
+    times = [10 * MS + int(time) for time in accumulate(gaps)]
+    tally = run(Waiter(), times)
+    assert tally.spun_ns <= 0.002 * (times[-1] - times[0])
+    assert tally.planned <= 0.03 * tally.events
+
+
+@pytest.mark.parametrize("rate", [50, 1000])
+def test_rhythm_that_begins_after_irregular_calls_is_found_soon(rate: int) -> None:
+    chance, period = random.Random(rate), 1000 * MS // rate
+    waiter, time = Waiter(), 10 * MS
+    for _ in range(500):
+        time += int(chance.expovariate(1 / period))
+        waiter.meet(max(time, waiter.now), Tally())
+    start = waiter.now
+    times = [start + (beat + 1) * period for beat in range(300)]
+    run(waiter, times[:25])
+    assert run(waiter, times[25:]).catch_rate >= 0.85
 
 
 @pytest.mark.parametrize("duration", [260_000, MS, 4 * MS, 50 * MS])
