@@ -29,7 +29,7 @@ from nnburst.client.memory.staging import Layout
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, NnburstError, error_for_code
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 from nnburst.runtime.argument import Options
 from nnburst.runtime.array_execution import arguments_of, execute_arrays, result_of
 from nnburst.runtime.execution.bound_plan import BoundPlan

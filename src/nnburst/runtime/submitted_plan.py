@@ -12,7 +12,7 @@ from nnburst.client.memory.arguments import (
     check_timeout,
 )
 from nnburst.hal.errors import MissedDeadline
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 from nnburst.runtime.array_execution import result_of
 from nnburst.runtime.execution.pipeline import PlanInFlight
 

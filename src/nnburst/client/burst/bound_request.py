@@ -41,7 +41,7 @@ from nnburst.hal.errors import (
     MalformedPacket,
     error_for,
 )
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 from nnburst.hal.request import Request, RequestArgument
 from nnburst.hal.timing import OutputShape, Timing
 from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request

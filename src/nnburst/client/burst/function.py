@@ -15,7 +15,7 @@ from nnburst.client.execution.buffer import refuse_buffers
 from nnburst.client.memory.arguments import Array, ExecutionResult, Parameter, check_count
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 
 
 class BurstFunction(OfOneProcess):

@@ -8,7 +8,7 @@ from typing import Protocol
 from nnburst.client.burst.burst import Burst
 from nnburst.client.memory.arguments import Array, ExecutionResult
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 
 
 class State(Protocol):

@@ -11,7 +11,7 @@ from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.memory.arguments import ExecutionResult, check_timeout
 from nnburst.client.session.gate import entries, leave
 from nnburst.hal.errors import BurstBusy, Closed, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 
 _LOST: Final = "an interruption took the result"
 

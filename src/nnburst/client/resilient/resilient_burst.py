@@ -11,7 +11,7 @@ from nnburst.client.memory.arguments import Array, ExecutionResult
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.resilient.recovery import Recoverable
 from nnburst.hal.closing import Closing
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 
 
 class ResilientBurst(Closing):

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from nnburst.client.memory.arguments import check_timeout
 from nnburst.client.session.callback_thread import CallbackThread
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.of_one_process import OfOneProcess
+from nnburst.hal.process.of_one_process import OfOneProcess
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""What belongs to the process that it was made in."""
