@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import socket
@@ -268,7 +269,7 @@ def test_burst_whose_execution_does_not_close_lets_go_of_all_else(
 def test_burst_that_gets_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     before = descriptors()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", _raising(RuntimeError("can't start new thread")))
+        patch.setattr(_thread, "start_new_thread", _raising(RuntimeError("can't start new thread")))
         with pytest.raises(ResourceExhausted, match="cannot start the thread"):
             Harness()
     gc.collect()  # what only garbage holds is not kept

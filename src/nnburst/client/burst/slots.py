@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from nnburst._native import lib
 from nnburst.client.memory.memory import Memory
 from nnburst.control.limits import RELEASE_TIMEOUT
 from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError
+from nnburst.hal.process.daemon_thread import DaemonThread
 
 #: Slots that the driver may have yet to forget when another pool gets one: far below its quota of pools.
 MAX_BACKLOG: Final = 64
@@ -101,8 +103,7 @@ class SlotReleaser:
         self._slots = slots
         self._progress = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._serve, name="nnburst slots", daemon=True)
-        self._thread.start()
+        self._thread = DaemonThread(self._serve)
 
     def release(self, slot: int) -> None:
         """Free a retired slot, soon. Reentrant."""
@@ -141,6 +142,7 @@ class SlotReleaser:
         self._queue.put(None)
 
     def _serve(self) -> None:
+        lib.nnb_set_thread_name(b"nnburst slots")
         while (slot := self._queue.get()) is not None:
             self._progress.set()
             if self._closing:

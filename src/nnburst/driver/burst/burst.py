@@ -43,6 +43,7 @@ from nnburst.hal.errors import (
     NnburstError,
     ResourceExhausted,
 )
+from nnburst.hal.process.daemon_thread import DaemonThread
 from nnburst.serialize import DATUM_BYTES, deserialize_request
 from nnburst.tracing.flows import flow_base
 from nnburst.tracing.slices import Layer, Phase, trace
@@ -194,9 +195,8 @@ class BurstContext:
         self._bindings = BindingTable(self._server)
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="nnburst burst", daemon=True)
         try:
-            self._thread.start()
+            self._thread = DaemonThread(self._serve)
         except RuntimeError as error:
             prepared.counters.give_row(self._counters)
             raise ResourceExhausted(f"cannot start the thread of a burst: {error}") from error
@@ -231,6 +231,7 @@ class BurstContext:
             raise GeneralFailure("the burst's execution under way does not end")
 
     def _serve(self) -> None:
+        lib.nnb_set_thread_name(b"nnburst burst")
         if self._prepared.priority == Priority.LOW:
             be_nice()
         ending = "an error in the driver"

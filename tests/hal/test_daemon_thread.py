@@ -1,0 +1,61 @@
+"""Threads whose start nothing waits for."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+import pytest
+
+from nnburst.hal.process.daemon_thread import DaemonThread
+
+PATIENCE = 30.0
+
+
+def test_function_runs_on_another_thread_and_the_end_can_be_waited_for() -> None:
+    ran: list[int] = []
+    thread = DaemonThread(lambda: ran.append(threading.get_ident()))
+    assert thread.join(PATIENCE)
+    assert ran != [threading.get_ident()]
+    assert thread.join(0)
+
+
+def test_waiting_for_a_thread_that_goes_on_ends_with_its_timeout() -> None:
+    go_on = threading.Event()
+    thread = DaemonThread(lambda: _wait(go_on))
+    assert not thread.join(0.01)
+    go_on.set()
+    assert thread.join(PATIENCE)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_thread_that_raises_has_ended() -> None:
+    def fail() -> None:
+        raise ValueError("as wanted")
+
+    assert DaemonThread(fail).join(PATIENCE)
+
+
+def test_thread_keeps_neither_its_maker_nor_the_function_after_the_end() -> None:
+    class Maker:
+        def __init__(self) -> None:
+            self.thread = DaemonThread(self.run)
+
+        def run(self) -> None:
+            """End at once."""
+
+    maker = Maker()
+    assert maker.thread.join(PATIENCE)
+    seen = weakref.ref(maker)
+    del maker
+    deadline = threading.Event()
+    for _ in range(1000):
+        if seen() is None:
+            break
+        deadline.wait(0.01)
+    assert seen() is None
+
+
+def _wait(event: threading.Event) -> None:
+    event.wait(PATIENCE)
