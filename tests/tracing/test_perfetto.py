@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from browser import chromium
 from nnburst.hal.errors import InvalidArgument
@@ -65,6 +67,35 @@ def test_file_is_read_back_as_it_was_written() -> None:
         )  # fmt: skip
         assert one.slices == other.slices
     assert flows(after) == (2, 2)
+
+
+@given(
+    boot=st.integers(0, 10**15),
+    pieces=st.lists(st.tuples(st.integers(1, 90_000), st.integers(1, 90_000)), min_size=1),
+)
+@example(boot=16_003_635_064_635, pieces=[(142, 63_900), (191, 50)])
+def test_slices_that_follow_each_other_at_once_are_read_back_from_json(
+    boot: int, pieces: list[tuple[int, int]]
+) -> None:
+    thread, time = Thread(20, 21, "driver", "burst"), boot
+    for first, second in pieces:
+        middle, end = time + first, time + first + second
+        thread.slices.append(Slice("[NN_LD_PE]serve", time, end, 0))
+        thread.slices.append(Slice("[NN_LC_PCO]compute", time, middle, 1))
+        thread.slices.append(Slice("[NN_LD_PR]put", middle, end, 1))
+        time = end
+    (found,) = chrome.read(chrome.write(Trace([thread]))).threads
+    assert found.slices == thread.slices
+
+
+def test_slice_without_duration_ends_itself_and_not_what_it_lies_in() -> None:
+    thread = Thread(20, 21, "driver", "burst")
+    thread.slices.append(Slice("[NN_LD_PE]serve", 1_000, 9_000, 0))
+    thread.slices.append(Slice("[NN_LC_PCO]empty", 2_000, 2_000, 1))
+    thread.slices.append(Slice("[NN_LC_PCO]compute", 2_000, 9_000, 1))
+    (found,) = chrome.read(chrome.write(Trace([thread]))).threads
+    ends = {piece.name: (piece.begin, piece.end) for piece in found.slices}
+    assert ends == {piece.name: (piece.begin, piece.end) for piece in thread.slices}
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])

@@ -11,6 +11,8 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.tracing.timeline import Thread, ThreadBuilder, Trace
 
 _CATEGORY = "nnburst"
+#: In the order in which they count if they come at one moment.
+_ENDS, _OPENS, _ENDS_AT_ONCE = range(3)
 
 
 def write(trace: Trace) -> bytes:
@@ -54,7 +56,7 @@ def read(data: bytes) -> Trace:
     threads: dict[tuple[int, int], ThreadBuilder] = {}
     processes: dict[int, str] = {}
     names: dict[tuple[int, int], str] = {}
-    marks: list[tuple[float, int, float, tuple[int, int], str, int, bool]] = []
+    marks: list[tuple[int, int, int, tuple[int, int], str, int, bool]] = []
     flows = {
         (event.get("pid"), event.get("tid"), event.get("ts")): event
         for event in found
@@ -72,21 +74,23 @@ def read(data: bytes) -> Trace:
             elif name == "thread_name":
                 names[key] = text
         elif kind in ("X", "B", "E"):
-            begin, duration = float(event["ts"]), float(event.get("dur", 0))
-            flow = flows.get((*key, event["ts"])) if kind == "X" else None
+            # Whole nanoseconds, as a sum of floats may lie behind what begins at the same moment.
+            begin, duration = (round(1000 * float(event.get(each, 0))) for each in ("ts", "dur"))
+            flow = flows.get((*key, event.get("ts"))) if kind == "X" else None
             number = int(flow["id"]) if flow and str(flow["id"]).isdigit() else 0
             leaves = bool(flow and flow["ph"] == "s")
             if kind in ("X", "B"):
-                marks.append((begin, 1, -duration, key, name, number, leaves))
+                marks.append((begin, _OPENS, -duration, key, name, number, leaves))
             if kind in ("X", "E"):
-                marks.append((begin + duration, 0, 0.0, key, name, 0, False))
-    for moment, opens, _, key, name, number, leaves in sorted(marks, key=lambda m: m[:3]):
+                what = _ENDS if duration or kind == "E" else _ENDS_AT_ONCE
+                marks.append((begin + duration, what, 0, key, name, 0, False))
+    for moment, what, _, key, name, number, leaves in sorted(marks, key=lambda m: m[:3]):
         thread = Thread(*key, processes.get(key[0], ""), names.get(key, ""))
         builder = threads.setdefault(key, ThreadBuilder(thread))
-        if opens:
-            builder.begin(name, round(moment * 1000), number, leaves=leaves)
+        if what == _OPENS:
+            builder.begin(name, moment, number, leaves=leaves)
         else:
-            builder.end_slice(round(moment * 1000))
+            builder.end_slice(moment)
     for builder in threads.values():
         builder.finish()
     return Trace([builder.thread for builder in threads.values()])
