@@ -25,8 +25,8 @@ _POINTS: Final = re.compile(
     r"|client/session/pending\.py Pending\._complete"
     r"|client/burst/bound_request\.py BoundRequest\.run"
 )
-#: What stands on the stack of a driver's first thread from its start on.
-_START: Final = {"<module>", "main", "_serve_one", "serve_client", "Service.serve"}
+#: What stands on the stack of a driver's first thread, or of a burst's, from its start on.
+_START: Final = {"<module>", "main", "_serve_one", "serve_client", "Service.serve", "_run_daemon"}
 
 
 def begin(log: Path | str) -> None:

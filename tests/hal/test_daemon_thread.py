@@ -28,13 +28,18 @@ def test_waiting_for_a_thread_that_goes_on_ends_with_its_timeout() -> None:
     assert thread.join(PATIENCE)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_thread_that_raises_has_ended() -> None:
+def test_what_a_thread_raises_goes_where_that_of_other_threads_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda about: raised.append(about.exc_value))
+    wrong = ValueError("as wanted")
+
     def fail() -> None:
-        raise ValueError("as wanted")
+        raise wrong
 
     assert DaemonThread(fail).join(PATIENCE)
+    assert raised == [wrong]
 
 
 def test_thread_keeps_neither_its_maker_nor_the_function_after_the_end() -> None:
@@ -55,6 +60,21 @@ def test_thread_keeps_neither_its_maker_nor_the_function_after_the_end() -> None
             break
         deadline.wait(0.01)
     assert seen() is None
+
+
+def test_profilers_see_the_thread_as_they_see_those_of_threading() -> None:
+    seen: list[str] = []
+    before = threading.getprofile()
+    threading.setprofile(lambda frame, _event, _argument: seen.append(frame.f_code.co_name))
+    try:
+        assert DaemonThread(_named).join(PATIENCE)
+    finally:
+        threading.setprofile(before)
+    assert "_named" in seen
+
+
+def _named() -> None:
+    return
 
 
 def _wait(event: threading.Event) -> None:

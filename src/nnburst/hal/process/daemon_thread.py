@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -16,21 +17,28 @@ class DaemonThread:
     """
 
     def __init__(self, run: Callable[[], None]) -> None:
-        """Start it; what `run` raises goes to `sys.unraisablehook`.
+        """Start it; what `run` raises goes to `threading.excepthook`.
 
         Raises:
             RuntimeError: the process may have no more threads.
         """
         self._ended: Final = threading.Event()
-        _thread.start_new_thread(_run, (run, self._ended))
+        _thread.start_new_thread(_run_daemon, (run, self._ended))
 
     def join(self, timeout: float) -> bool:
         """Wait until it has ended, at most `timeout` seconds; whether it has."""
         return self._ended.wait(timeout)
 
 
-def _run(run: Callable[[], None], ended: threading.Event) -> None:
+def _run_daemon(run: Callable[[], None], ended: threading.Event) -> None:
+    # Debuggers, coverage and profilers see this thread as they see those of `threading`.
+    if (trace := threading.gettrace()) is not None:
+        sys.settrace(trace)
+    if (profile := threading.getprofile()) is not None:
+        sys.setprofile(profile)
     try:
         run()
+    except BaseException:  # as in a thread of `threading`
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
     finally:
         ended.set()
