@@ -6,7 +6,6 @@ import importlib
 import os
 import socket
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from nnburst.client.session.process import DriverProcess
 from nnburst.hal.diagnostics import vlog
 from nnburst.hal.environment import warn_of_unknown_names
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
+from nnburst.hal.process.interpreter import interpreter
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -71,7 +71,7 @@ def _launch(
 ) -> Device:
     # Python imports ten modules to find what `-m` names; the folder of a file must not be searched then (-P).
     file = Path(nnburst.__file__).with_name("driver") / "__main__.py"
-    command = [sys.executable, "-P", str(file), "--executor", executor, "--name", name]
+    command = [interpreter(), "-P", str(file), "--executor", executor, "--name", name]
     if cpus is not None:
         command += ["--cpus", _cores(cpus)]
     for extension in extensions:
