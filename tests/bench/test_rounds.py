@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnburst.bench.contestants import Samples
-from nnburst.bench.rounds import is_falling, run_rounds, warm_up
+from nnburst.bench.rounds import Measured, is_falling, run_rounds, warm_up
 
 
 class Scripted:
@@ -80,3 +80,11 @@ def test_rounds_go_on_for_as_long_as_was_asked_for_but_never_fewer(
     )
     assert len(turns) == rounds  # the clock is looked at from the third one on
     assert {len(measured.blocks) for measured in found.values()} == {len(turns)}
+
+
+def test_undisturbed_is_what_exchanges_take_while_most_of_them_are_disturbed() -> None:
+    samples = np.full(1000, 55_000, np.uint64)
+    samples[300:] = 80_000  # another guest has the core's other half
+    measured = Measured("net", [72_500.0], [samples])
+    assert measured.undisturbed_ns == 55_000
+    assert measured.median_ns == 80_000

@@ -33,6 +33,10 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
         for key in ("ratios", "typical_ratios"):
             assert list(network_found[key]) == names
             assert all(ratio > 0 for ratio in network_found[key].values())
+        undisturbed = network_found["undisturbed"]
+        assert undisturbed["burst_ns"] > 0 < undisturbed["litert_ns"]
+        beyond = undisturbed["burst_ns"] - 1.01 * undisturbed["litert_ns"]
+        assert undisturbed["beyond_ns"] == pytest.approx(beyond)
         assert network_found["differences"] == dict.fromkeys(names, 0.0)
         assert network_found["cases"][0]["name"] == "floor_spin"
         assert all(case["median_ns"] > 0 for case in network_found["cases"])

@@ -65,6 +65,15 @@ class Measured:
         """Of the single exchanges that the percentiles are of."""
         return float(np.median(self.samples))
 
+    @property
+    def undisturbed_ns(self) -> float:
+        """What a single exchange takes if nothing disturbs it: a tenth of them takes less.
+
+        If the host gives the other half of a core to another guest for milliseconds at a time, most may
+        be disturbed, and medians are then of how much of that each contestant got.
+        """
+        return self.percentile(10)
+
     def percentile(self, share: float) -> float:
         """Of single exchanges."""
         return float(np.percentile(self.samples, share))

@@ -2,7 +2,8 @@
 
 Every contestant computes on the same core with one thread, on the same input; all run in turn in short
 blocks, and ratios are medians of the ratios within a round: of the blocks' means, and of the medians of
-single executions, which do not change if other programs take time slices. `litert` is the file itself by
+single executions, which do not change if other programs take time slices. Undisturbed is what a tenth of
+the single executions of the whole run takes at most. `litert` is the file itself by
 LiteRT's C library, called from C: what an execution costs if there is no driver. Of an .onnx file it is what
 the network is lowered to, and onnxruntime runs the file itself.
 
@@ -178,10 +179,18 @@ def _measure(
         "typical_ratios": {name: burst.typical_ratio_to(other) for name, other in others.items()},
         "more_ns": float(np.median(more)),
         "typical_more_ns": burst.typical_difference_to(litert),
+        "undisturbed": _undisturbed(burst.undisturbed_ns, litert.undisturbed_ns),
         "differences": cases.differences,
         "remarks": cases.remarks,
         "cases": [case.as_json() for case in measured.values()],
     }
+
+
+def _undisturbed(burst_ns: float, litert_ns: float) -> dict[str, float]:
+    from nnburst.bench.network.whole_graphs import SHARE
+
+    beyond = burst_ns - SHARE * litert_ns
+    return {"burst_ns": burst_ns, "litert_ns": litert_ns, "beyond_ns": beyond}
 
 
 def _measure_graphs(
@@ -249,8 +258,18 @@ def _print(found: list[dict[str, Any]]) -> None:
         ("of the medians of single executions", "typical_ratios", "typical_more_ns"),
     ):
         _table(f"burst, compared: medians of the ratios {word}", _ratios(kind, more), found)
+    _table("undisturbed: tenth percentiles of single executions", _UNDISTURBED, found)
     for remark in dict.fromkeys(remark for network in found for remark in network["remarks"]):
         print(remark)
+
+
+_UNDISTURBED: Final[list[Column]] = [
+    ("network", lambda n: n["network"]),
+    ("burst µs", lambda n: microseconds(n["undisturbed"]["burst_ns"])),
+    ("litert µs", lambda n: microseconds(n["undisturbed"]["litert_ns"])),
+    ("/ litert", lambda n: f"{n['undisturbed']['burst_ns'] / n['undisturbed']['litert_ns']:.3f}"),
+    ("- 1.01 litert µs", lambda n: microseconds(n["undisturbed"]["beyond_ns"])),
+]
 
 
 def _ratios(kind: str, more: str) -> list[Column]:
