@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from descriptors import descriptors
+from nnburst.control.name_lock import take_lock
 from nnburst.driver.service.listener import Listener
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
@@ -43,6 +44,24 @@ def test_what_a_crash_left_behind_is_replaced(tmp_path: Path) -> None:
     listener = Listener.claim(path)
     connect(path)
     listener.close()
+
+
+def test_lock_that_a_dead_drivers_last_child_still_holds_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, looks = tmp_path / "cam.sock", 0
+    dead = Listener.claim(path)
+
+    def look(path: Path) -> int | None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            dead.abandon_in_child()  # what the child does once it gets a core
+        return take_lock(path)
+
+    monkeypatch.setattr("nnburst.driver.service.listener.take_lock", look)
+    Listener.claim(path).close()
+    assert looks == 3
 
 
 def test_failure_to_listen_gives_the_name_up_again(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,6 +18,10 @@ from nnburst.control.name_lock import take_lock, temporary_name
 from nnburst.hal.errors import DeviceUnavailable
 
 _BACKLOG: Final = 128
+#: Seconds for which a lock may be held by a child that a dead driver had just forked: it closes the lock,
+#: or the kernel ends it, as soon as it gets a core. And seconds between two looks meanwhile.
+_PATIENCE: Final = 0.5
+_LOOK: Final = 0.005
 
 
 class Listener:
@@ -41,9 +46,7 @@ class Listener:
             DeviceUnavailable: another process does.
         """
         temporary = check_length(temporary_name(path))
-        lock = take_lock(path)
-        if lock is None:
-            raise DeviceUnavailable(f"address: {path} is served by another process")
+        lock = _take_lock(path)
         try:
             listening = _listen(temporary, 0o666 if any_user else 0o600)
         except BaseException:
@@ -68,6 +71,15 @@ class Listener:
             if os.path.samestat(self.path.lstat(), self._named):
                 self.path.unlink()
         self.abandon_in_child()
+
+
+def _take_lock(path: Path) -> int:
+    deadline = time.monotonic() + _PATIENCE
+    while (lock := take_lock(path)) is None:
+        if time.monotonic() >= deadline:
+            raise DeviceUnavailable(f"address: {path} is served by another process")
+        time.sleep(_LOOK)
+    return lock
 
 
 def _listen(path: Path, mode: int) -> socket.socket:
