@@ -75,8 +75,8 @@ def read(data: bytes) -> Trace:
                 names[key] = text
         elif kind in ("X", "B", "E"):
             # Whole nanoseconds, as a sum of floats may lie behind what begins at the same moment.
-            begin, duration = (round(1000 * float(event.get(each, 0))) for each in ("ts", "dur"))
-            flow = flows.get((*key, event.get("ts"))) if kind == "X" else None
+            begin, duration = (round(1000 * float(us)) for us in (event["ts"], event.get("dur", 0)))
+            flow = flows.get((*key, event["ts"])) if kind == "X" else None
             number = int(flow["id"]) if flow and str(flow["id"]).isdigit() else 0
             leaves = bool(flow and flow["ph"] == "s")
             if kind in ("X", "B"):
