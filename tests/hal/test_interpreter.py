@@ -15,7 +15,7 @@ def test_a_python_starts_itself() -> None:
     assert interpreter() == sys.executable
 
 
-@pytest.mark.parametrize("first_on_path", ["/bin/true", ""])
+@pytest.mark.parametrize("first_on_path", ["/bin/true", "", "/nonexistent/python3"])
 def test_a_program_with_python_in_it_starts_the_python_of_its_prefix(
     first_on_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

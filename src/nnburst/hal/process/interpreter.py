@@ -28,4 +28,4 @@ def _is_own(program: str) -> bool:
     try:
         return Path(program).samefile("/proc/self/exe")
     except OSError:
-        return True  # there is no /proc: it cannot be told apart
+        return False  # there is no such file, or no /proc: the prefix has the same Python
