@@ -43,7 +43,7 @@ class Listener:
             any_user: let processes of other users connect, too, if they may enter the directory.
 
         Raises:
-            DeviceUnavailable: another process does.
+            DeviceUnavailable: another process still does after half a second.
         """
         temporary = check_length(temporary_name(path))
         lock = _take_lock(path)
