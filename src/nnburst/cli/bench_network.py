@@ -179,18 +179,15 @@ def _measure(
         "typical_ratios": {name: burst.typical_ratio_to(other) for name, other in others.items()},
         "more_ns": float(np.median(more)),
         "typical_more_ns": burst.typical_difference_to(litert),
-        "undisturbed": _undisturbed(burst.undisturbed_ns, litert.undisturbed_ns),
+        "undisturbed": {
+            "burst_ns": burst.undisturbed_ns,
+            "litert_ns": litert.undisturbed_ns,
+            "beyond_ns": burst.undisturbed_beyond(litert),
+        },
         "differences": cases.differences,
         "remarks": cases.remarks,
         "cases": [case.as_json() for case in measured.values()],
     }
-
-
-def _undisturbed(burst_ns: float, litert_ns: float) -> dict[str, float]:
-    from nnburst.bench.network.whole_graphs import SHARE
-
-    beyond = burst_ns - SHARE * litert_ns
-    return {"burst_ns": burst_ns, "litert_ns": litert_ns, "beyond_ns": beyond}
 
 
 def _measure_graphs(
@@ -211,7 +208,7 @@ def _measure_graph(
     """One graph's figures; times in nanoseconds."""
     import numpy as np
 
-    from nnburst.bench.network.whole_graphs import SHARE, InProcessGraph, graph_lineup
+    from nnburst.bench.network.whole_graphs import InProcessGraph, graph_lineup
     from nnburst.bench.rounds import run_rounds
 
     content = path.read_bytes()
@@ -225,7 +222,7 @@ def _measure_graph(
         "network": path.stem,
         "different": lineup.different,
         "ratio": burst.typical_ratio_to(bound),
-        "beyond_ns": burst.typical_beyond(bound, SHARE),
+        "beyond_ns": burst.typical_beyond(bound),
         "cases": [case.as_json() for case in measured.values()],
     }
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,6 @@ from nnburst.importer.load import load
 
 Array = npt.NDArray[Any]
 Shape = Sequence[int]
-
-#: Of the engine's time: a hundredth more is not counted as the burst's.
-SHARE: Final = 1.01
 
 
 class InProcessGraph:
