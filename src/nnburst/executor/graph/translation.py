@@ -22,8 +22,6 @@ log = logging.getLogger("nnburst.executor")
 
 #: What stands for an operand in an engine's graph.
 V = TypeVar("V")
-#: How an engine lowers an operation.
-F = TypeVar("F")
 
 
 class UnsupportedByEngine(Exception):
@@ -51,22 +49,6 @@ def require_fit(made: TensorType, declared: TensorType) -> None:
     """Raise UnsupportedByEngine unless a lowered result is what the model declares."""
     require(made.type is declared.type, f"a result of type {made.type.name}")
     require(made.dimensions == declared.dimensions, f"a result of extents {list(made.dimensions)}")
-
-
-def registers(registry: dict[OperationType, F]) -> Callable[..., Callable[[F], F]]:
-    """A decorator that enters a function into `registry`, by the operations that it is called with."""
-
-    def lowers(*kinds: OperationType) -> Callable[[F], F]:
-        def register(function: F) -> F:
-            for kind in kinds:
-                if kind in registry:
-                    raise ValueError(f"{kind.name} is lowered twice")
-                registry[kind] = function
-            return function
-
-        return register
-
-    return lowers
 
 
 class Translation(ABC):

@@ -25,11 +25,11 @@ from nnburst.executor.graph.translation import (
     UnsupportedByEngine,
     real_numbers,
     real_type,
-    registers,
 )
 from nnburst.executor.litert.graph import GraphWriter, Value
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.imports import late_numpy as np
+from nnburst.hal.registration import registers
 
 _T = OperandType
 Q8: Final = _T.TENSOR_QUANT8_ASYMM
@@ -210,4 +210,7 @@ LoweringFunction = Callable[[Lowering], "Value | list[Value]"]
 #: How each operation is lowered; the modules in operations/ fill it.
 LOWERINGS: Final[dict[OperationType, LoweringFunction]] = {}
 
-lowers = registers(LOWERINGS)
+
+def lowers(*kinds: OperationType) -> Callable[[LoweringFunction], LoweringFunction]:
+    """Register the decorated function for operations."""
+    return registers(LOWERINGS, *kinds)

@@ -23,12 +23,12 @@ from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.graph.translation import (
     LoweredOperation,
     OperandValues,
-    registers,
     require,
 )
 from nnburst.executor.onnxruntime.graph import OnnxGraph, Order, StoredValue
 from nnburst.formats.onnx.writer import Attribute
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.registration import registers
 
 _T = OperandType
 #: Order of an NHWC image's axes when it is stored as the engine wants it.
@@ -170,4 +170,7 @@ LoweringFunction = Callable[[OnnxLowering], "StoredValue | list[StoredValue]"]
 #: How each operation is lowered; the modules in operations/ fill it.
 LOWERINGS: Final[dict[OperationType, LoweringFunction]] = {}
 
-lowers = registers(LOWERINGS)
+
+def lowers(*kinds: OperationType) -> Callable[[LoweringFunction], LoweringFunction]:
+    """Register the decorated function for operations."""
+    return registers(LOWERINGS, *kinds)

@@ -12,6 +12,7 @@ from nnburst.formats.onnx.model import NodeProto
 from nnburst.formats.onnx.tensor import TensorProto
 from nnburst.formats.onnx.wire import Malformed
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.registration import registers
 from nnburst.importer.onnx.graph import OnnxGraph
 from nnburst.importer.onnx.layout import Order, Shape, identity
 from nnburst.importer.onnx.tensor import Array, Tensor, constant
@@ -242,12 +243,4 @@ TABLE: Final[dict[tuple[str, str], Translate]] = {}
 
 def operator(*kinds: str, domain: str = "") -> Callable[[Translate], Translate]:
     """Register the decorated function as the translation of these operators."""
-
-    def register(translate: Translate) -> Translate:
-        for kind in kinds:
-            if (domain, kind) in TABLE:
-                raise ValueError(f"{kind} is registered twice")
-            TABLE[domain, kind] = translate
-        return translate
-
-    return register
+    return registers(TABLE, *((domain, kind) for kind in kinds))

@@ -10,6 +10,7 @@ import numpy as np
 from nnburst.formats.tflite.reader import File, MalformedTflite
 from nnburst.formats.tflite.schema import names, schema
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
+from nnburst.hal.registration import registers
 from nnburst.importer.constants import Constant
 from nnburst.importer.refused import Refused
 from nnburst.importer.subgraph import Argument, Missing, Opaque, Scalar, Value
@@ -277,15 +278,7 @@ TABLE: Final[dict[str, Translate]] = {}
 
 def operator(*kinds: str) -> Callable[[Translate], Translate]:
     """Register the decorated function as the translation of these operators."""
-
-    def register(translate: Translate) -> Translate:
-        for kind in kinds:
-            if kind in TABLE:
-                raise ValueError(f"{kind} is registered twice")
-            TABLE[kind] = translate
-        return translate
-
-    return register
+    return registers(TABLE, *kinds)
 
 
 def translation(kind: str) -> Translate:
